@@ -55,7 +55,7 @@ _COMMANDS = (
 
 
 class Mutant(Struct, frozen=True):
-    """What came of one mutant: of which kind it was, whether it was taken, and what is wrong."""
+    """The result of one mutant: its kind, whether it was accepted, and its error."""
 
     kind: str
     taken: bool
@@ -63,27 +63,27 @@ class Mutant(Struct, frozen=True):
 
 
 def tried(seed: int, folder: Path) -> Mutant:
-    """Make the mutant of this seed, have it read, and return what came of it."""
+    """Read the mutant of this seed and return the result."""
     random = Random(seed)
     kind = random.choice(_TURNS)
     try:
-        taken = KINDS[kind](random, folder)
+        accepted = KINDS[kind](random, folder)
     except HbatuneError as error:
         return Mutant(kind, taken=False, wrong="" if error.message else "no message")
     except Exception:  # noqa: BLE001  (that none comes is what is tried)
         return Mutant(kind, taken=True, wrong=traceback.format_exc(limit=-6))
-    return Mutant(kind, taken)
+    return Mutant(kind, accepted)
 
 
 def counted(seeds: range, folder: Path) -> tuple[Counter[str], list[tuple[int, str, str]]]:
-    """Return how many mutants of each kind were taken or refused, and which went wrong how."""
+    """Count the accepted and refused mutants of each kind, and list the failures."""
     counts, wrong = Counter[str](), []
     with _elsewhere(folder):
         for seed in seeds:
-            found = tried(seed, folder)
-            counts[f"{found.kind}, {'taken' if found.taken else 'refused'}"] += 1
-            if found.wrong:
-                wrong.append((seed, found.kind, found.wrong))
+            mutant = tried(seed, folder)
+            counts[f"{mutant.kind}, {'taken' if mutant.taken else 'refused'}"] += 1
+            if mutant.wrong:
+                wrong.append((seed, mutant.kind, mutant.wrong))
     return counts, wrong
 
 
@@ -124,7 +124,7 @@ def _snapshot(random: Random, folder: Path) -> bool:
     path = folder / "host.snapshot"
     path.write_bytes(gzip.compress(random.choice(_snapshots()).mutant(random), 1))
     snapshot_file.load_snapshot(path)
-    words = [word.replace("FOLDER", str(folder)) for word in random.choice(_COMMANDS)]
+    words = [argument.replace("FOLDER", str(folder)) for argument in random.choice(_COMMANDS)]
     args = _parser().parse_args([*words, "--snapshot", str(path)])
     command = importlib.import_module(f"hbatune.cli.commands.{words[0]}")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -134,22 +134,22 @@ def _snapshot(random: Random, folder: Path) -> bool:
 
 @cache
 def _histories() -> tuple[Source, ...]:
-    made = _data().machine
+    server = _data().machine
     recorded = (
-        reported.depth_sweep(made),
-        reported.kept(made),
-        [*reported.block_sweep(made), *reported.mix_sweep(made)],
-        [reported.proof(made, 1.25, 5, 340), *reported.lone(made)],
+        reported.depth_sweep(server),
+        reported.kept(server),
+        [*reported.block_sweep(server), *reported.mix_sweep(server)],
+        [reported.proof(server, 1.25, 5, 340), *reported.lone(server)],
     )
-    return tuple(Source(json.encode(History(tuple(each)))) for each in recorded)
+    return tuple(Source(json.encode(History(tuple(records)))) for records in recorded)
 
 
 def _history(random: Random, folder: Path) -> bool:
     path = folder / "history.json"
     path.write_bytes(random.choice(_histories()).mutant(random))
-    found = history.load(path).records
-    data = replace(_data(), records=found)
-    for entry in list_entries(found, data.machine):
+    records = history.load(path).records
+    data = replace(_data(), records=records)
+    for entry in list_entries(records, data.machine):
         assert entry.since is None or entry.since.iops == entry.since.iops
     if random.random() < 0.5:
         text = render_template("templates", "report.html.j2", page=make_page(data))
@@ -159,24 +159,24 @@ def _history(random: Random, folder: Path) -> bool:
 
 
 def _of_state(make: Callable[[], Any], read: Callable[[Path, Random], object]) -> Any:
-    """Return what tries a mutant of a file that ``make`` describes, with what reads it."""
+    """Return a function that passes a mutant of the file from ``make`` to ``read``."""
 
     @cache
     def source() -> Source:
         return Source(json.encode(make()))
 
-    def one(random: Random, folder: Path) -> bool:
+    def try_mutant(random: Random, folder: Path) -> bool:
         (folder / "state").mkdir(exist_ok=True)
         path = folder / "state" / "file"
         path.write_bytes(source().mutant(random))
         return bool(read(path, random))
 
-    return one
+    return try_mutant
 
 
 def _a_journal() -> Journal:
-    made, me = _data().machine, find_this_process()
-    first, second = made.endpoints[:2]
+    server, me = _data().machine, find_this_process()
+    first, second = server.endpoints[:2]
     entries = (
         Entry(first.id, first.target, first.adapter, "nr_requests", 256, 2048, diskseq=4),
         Entry(first.id, first.target, first.adapter, "scheduler", "none", "mq-deadline", me),
@@ -184,18 +184,18 @@ def _a_journal() -> Journal:
     )
     run = Run("apply", "oltp", me, reported.NOW)
     reverted = (RevertedValue(first.id, "nr_requests", 2048),)
-    return Journal(made.boot_id, entries, run, (second.id,), reverted)
+    return Journal(server.boot_id, entries, run, (second.id,), reverted)
 
 
 def _read_journal(path: Path, random: Random) -> bool:
-    made = _data().machine
-    boot_id = random.choice((made.boot_id, "another"))
+    server = _data().machine
+    boot_id = random.choice((server.boot_id, "another"))
     journal.list_changed_settings(path, boot_id)
-    found = journal.load(path, boot_id)[0]
-    recorded, _ = journal.load_with_current_ids(path, made)
-    journal.find_unknown_ids(recorded, rollback_record.load(Paths()), made)
+    loaded = journal.load(path, boot_id)[0]
+    recorded, _ = journal.load_with_current_ids(path, server)
+    journal.find_unknown_ids(recorded, rollback_record.load(Paths()), server)
     # What is not understood is kept: the next save has it still.
-    assert json.decode(json.encode(found), type=Journal) == found
+    assert json.decode(json.encode(loaded), type=Journal) == loaded
     return True
 
 
@@ -210,18 +210,18 @@ def _a_status() -> Status:
 
 def _read_status(path: Path, random: Random) -> bool:
     client.find_daemon(path)
-    found = status.load_status(path)
-    return found is not None and isinstance(found.well, bool)
+    loaded = status.load_status(path)
+    return loaded is not None and isinstance(loaded.well, bool)
 
 
 def _latencies() -> Latencies:
     counts = {"8:0": {300: 5, 482: 3, 900: 1}, "259:1": {64: 1_000_000}}
-    return Latencies(tuple(Interval(100.0 + each, 10.0, counts) for each in range(3)))
+    return Latencies(tuple(Interval(100.0 + number, 10.0, counts) for number in range(3)))
 
 
 def _read_latency(path: Path, random: Random) -> bool:
-    found = latency.load_latencies(path).intervals
-    chosen = latency.select_intervals(found, 90, 200)
+    intervals = latency.load_latencies(path).intervals
+    chosen = latency.select_intervals(intervals, 90, 200)
     histogram = latency.make_histogram(chosen, ("8:0", "259:1"))
     return bool(histogram.counts) and histogram.percentile(99) >= 0
 
@@ -238,19 +238,19 @@ def _read_hands_off(path: Path, random: Random) -> bool:
 
 def _read_irqs(path: Path, random: Random) -> bool:
     with patch.object(paths, "IRQS", path):
-        return all(0 <= each < 1 << 32 for each in interrupts.read_placed(Paths()))
+        return all(0 <= irq < 1 << 32 for irq in interrupts.read_placed(Paths()))
 
 
 def _counts() -> list[ErrorCounters]:
-    made = _data().machine
-    values = {made.endpoints[0].id: {"errors": 3}, made.adapters[0].target: {"fatal": 1}}
-    return [ErrorCounters(made.boot_id, 1_799_000_000 + each, values) for each in range(3)]
+    server = _data().machine
+    values = {server.endpoints[0].id: {"errors": 3}, server.adapters[0].target: {"fatal": 1}}
+    return [ErrorCounters(server.boot_id, 1_799_000_000 + number, values) for number in range(3)]
 
 
 def _read_counted(path: Path, random: Random) -> bool:
     before = marks.load_counted(path)
-    now = ErrorCounters(_data().machine.boot_id, 1_800_000_000, {})
-    return find_earlier_counters(before, now) is not None
+    current = ErrorCounters(_data().machine.boot_id, 1_800_000_000, {})
+    return find_earlier_counters(before, current) is not None
 
 
 def _ids() -> list[str]:

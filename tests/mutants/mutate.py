@@ -52,88 +52,94 @@ class Source:
 def _places(value: Any) -> Iterator[Place]:
     pending = [value]
     while pending:
-        it = pending.pop()
-        each: Any
-        for each in it if isinstance(it, dict) else range(len(it)):
-            yield it, each
-            if isinstance(it[each], dict | list):
-                pending.append(it[each])
+        container = pending.pop()
+        key: Any
+        for key in container if isinstance(container, dict) else range(len(container)):
+            yield container, key
+            if isinstance(container[key], dict | list):
+                pending.append(container[key])
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    for it, each in _places([value]):
-        if isinstance(it[each], str):
-            yield it[each]
+    for container, key in _places([value]):
+        if isinstance(container[key], str):
+            yield container[key]
 
 
 def _walked(document: Any, random: Random) -> Place:
-    """Return a place found by going down at random, so that each level is as likely."""
-    it, key = document, ""
-    while isinstance(it[key], dict | list) and it[key] and random.random() < 0.8:
-        it = it[key]
-        key = random.choice(list(it) if isinstance(it, dict) else range(len(it)))
-    return it, key
+    """Return a random place, found by descending from the top."""
+    container, key = document, ""
+    while isinstance(container[key], dict | list) and container[key] and random.random() < 0.8:
+        container = container[key]
+        key = random.choice(
+            list(container) if isinstance(container, dict) else range(len(container))
+        )
+    return container, key
 
 
 def _other(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    it[key] = random.choice(_VALUES)
+    container, key = place
+    container[key] = random.choice(_VALUES)
 
 
 def _no_json(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    it[key] = _RAW + random.choice(_NOT_JSON)
+    container, key = place
+    container[key] = _RAW + random.choice(_NOT_JSON)
 
 
 def _gone(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
+    container, key = place
     if key != "":
-        del it[key]
+        del container[key]
 
 
 def _again(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    if isinstance(it, list):
-        it[key:key] = [it[key]] * random.choice((1, 1, 2, _MOST))
+    container, key = place
+    if isinstance(container, list):
+        container[key:key] = [container[key]] * random.choice((1, 1, 2, _MOST))
     elif key != "":
-        it[random.choice(texts)] = it[key]
+        container[random.choice(texts)] = container[key]
 
 
 def _renamed(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    if isinstance(it[key], str):
-        it[key] = random.choice(texts)
-    elif isinstance(it, dict) and key != "":
-        it[random.choice((*texts[:20], "", "x", f"{key}x"))] = it.pop(key)
+    container, key = place
+    if isinstance(container[key], str):
+        container[key] = random.choice(texts)
+    elif isinstance(container, dict) and key != "":
+        container[random.choice((*texts[:20], "", "x", f"{key}x"))] = container.pop(key)
 
 
 def _scaled(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    if isinstance(it[key], int | float) and not isinstance(it[key], bool):
+    container, key = place
+    if isinstance(container[key], int | float) and not isinstance(container[key], bool):
         factor = random.choice((-1, 0, 2, 1e3, 1e9, 1e15, 1e-3, 1e-12, math.pi))
-        scaled = it[key] * factor
-        it[key] = int(scaled) if isinstance(it[key], int) and random.random() < 0.7 else scaled
+        scaled = container[key] * factor
+        container[key] = (
+            int(scaled) if isinstance(container[key], int) and random.random() < 0.7 else scaled
+        )
 
 
 def _spoiled(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    if isinstance(it[key], str):
-        at = random.randrange(len(it[key]) + 1)
+    container, key = place
+    if isinstance(container[key], str):
+        at = random.randrange(len(container[key]) + 1)
         noise = random.choice(_NOISE)
-        it[key] = it[key][:at] + noise + it[key][at + random.choice((0, 1, 5)) :]
+        container[key] = (
+            container[key][:at] + noise + container[key][at + random.choice((0, 1, 5)) :]
+        )
 
 
 def _deep(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
+    container, key = place
     for _ in range(random.choice((1, 3, 40, 200))):
-        it[key] = random.choice(([it[key]], {"a": it[key]}))
+        container[key] = random.choice(([container[key]], {"a": container[key]}))
 
 
 def _swapped(place: Place, random: Random, texts: list[str]) -> None:
-    it, key = place
-    keys = list(it) if isinstance(it, dict) else list(range(len(it)))
-    other = random.choice(keys)
-    it[key], it[other] = it[other], it[key]
+    container, key = place
+    keys = list(container) if isinstance(container, dict) else list(range(len(container)))
+    second_key = random.choice(keys)
+    container[key], container[second_key] = container[second_key], container[key]
 
 
 Mutation = Callable[[Place, Random, list[str]], None]

@@ -62,7 +62,7 @@ def seen(
     site: Site | None = None,
     profile: Profile | None = None,
 ) -> CheckInput:
-    """Return everything of the machine, as checks see it."""
+    """Return the input of the checks for this machine."""
     return CheckInput(
         machine=machine,
         health=fares or health(machine),
@@ -74,9 +74,9 @@ def seen(
     )
 
 
-def found(what: CheckInput, id: str) -> list[Finding]:
-    """Return what the check with this id finds."""
-    return [finding for finding in run_checks(what) if finding.id == id]
+def found(check_input: CheckInput, id: str) -> list[Finding]:
+    """Return the findings of the check with this id."""
+    return [finding for finding in run_checks(check_input) if finding.id == id]
 
 
 class Text(NamedTuple):
@@ -109,7 +109,7 @@ WARNING, CRITICAL = Severity.WARNING, Severity.CRITICAL
 
 
 def adapters(machine: Machine, **overrides: Any) -> dict[str, Any]:
-    return {"adapters": {each.target: adapter_health(**overrides) for each in machine.adapters}}
+    return {"adapters": {hba.target: adapter_health(**overrides) for hba in machine.adapters}}
 
 
 def disks(machine: Machine, **overrides: Any) -> dict[str, Any]:

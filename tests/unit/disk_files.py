@@ -41,15 +41,15 @@ class Disk:
         return (self.path / path).read_text()
 
     def endpoint(self, adapter: str = "0000:01:00.0", map: str | None = None) -> Endpoint:
-        found: dict[str, Attribute | Missing] = {}
+        values: dict[str, Attribute | Missing] = {}
         for file in sorted(self.path.rglob("*")):
             if file.is_file():
-                found[str(file.relative_to(self.path))] = Attribute(file.read_text(), True)
+                values[str(file.relative_to(self.path))] = Attribute(file.read_text(), True)
         return endpoint(
             target=self.name,
             id=f"id-{self.name}@0000:01:00.0/{self.name}",
             sysfs=str(self.path),
-            attributes=found,
+            attributes=values,
             adapter=adapter,
             map=map,
         )
@@ -68,7 +68,7 @@ def by_setting(rows: tuple[Row, ...]) -> dict[str, Outcome | None]:
 
 
 def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list[Chain]:
-    made = []
+    disk_chains = []
     for number in range(hung + fine):
         folder = tmp_path / f"disk{number}"
         folder.mkdir()
@@ -76,5 +76,5 @@ def chains(tmp_path: Path, hung: int, fine: int, map: str | None = None) -> list
             os.mkfifo(folder / "gate")
         name = f"sd{number}"
         step = Step("nomerges", 1, 0)
-        made.append(Chain(name, name, "adapter", map, str(folder), (step,)))
-    return made
+        disk_chains.append(Chain(name, name, "adapter", map, str(folder), (step,)))
+    return disk_chains

@@ -18,14 +18,14 @@ def host(number: int, *, adapter: dict[str, Any] | None = None, **disk: Any) -> 
 
 def machine(number: int, *endpoints: Endpoint, **adapter: Any) -> Machine:
     """Return the machine ``dbN``."""
-    found = factory.machine(*endpoints, adapters=(factory.adapter(**adapter),))
-    return replace(found, hostname=f"db{number}")
+    base = factory.machine(*endpoints, adapters=(factory.adapter(**adapter),))
+    return replace(base, hostname=f"db{number}")
 
 
 def save(folder: Path, *snapshots: Snapshot) -> Path:
     """Write each snapshot to a file with its host's name, and return the folder."""
-    for each in snapshots:
-        (folder / f"{each.machine.hostname}.snap").write_bytes(encode_snapshot(each))
+    for saved in snapshots:
+        (folder / f"{saved.machine.hostname}.snap").write_bytes(encode_snapshot(saved))
     return folder
 
 

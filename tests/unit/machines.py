@@ -46,8 +46,8 @@ def attributes(**texts: str) -> dict[str, Attribute | Missing]:
 
 
 def adapter(**overrides: Any) -> Adapter:
-    """Return an mpt3sas HBA, or what ``overrides`` make of it."""
-    made = Adapter(
+    """Return an mpt3sas HBA with ``overrides``."""
+    hba = Adapter(
         target="0000:01:00.0",
         family="mpt3sas",
         product="HBA 9300-8i",
@@ -62,13 +62,13 @@ def adapter(**overrides: Any) -> Adapter:
         controller=None,
         hw_queues=1,
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(hba, **overrides)
 
 
 def endpoint(**overrides: Any) -> Endpoint:
     """Return the SAS SSD ``sda``; ``id`` and ``sysfs`` follow ``target`` unless given."""
     target = overrides.get("target", "sda")
-    made = Endpoint(
+    ssd = Endpoint(
         target=target,
         id=f"wwn-0x5000c500{target}@0000:01:00.0/scsi-0:0:0",
         adapter="0000:01:00.0",
@@ -103,13 +103,13 @@ def endpoint(**overrides: Any) -> Endpoint:
             device__queue_depth="254",
         ),
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(ssd, **overrides)
 
 
 def vector(**overrides: Any) -> Vector:
-    """Return a free data vector of the HBA, which may be served anywhere; ``id`` follows it."""
+    """Return a data vector of the HBA that any CPU may serve. ``id`` follows ``irq``."""
     irq = overrides.get("irq", 30)
-    made = Vector(
+    irq_vector = Vector(
         irq=irq,
         id=f"msix-{irq - 30}@{overrides.get('adapter', '0000:01:00.0')}",
         adapter="0000:01:00.0",
@@ -123,28 +123,28 @@ def vector(**overrides: Any) -> Vector:
         serves=None,
         unmanaged_by=None,
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(irq_vector, **overrides)
 
 
 def control(**overrides: Any) -> Control:
-    """Return the NVMe controller nvme0, which gathers nothing and could be told to."""
-    found: dict[str, Attribute | Missing] = {"feature/08": Attribute("0", True)}
-    made = Control(
+    """Return the NVMe controller nvme0, which can coalesce interrupts but does not."""
+    values: dict[str, Attribute | Missing] = {"feature/08": Attribute("0", True)}
+    nvme = Control(
         target="nvme0",
         id="controller-0@0000:01:00.0",
         adapter="0000:01:00.0",
         kind=TargetKind.CONTROLLER,
         sysfs="/sys/class/nvme/nvme0",
-        attributes=found,
+        attributes=values,
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(nvme, **overrides)
 
 
 def machine(
     *endpoints: Endpoint, adapters: tuple[Adapter, ...] | None = None, **overrides: Any
 ) -> Machine:
-    """Return a machine with these endpoints (one SAS SSD where none), behind one mpt3sas."""
-    made = Machine(
+    """Return a machine with these endpoints (default: one SAS SSD) behind one mpt3sas HBA."""
+    server = Machine(
         hostname="db1",
         kernel="6.1.0-56-amd64",
         boot_id="11111111-2222-3333-4444-555555555555",
@@ -155,4 +155,4 @@ def machine(
         processors=Processors(tuple(range(8)), cores=tuple((cpu,) for cpu in range(8))),
         local_cpus={"0000:01:00.0": tuple(range(8))},
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(server, **overrides)

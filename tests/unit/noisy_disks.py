@@ -58,16 +58,16 @@ class NoisyDisk:
         return figures(60_000 / mean, 400 * mean, 900 * p99)
 
     def pairs(self, count: int, slower: float = 1.0) -> list[tuple[Figures, Figures]]:
-        """Return pairs of runs before and after, made in an order drawn by lot."""
-        made = []
+        """Return pairs of runs before and after a change, each pair run in random order."""
+        run_pairs = []
         for _ in range(count):
             if self.random.random() < 0.5:
                 before = self.run()
-                made.append((before, self.run(slower)))
+                run_pairs.append((before, self.run(slower)))
             else:
                 after = self.run(slower)
-                made.append((self.run(), after))
-        return made
+                run_pairs.append((self.run(), after))
+        return run_pairs
 
     def _burst(self) -> float:
         if self.random.random() >= self._noise.tail:

@@ -15,7 +15,7 @@ needs_promtool = pytest.mark.skipif(
 
 
 def promtool(*words: str, given: bytes = b"") -> str:
-    """Return what it says of the shipped files that are named, which it has to like."""
+    """Run promtool on shipped files, assert that it succeeds, and return its output."""
     done = subprocess.run(
         [_PROMTOOL, *words],
         input=given,

@@ -169,13 +169,13 @@ def _queues(nvme: Adapter) -> list[Vector]:
     return [admin, *managed]
 
 
-def record(made: Machine, result: ProbeResult, command: str, at: float) -> Record:
+def record(server: Machine, result: ProbeResult, command: str, at: float) -> Record:
     """Return the record of a result on this machine, ``at`` seconds after the first."""
     return Record(
         time=NOW + at,
         command=command,
-        kernel=made.kernel,
-        boot_id=made.boot_id,
+        kernel=server.kernel,
+        boot_id=server.boot_id,
         profile="oltp",
         target=result.target,
         id=result.id,
@@ -183,127 +183,135 @@ def record(made: Machine, result: ProbeResult, command: str, at: float) -> Recor
     )
 
 
-def result(disk: Endpoint, asked: Workload, measured: Figures, by: Adapter) -> ProbeResult:
-    """Return a result of a disk as its adapter is now."""
+def result(disk: Endpoint, workload: Workload, measured: Figures, by: Adapter) -> ProbeResult:
+    """Return a result of a disk, with its adapter's current versions."""
     served = Served(by.target, by.driver, by.driver_version, by.firmware)
-    return ProbeResult(disk.target, disk.id, asked, measured, "3.33", (served,), blank=False)
+    return ProbeResult(disk.target, disk.id, workload, measured, "3.33", (served,), blank=False)
 
 
-def depth_sweep(made: Machine, at: float = 0.0, depths: tuple[int, ...] = DEPTHS) -> list[Record]:
-    """Return a sweep whose knee is at ``KNEE``: beyond it the disk only lets wait."""
-    disk, by = made.endpoints[0], made.adapters[0]
-    found = []
+def depth_sweep(server: Machine, at: float = 0.0, depths: tuple[int, ...] = DEPTHS) -> list[Record]:
+    """Return a sweep whose knee is at ``KNEE``: beyond it only the latency grows."""
+    disk, by = server.endpoints[0], server.adapters[0]
+    records = []
     for number, deep in enumerate(depths):
         rate = min(deep, KNEE) / 120e-6 * (1 if deep <= KNEE else 1.02)
         wait = deep / rate * 1e6 / 1.02
-        asked = replace(SWEEP, depth=deep)
+        workload = replace(SWEEP, depth=deep)
         tail = 0.4 if deep <= KNEE else 0.9
         measured = figures(rate, wait, tail, cpu=4 + 6 / deep)
-        found.append(record(made, result(disk, asked, measured, by), "probe", at + 3 * number))
-    return found
+        records.append(
+            record(server, result(disk, workload, measured, by), "probe", at + 3 * number)
+        )
+    return records
 
 
-def kept(made: Machine) -> list[Record]:
-    """Return the sweep as `probe` keeps it: all of one time, with what it cost, and its knee."""
+def kept(server: Machine) -> list[Record]:
+    """Return the sweep as `probe` records it: with one time, its CPU cost and its knee."""
     settings = tuple(InForce("sda", name, values[0]) for name, values in VALUES.items())
-    found = []
-    for each in depth_sweep(made):
-        assert each.result is not None
-        cost = replace(each.result.figures, interrupt_us_per_io=2.0, busy=0.5)
-        if each.result.workload.depth == DEPTHS[-1]:
+    records = []
+    for swept in depth_sweep(server):
+        assert swept.result is not None
+        cost = replace(swept.result.figures, interrupt_us_per_io=2.0, busy=0.5)
+        if swept.result.workload.depth == DEPTHS[-1]:
             cost = replace(cost, busy=0.97)
-        whole = replace(each.result, figures=cost, settings=settings, temperature=38.0)
-        found.append(replace(each, time=NOW, command="probe depth-sweep", result=whole))
+        with_cost = replace(swept.result, figures=cost, settings=settings, temperature=38.0)
+        records.append(replace(swept, time=NOW, command="probe depth-sweep", result=with_cost))
     knee = Knee(KNEE, 16, 64, 64, 0.02, 0.9)
-    return [*found, replace(found[-1], result=None, knee=knee)]
+    return [*records, replace(records[-1], result=None, knee=knee)]
 
 
-def lun_depths(made: Machine, at: float = 500.0) -> list[Record]:
-    """Return a sweep for each of five depths of the disk itself, beyond which the rest waits."""
-    disk, by = made.endpoints[0], made.adapters[0]
+def lun_depths(server: Machine, at: float = 500.0) -> list[Record]:
+    """Return a sweep for each of five LUN depths. I/Os beyond the LUN depth wait."""
+    disk, by = server.endpoints[0], server.adapters[0]
     runs, knees = list[Record](), list[Record]()
-    for own in (8, 16, 32, 64, 128):
+    for lun_depth in (8, 16, 32, 64, 128):
         for deep in DEPTHS[:-1]:
-            rate = min(deep, own) / 20e-3
-            asked = replace(SWEEP, depth=deep, block_size=8192, queue_depth=own)
+            rate = min(deep, lun_depth) / 20e-3
+            workload = replace(SWEEP, depth=deep, block_size=8192, queue_depth=lun_depth)
             measured = figures(rate, deep / rate * 1e6 / 1.02, 0.1, 8192)
-            told = result(disk, asked, measured, by)
-            runs.append(record(made, told, "probe queue-depth", at))
-        knee = Knee(own, own, own, 2 * own, 0.0, 1.0) if own < 128 else None
-        knees.append(replace(runs[-1], result=None, knee=knee, queue_depth=own))
+            probed = result(disk, workload, measured, by)
+            runs.append(record(server, probed, "probe queue-depth", at))
+        knee = (
+            Knee(lun_depth, lun_depth, lun_depth, 2 * lun_depth, 0.0, 1.0)
+            if lun_depth < 128
+            else None
+        )
+        knees.append(replace(runs[-1], result=None, knee=knee, queue_depth=lun_depth))
     return [*runs, *knees]
 
 
-def block_sweep(made: Machine, at: float = 100.0) -> list[Record]:
+def block_sweep(server: Machine, at: float = 100.0) -> list[Record]:
     """Return a sweep that ends at the link's 3 GB/s; its first run breaks Little's law."""
-    disk, by = made.endpoints[0], made.adapters[0]
-    found = []
+    disk, by = server.endpoints[0], server.adapters[0]
+    records = []
     for number, size in enumerate(BLOCKS):
         rate = min(200_000.0, 3e9 / size)
         wait = 24 / rate * 1e6 / 1.02 * (0.7 if not number else 1)
-        asked = replace(SWEEP, block_size=size)
+        workload = replace(SWEEP, block_size=size)
         measured = figures(rate, wait, 0.6, size)
-        found.append(record(made, result(disk, asked, measured, by), "probe", at + 3 * number))
-    return found
+        records.append(
+            record(server, result(disk, workload, measured, by), "probe", at + 3 * number)
+        )
+    return records
 
 
-def corners(made: Machine, at: float = -600.0) -> list[Record]:
+def corners(server: Machine, at: float = -600.0) -> list[Record]:
     """Return the four corners of the NVMe drive, whose reads come near to its link of 7.88 GB/s."""
-    drive, by = made.endpoints[12], made.adapters[1]
+    drive, by = server.endpoints[12], server.adapters[1]
     tops = {
         (Pattern.RANDOM_READ, 4096): 420_000,
         (Pattern.READ, 1 << 20): 6_800,
         (Pattern.RANDOM_WRITE, 4096): 190_000,
         (Pattern.WRITE, 1 << 20): 3_100,
     }
-    found = []
+    records = []
     for (order, size), top in tops.items():
         for deep in (1, 8, 24, 48, 96, 192) if size == 4096 else (1, 24, 48, 96):
             rate = top * deep / (deep + (12 if size == 4096 else 2))
-            asked = replace(SWEEP, pattern=order, block_size=size, depth=deep)
+            workload = replace(SWEEP, pattern=order, block_size=size, depth=deep)
             measured = figures(rate, deep / rate * 1e6 / 1.02, 0.8, size)
-            told = result(drive, asked, measured, by)
-            found.append(record(made, told, "probe four-corners", at))
-    return found
+            probed = result(drive, workload, measured, by)
+            records.append(record(server, probed, "probe four-corners", at))
+    return records
 
 
 def rising_load(
-    made: Machine, disks: tuple[int, ...] = (0, 1, 12), at: float = 700.0
+    server: Machine, disks: tuple[int, ...] = (0, 1, 12), at: float = 700.0
 ) -> list[Record]:
-    """Return OLTP1 over rising load on several disks that manage more and less."""
-    found = []
+    """Return OLTP1 under rising load on several disks of different speeds."""
+    records = []
     for number, disk in enumerate(disks):
-        by = made.adapters[0 if disk < 12 else 1]
+        by = server.adapters[0 if disk < 12 else 1]
         top = (140_000, 60_000, 380_000, 90_000, 30_000, 12_000)[number % 6]
         for deep in (1, 2, 4, 8, 16, 32, 64, 128):
             rate = top * deep / (deep + 10)
-            asked = replace(SWEEP, pattern=Pattern.RANDOM_MIX, reads=60, depth=deep)
+            workload = replace(SWEEP, pattern=Pattern.RANDOM_MIX, reads=60, depth=deep)
             measured = figures(rate, deep / rate * 1e6 / 1.02, 0.6 + deep / 200)
-            told = result(made.endpoints[disk], asked, measured, by)
-            found.append(record(made, told, "probe oltp1-load", at + number))
-    return found
+            probed = result(server.endpoints[disk], workload, measured, by)
+            records.append(record(server, probed, "probe oltp1-load", at + number))
+    return records
 
 
-def beside_writer(made: Machine, at: float = 800.0) -> list[Record]:
+def beside_writer(server: Machine, at: float = 800.0) -> list[Record]:
     """Return a reader alone and beside a bulk writer, with each of three schedulers."""
-    disk, by, found = made.endpoints[0], made.adapters[0], []
-    asked = replace(SWEEP, depth=4)
+    disk, by, records = server.endpoints[0], server.adapters[0], []
+    workload = replace(SWEEP, depth=4)
     for number, (scheduler, slower) in enumerate({"none": 30, "mq-deadline": 9, "bfq": 2}.items()):
-        here = (InForce(disk.target, "scheduler", scheduler),)
-        alone = result(disk, asked, figures(30_000, 4 / 30_000 * 1e6 / 1.02, 0.8), by)
+        in_force = (InForce(disk.target, "scheduler", scheduler),)
+        alone = result(disk, workload, figures(30_000, 4 / 30_000 * 1e6 / 1.02, 0.8), by)
         rate = 30_000 / slower
         measured = figures(rate, 4 / rate * 1e6 / 1.02, 2.0)
         loaded = replace(measured, written_beside=2e8 * (1 + slower / 10))
-        busy = result(disk, replace(asked, writer=BulkWriter()), loaded, by)
-        for each in (alone, busy):
-            told = replace(each, settings=here)
-            found.append(record(made, told, "probe interference", at + number))
-    return found
+        busy = result(disk, replace(workload, writer=BulkWriter()), loaded, by)
+        for probed in (alone, busy):
+            with_scheduler = replace(probed, settings=in_force)
+            records.append(record(server, with_scheduler, "probe interference", at + number))
+    return records
 
 
-def searched(made: Machine, at: float = 900.0) -> Record:
+def searched(server: Machine, at: float = 900.0) -> Record:
     """Return a search that found a depth within 2 ms and a better scheduler."""
-    disk, by = made.endpoints[0], made.adapters[0]
+    disk, by = server.endpoints[0], server.adapters[0]
     probes = tuple(
         DepthTried(deep, min(deep, 40) * 8_000.0, 90.0 + deep**1.5)
         for deep in (6, 24, 96, 254, 150, 120, 126)
@@ -313,7 +321,7 @@ def searched(made: Machine, at: float = 900.0) -> Record:
     candidates = tuple(
         CandidateTried(
             {} if name == "none" else {"scheduler": name},
-            tuple(p99 * each for each in (0.9, 1.0, 1.15, 1.05)[: 2 if name == "none" else 4]),
+            tuple(p99 * factor for factor in (0.9, 1.0, 1.15, 1.05)[: 2 if name == "none" else 4]),
             4e8,
         )
         for name, p99 in tried.items()
@@ -323,85 +331,91 @@ def searched(made: Machine, at: float = 900.0) -> Record:
     alone = SearchedSettings(rates, {"rq_affinity": 1}, 126, False, "as good as", 0)
     last = result(disk, SWEEP, figures(320_000, 72, 5), by)
     return replace(
-        record(made, last, "autotune", at),
+        record(server, last, "autotune", at),
         search=Searched(2000.0, depth, (alone, beside)),
         settings=(ValueChange(disk.target, "queue_depth", 254, 126),),
     )
 
 
 def all_disks(
-    made: Machine, at: float = 1000.0, pattern: Pattern = Pattern.RANDOM_READ
+    server: Machine, at: float = 1000.0, pattern: Pattern = Pattern.RANDOM_READ
 ) -> list[Record]:
     """Return runs on two, four and eight disks at once, whose adapter carries 6.5 GB/s."""
-    by, found = made.adapters[0], []
+    by, records = server.adapters[0], []
     for number, count in enumerate((2, 4, 8)):
         for size in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
-            asked = replace(SWEEP, pattern=pattern, block_size=size)
-            one = min(180_000, 1.6e9 / size)
-            disks = made.endpoints[:count]
-            alone = [result(disk, asked, figures(one, 120, 1, size), by) for disk in disks]
-            most = min(count * one, 640_000, 6.5e9 / size)
+            workload = replace(SWEEP, pattern=pattern, block_size=size)
+            lone_rate = min(180_000, 1.6e9 / size)
+            disks = server.endpoints[:count]
+            alone = [result(disk, workload, figures(lone_rate, 120, 1, size), by) for disk in disks]
+            most = min(count * lone_rate, 640_000, 6.5e9 / size)
             at_once = figures(most, count * 24 / most * 1e6, 2, size, cpu=3.0)
-            told = evaluate_together(by.target, by.link, alone, replace(at_once, busy=0.5))
-            command = f"probe block-sweep{'-writes' if asked.writes else '-small'}"
-            kept = make_kept_together(told)
-            found.append(
-                make_adapter_record(made, "oltp", command, by.target, kept, NOW + at + number)
+            together = evaluate_together(by.target, by.link, alone, replace(at_once, busy=0.5))
+            command = f"probe block-sweep{'-writes' if workload.writes else '-small'}"
+            joint_result = make_kept_together(together)
+            records.append(
+                make_adapter_record(
+                    server, "oltp", command, by.target, joint_result, NOW + at + number
+                )
             )
-    return found
+    return records
 
 
-def by_jobs(made: Machine, at: float = -300.0) -> list[Record]:
+def by_jobs(server: Machine, at: float = -300.0) -> list[Record]:
     """Return the same I/Os in flight by one to eight jobs: two jobs are all that the disk needs."""
-    disk, by, found = made.endpoints[1], made.adapters[0], []
+    disk, by, records = server.endpoints[1], server.adapters[0], []
     for jobs in (1, 2, 4, 8):
         for deep in (1, 2, 4, 8, 16, 32, 64):
             most = 90_000 if jobs == 1 else 170_000
             rate = min(jobs * deep / 120e-6, most)
-            asked = replace(SWEEP, jobs=jobs, depth=deep)
+            workload = replace(SWEEP, jobs=jobs, depth=deep)
             measured = figures(rate, jobs * deep / rate * 1e6 / 1.02, 0.5)
-            found.append(record(made, result(disk, asked, measured, by), "probe jobs-sweep", at))
-    return found
+            records.append(
+                record(server, result(disk, workload, measured, by), "probe jobs-sweep", at)
+            )
+    return records
 
 
-def baselines(made: Machine, at: float = 1200.0) -> list[Record]:
+def baselines(server: Machine, at: float = 1200.0) -> list[Record]:
     """Return one I/O at a time: random and in order, read and written."""
-    disk, by, found = made.endpoints[0], made.adapters[0], []
+    disk, by, records = server.endpoints[0], server.adapters[0], []
     for order, size, wait in (
         (Pattern.RANDOM_READ, 4096, 90.0),
         (Pattern.READ, 131072, 60.0),
         (Pattern.RANDOM_WRITE, 4096, 20.0),
         (Pattern.WRITE, 131072, 77.0),
     ):
-        asked = replace(SWEEP, pattern=order, block_size=size, depth=1)
-        command = "probe qd1-writes" if asked.writes else "probe qd1"
+        workload = replace(SWEEP, pattern=order, block_size=size, depth=1)
+        command = "probe qd1-writes" if workload.writes else "probe qd1"
         measured = figures(1e6 / wait, wait / 1.02, 1.2, size)
-        found.append(record(made, result(disk, asked, measured, by), command, at))
-    return found
+        records.append(record(server, result(disk, workload, measured, by), command, at))
+    return records
 
 
-def mix_sweep(made: Machine, at: float = 200.0) -> list[Record]:
-    """Return a sweep in which writes cost."""
-    disk, by = made.endpoints[0], made.adapters[0]
-    found = []
+def mix_sweep(server: Machine, at: float = 200.0) -> list[Record]:
+    """Return a mix sweep whose rate falls with the share of writes."""
+    disk, by = server.endpoints[0], server.adapters[0]
+    records = []
     for number, reads in enumerate((100, 70, 50, 0)):
         rate = 90_000 + 1_100 * reads
-        asked = replace(SWEEP, pattern=Pattern.RANDOM_MIX, reads=reads)
+        workload = replace(SWEEP, pattern=Pattern.RANDOM_MIX, reads=reads)
         measured = figures(rate, 24 / rate * 1e6 / 1.02, 1.5 - reads / 100)
-        found.append(record(made, result(disk, asked, measured, by), "probe", at + 3 * number))
-    return found
+        records.append(
+            record(server, result(disk, workload, measured, by), "probe", at + 3 * number)
+        )
+    return records
 
 
-def proof(made: Machine, slower: float, number: int, at: float) -> Record:
+def proof(server: Machine, slower: float, number: int, at: float) -> Record:
     """Return the proof of a change after which an I/O takes ``slower`` times as long."""
-    disk, by, tolerance = made.endpoints[number], made.adapters[0], oltp().tolerance
+    disk, by, tolerance = server.endpoints[number], server.adapters[0], oltp().tolerance
     pairs = NoisyDisk(Noise(0.02), number).pairs(10, slower)
     verdict = evaluate_pairs(pairs, tolerance, 6.0)
     last = result(disk, SWEEP, noisy(60_000 / slower, 400 * slower, 900 * slower), by)
     reverted = bool(verdict.beyond)
     settings = ("nr_requests",) if slower > 1.1 else ("scheduler", "nr_requests")
     return replace(
-        record(made, last, "apply --verify", at),
+        record(server, last, "apply --verify", at),
         proof=Proof(disk.target, disk.id, None, settings, verdict, last),
         settings=tuple(ValueChange(disk.target, name, *VALUES[name]) for name in settings),
         reverted=settings if reverted else (),
@@ -414,52 +428,52 @@ VALUES: dict[str, tuple[str | int, str | int]] = {
 }
 
 
-def lone(made: Machine, at: float = 400.0) -> list[Record]:
+def lone(server: Machine, at: float = 400.0) -> list[Record]:
     """Return a run by the daemon and one by hand, on each of two disks."""
-    random, found = Random(7), []
+    random, records = Random(7), []
     for number in (2, 12):
-        disk = made.endpoints[number]
-        by = made.adapters[0 if number == 2 else 1]
+        disk = server.endpoints[number]
+        by = server.adapters[0 if number == 2 else 1]
         for command in ("daemon", "probe reference-short"):
             rate = 150_000 * random.uniform(0.9, 1.1)
             measured = figures(rate, 24 / rate * 1e6 / 1.02, random.uniform(0.5, 4))
-            found.append(record(made, result(disk, SWEEP, measured, by), command, at))
+            records.append(record(server, result(disk, SWEEP, measured, by), command, at))
             at += 5
-    return found
+    return records
 
 
-def journal(made: Machine) -> Journal:
+def journal(server: Machine) -> Journal:
     """Return a journal in which the first disk got more requests."""
-    disk = made.endpoints[0]
+    disk = server.endpoints[0]
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
-    return Journal(made.boot_id, (entry,))
+    return Journal(server.boot_id, (entry,))
 
 
 def seen() -> ReportData:
     """Return a server on which everything was measured."""
-    made, profile = host(), oltp()
+    server, profile = host(), oltp()
     records = (
-        *kept(made),
-        *lun_depths(made),
-        *block_sweep(made),
-        *mix_sweep(made),
-        *corners(made),
-        *rising_load(made),
-        *beside_writer(made),
-        searched(made),
-        *all_disks(made),
-        *by_jobs(made),
-        *baselines(made),
-        proof(made, 0.8, 3, 300),
-        proof(made, 1.0, 4, 320),
-        proof(made, 1.25, 5, 340),
-        *lone(made),
+        *kept(server),
+        *lun_depths(server),
+        *block_sweep(server),
+        *mix_sweep(server),
+        *corners(server),
+        *rising_load(server),
+        *beside_writer(server),
+        searched(server),
+        *all_disks(server),
+        *by_jobs(server),
+        *baselines(server),
+        proof(server, 0.8, 3, 300),
+        proof(server, 1.0, 4, 320),
+        proof(server, 1.25, 5, 340),
+        *lone(server),
     )
     return ReportData(
-        machine=made,
+        machine=server,
         profile=profile,
-        plan=make.make_plan(made, profile),
-        journal=journal(made),
+        plan=make.make_plan(server, profile),
+        journal=journal(server),
         records=records,
         yardsticks=library().yardsticks(),
     )
@@ -467,13 +481,13 @@ def seen() -> ReportData:
 
 def unmeasured() -> ReportData:
     """Return a server on which nothing was measured or changed, with no profile."""
-    made = machine(adapters=(), vectors=(), memory=1 << 30)
-    made = replace(made, endpoints=())
-    return ReportData(made, None, None, Journal(made.boot_id), (), library().yardsticks())
+    server = machine(adapters=(), vectors=(), memory=1 << 30)
+    server = replace(server, endpoints=())
+    return ReportData(server, None, None, Journal(server.boot_id), (), library().yardsticks())
 
 
 def crowded() -> ReportData:
-    """Return a server that leaves a picture no room: long names, many vectors, equal figures."""
+    """Return a server that crowds the charts: long names, many vectors, equal figures."""
     small, long = host(), "a-handler-with-a-very-long-name-" * 6
     by = small.adapters[0]
     vectors = [
@@ -487,7 +501,7 @@ def crowded() -> ReportData:
         for number in range(160)
     ]
     named = replace(by, product=long)
-    made = replace(
+    server = replace(
         small,
         adapters=(named, *small.adapters[1:]),
         vectors=tuple(vectors),
@@ -496,18 +510,18 @@ def crowded() -> ReportData:
     )
     return replace(
         seen(),
-        machine=made,
-        records=(*_equal(made), *_few(made), _unsure(made), *lone(made, 8000)),
-        plan=make.make_plan(made, oltp()),
+        machine=server,
+        records=(*_equal(server), *_few(server), _unsure(server), *lone(server, 8000)),
+        plan=make.make_plan(server, oltp()),
     )
 
 
-def many() -> ReportData:
+def many_adapters() -> ReportData:
     """Return a server with 40 adapters of one disk each, all of them measured, with long names."""
     small = host()
-    one, disk = small.adapters[0], small.endpoints[0]
+    hba, disk = small.adapters[0], small.endpoints[0]
     names = [f"0000:{number:02x}:00.0" for number in range(1, 41)]
-    adapters = tuple(replace(one, target=name, product="adapter " * 12) for name in names)
+    adapters = tuple(replace(hba, target=name, product="adapter " * 12) for name in names)
     disks = tuple(
         replace(disk, target=f"nvme{number}n1", id=f"disk-{number}", adapter=name)
         for number, name in enumerate(names)
@@ -516,45 +530,50 @@ def many() -> ReportData:
         vector(irq=100 + number, adapter=name, names=("a-handler-" * 9,), effective="1")
         for number, name in enumerate(names)
     )
-    made = replace(small, adapters=adapters, endpoints=disks, vectors=vectors, local_cpus={})
+    server = replace(small, adapters=adapters, endpoints=disks, vectors=vectors, local_cpus={})
     records: list[Record] = []
     for number in range(len(disks)):
-        own = replace(made, adapters=adapters[number:], endpoints=disks[number:])
-        own = replace(own, endpoints=own.endpoints * 13, adapters=own.adapters * 2)
+        subset = replace(server, adapters=adapters[number:], endpoints=disks[number:])
+        subset = replace(subset, endpoints=subset.endpoints * 13, adapters=subset.adapters * 2)
         for measured in (kept, corners, baselines, beside_writer, block_sweep, all_disks):
-            records += measured(own)
-        records += [searched(own), *rising_load(own, (0,))]
-    return replace(seen(), machine=made, records=tuple(records), plan=make.make_plan(made, oltp()))
+            records += measured(subset)
+        records += [searched(subset), *rising_load(subset, (0,))]
+    return replace(
+        seen(), machine=server, records=tuple(records), plan=make.make_plan(server, oltp())
+    )
 
 
-def _equal(made: Machine) -> list[Record]:
-    """Return a depth sweep whose runs all did nearly the same, twenty of them."""
-    disk, by, found = made.endpoints[0], made.adapters[0], []
+def _equal(server: Machine) -> list[Record]:
+    """Return a depth sweep of twenty runs with nearly equal figures."""
+    disk, by, records = server.endpoints[0], server.adapters[0], []
     for number in range(20):
         rate = 50 + number / 10
-        asked = replace(SWEEP, depth=10 + number, jobs=13)
+        workload = replace(SWEEP, depth=10 + number, jobs=13)
         measured = figures(rate, 20_000 + 3 * number, 0.01)
-        found.append(record(made, result(disk, asked, measured, by), "probe", 3 * number))
-    return found
+        records.append(record(server, result(disk, workload, measured, by), "probe", 3 * number))
+    return records
 
 
-def _few(made: Machine) -> list[Record]:
+def _few(server: Machine) -> list[Record]:
     """Return a depth sweep over a range as wide as can be, from a few µs to a minute."""
-    disk, by, found = made.endpoints[1], made.adapters[0], []
+    disk, by, records = server.endpoints[1], server.adapters[0], []
     for number, deep in enumerate((1, 4000, 4001, 4096)):
         measured = figures(3_900_000 - number, 6 if deep == 1 else 2e7, 2)
-        asked = replace(SWEEP, depth=deep)
-        found.append(record(made, result(disk, asked, measured, by), "probe", 900 + number))
-    return found
+        workload = replace(SWEEP, depth=deep)
+        records.append(record(server, result(disk, workload, measured, by), "probe", 900 + number))
+    return records
 
 
-def _unsure(made: Machine) -> Record:
-    """Return a proof whose intervals go from nothing to anything."""
-    disk = made.endpoints[3]
-    known = proof(made, 1.0, 3, 2000)
-    assert known.proof is not None
+def _unsure(server: Machine) -> Record:
+    """Return a proof with extremely wide intervals."""
+    disk = server.endpoints[3]
+    proof_record = proof(server, 1.0, 3, 2000)
+    assert proof_record.proof is not None
     changes = tuple(
-        replace(change, low=2e-9, ratio=1.3, high=4.8e8) for change in known.proof.verdict.changes
+        replace(change, low=2e-9, ratio=1.3, high=4.8e8)
+        for change in proof_record.proof.verdict.changes
     )
-    verdict = replace(known.proof.verdict, changes=changes)
-    return replace(known, proof=replace(known.proof, verdict=verdict, target=disk.target))
+    verdict = replace(proof_record.proof.verdict, changes=changes)
+    return replace(
+        proof_record, proof=replace(proof_record.proof, verdict=verdict, target=disk.target)
+    )

@@ -16,18 +16,25 @@ from hbatune.workers import find_this_process
 
 def current_times(**overrides: Any) -> Times:
     """Return the times of a daemon that has just saved its status, and saves it for an hour."""
-    now = time.monotonic()
-    made = Times(read_clock_id(), now - 60, now, now + 3600, now + 3600, pass_ended=now - 30)
-    return replace(made, **overrides)
+    monotonic_s = time.monotonic()
+    times = Times(
+        read_clock_id(),
+        monotonic_s - 60,
+        monotonic_s,
+        monotonic_s + 3600,
+        monotonic_s + 3600,
+        pass_ended=monotonic_s - 30,
+    )
+    return replace(times, **overrides)
 
 
 def good_status() -> Status:
     """Return the status of a daemon that is this process and has nothing to report."""
     last = LastPass(2000.0, PassReason.AUDIT, 3)
-    made = Status(
+    status = Status(
         find_this_process(), 1000.0, "oltp", 12, last=last, passes=4, written=9, ready=True
     )
-    return replace(made, times=current_times())
+    return replace(status, times=current_times())
 
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)
@@ -63,7 +70,7 @@ class By:
         self.entries.append((message, priority, fields))
 
 
-def said(
+def report_change(
     changed: SettingChange, reason: PassReason = PassReason.START
 ) -> tuple[str, int, Mapping[str, str]]:
     by = By()

@@ -81,7 +81,7 @@ def test_size_limit_is_enforced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 def test_nesting_depth_is_bounded(opening: str) -> None:
     levels = opening.count("[") + opening.count("{")
-    closing = "".join({"[": "]", "{": "}"}.get(each, "") for each in reversed(opening))
+    closing = "".join({"[": "]", "{": "}"}.get(bracket, "") for bracket in reversed(opening))
     times = MAX_DEPTH // levels
     loader.require_bounded(f"{opening * times}1{closing * times}".encode(), SMALL_BOUNDS)
     too_many = times + 1
@@ -129,9 +129,9 @@ def test_value_count_is_bounded() -> None:
 
 
 WORST = {
-    "strings": b'["' + b'","'.join(b"%d" % each for each in range(1_600_000)) + b'"]',
-    "dicts": b'{"a":{' + b",".join(b'"%x":{"a":1}' % each for each in range(390_000)) + b"}}",
-    "keys": b"{" + b",".join(b'"%x":[]' % each for each in range(800_000)) + b"}",
+    "strings": b'["' + b'","'.join(b"%d" % number for number in range(1_600_000)) + b'"]',
+    "dicts": b'{"a":{' + b",".join(b'"%x":{"a":1}' % number for number in range(390_000)) + b"}}",
+    "keys": b"{" + b",".join(b'"%x":[]' % number for number in range(800_000)) + b"}",
     "wide": '["\N{GRINNING FACE}'.encode() + b"a" * (15 << 20) + b'"]',
     "quotes": b'"' * (16 << 20),
     "zeros": b"[1e" + b"0" * (15 << 20) + b"]",
@@ -152,10 +152,10 @@ _MEASURED = """
 """
 
 
-@pytest.mark.parametrize("what", WORST)
-def test_hostile_files_cost_little(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", WORST)
+def test_hostile_files_cost_little(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
-    path.write_bytes(WORST[what])
+    path.write_bytes(WORST[kind])
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_MEASURED), path],
         capture_output=True,
@@ -192,8 +192,8 @@ def test_save_preserves_newer_fields() -> None:
     }
     # a has changed, b is gone, c is as it was, d is new.
     after = Whole((Part("d"), Part("c", 3), Part("a", 9)), Part("z", 1))
-    found = json.loads(loader.encode_merged(after, json.dumps(before).encode()))
-    assert found == {
+    merged = json.loads(loader.encode_merged(after, json.dumps(before).encode()))
+    assert merged == {
         "parts": [
             {"path": "d", "size": 0, "inner": {}},
             {"path": "c", "size": 3, "inner": {}, "deep": [{"er": 1}]},

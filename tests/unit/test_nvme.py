@@ -84,11 +84,11 @@ class FakeController:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    made = tmp_path / "nvme0"
-    made.mkdir()
-    (made / "dev").write_text("240:0\n")
-    (made / "state").write_text("live\n")
-    return made
+    device = tmp_path / "nvme0"
+    device.mkdir()
+    (device / "dev").write_text("240:0\n")
+    (device / "state").write_text("live\n")
+    return device
 
 
 @pytest.fixture
@@ -111,40 +111,42 @@ def means(tmp_path: Path) -> Means:
     )
 
 
-def found(directory: Path) -> Attribute | Missing:
+def read_coalescing(directory: Path) -> Attribute | Missing:
     return read_attributes(str(directory), ("feature/08",))["feature/08"]
 
 
 def host(directory: Path) -> Machine:
-    it: Control = control(sysfs=str(directory), attributes={"feature/08": found(directory)})
-    return machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
+    controller: Control = control(
+        sysfs=str(directory), attributes={"feature/08": read_coalescing(directory)}
+    )
+    return machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(controller,))
 
 
 def done(directory: Path, means: Means, value: int | str) -> Row:
-    there = host(directory)
-    filed = journal.load(means.journal, there.boot_id)[0]
+    server = host(directory)
+    filed = journal.load(means.journal, server.boot_id)[0]
     [row] = write_plan(
-        there, make_plan(there, profile(("coalescing", Exactly(value)))), filed, means
+        server, make_plan(server, profile(("coalescing", Exactly(value)))), filed, means
     )
     return row
 
 
 def test_feature_reports_value_and_changeability(door: FakeController, directory: Path) -> None:
     door.store.write_text(str(0x0207))
-    assert found(directory) == Attribute("519", True)
+    assert read_coalescing(directory) == Attribute("519", True)
     door.changeable = False
-    assert found(directory) == Attribute("519", False)
+    assert read_coalescing(directory) == Attribute("519", False)
 
 
 def test_selectless_controller_appears_changeable(door: FakeController, directory: Path) -> None:
     door.selects, door.changeable = False, False
-    assert found(directory) == Attribute("0", True)
+    assert read_coalescing(directory) == Attribute("0", True)
 
 
 @pytest.mark.parametrize("state", ["resetting", "connecting", "dead"])
 def test_dead_controller_is_skipped(door: FakeController, directory: Path, state: str) -> None:
     (directory / "state").write_text(state)
-    assert found(directory) == Missing(Reason.UNREADABLE, text=f"device state is {state}")
+    assert read_coalescing(directory) == Missing(Reason.UNREADABLE, text=f"device state is {state}")
     assert not door.sent
 
 
@@ -165,7 +167,7 @@ def test_unreadable_feature_reports_reason(
 ) -> None:
     for name, value in trouble.items():
         setattr(door, name, value)
-    answer = found(directory)
+    answer = read_coalescing(directory)
     assert isinstance(answer, Missing)
     if isinstance(missing, Missing):
         assert answer == missing
@@ -179,9 +181,9 @@ def test_coalescing_set_and_rollback(door: FakeController, directory: Path, mean
     row = done(directory, means, 0)
     assert (row.current, row.outcome) == ("8/200", Outcome.WRITTEN)
     assert door.value == 0
-    there = host(directory)
-    filed = journal.load(means.journal, there.boot_id)[0]
-    [restored] = restore_values(there, filed, means)
+    server = host(directory)
+    filed = journal.load(means.journal, server.boot_id)[0]
+    [restored] = restore_values(server, filed, means)
     assert (restored.before, restored.outcome) == ("8/200", Outcome.WRITTEN)
     assert door.value == 0x0207
     assert not means.journal.exists()
@@ -202,8 +204,8 @@ def test_apply_restores_coalescing_after_reset(
     assert (row.state, row.current) == (State.DRIFT, 0)
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
     assert door.value == 0x0207
-    there = host(directory)
-    [back] = restore_values(there, journal.load(means.journal, there.boot_id)[0], means)
+    server = host(directory)
+    [back] = restore_values(server, journal.load(means.journal, server.boot_id)[0], means)
     assert back.before == 0, "the first baseline is the baseline"
 
 
@@ -252,17 +254,17 @@ def test_status_text_includes_number() -> None:
 
 
 def test_ioctl_command_matches_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, bytes]] = []
+    calls: list[tuple[int, bytes]] = []
 
     def ioctl(descriptor: int, number: int, command: bytearray, mutate: bool) -> int:
-        seen.append((number, bytes(command)))
+        calls.append((number, bytes(command)))
         command[68:72] = (0x0207).to_bytes(4, "little")
         return 0
 
     monkeypatch.setattr("hbatune.nvme.fcntl.ioctl", ioctl)
     answer = nvme.submit("/dev/null", nvme.SET_FEATURES, cdw10=COALESCING, cdw11=0x0207)
     assert answer == Answer(0, 0x0207)
-    [(number, command)] = seen
+    [(number, command)] = calls
     assert (number, len(command)) == (0xC0484E41, 72)
     assert command[0] == 0x09
     assert struct.unpack_from("=II", command, 40) == (COALESCING, 0x0207)
@@ -315,11 +317,11 @@ def exempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeVectors:
 def exempting(directory: Path, means: Means, value: str) -> Row:
     name = "feature/09"
     read_now = read_attributes(str(directory), (name,))
-    it: Control = control(sysfs=str(directory), attributes=read_now)
-    there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
+    controller: Control = control(sysfs=str(directory), attributes=read_now)
+    server = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(controller,))
     wanted = profile(("coalescing_exempt", Exactly(value)))
-    filed = journal.load(means.journal, there.boot_id)[0]
-    [row] = write_plan(there, make_plan(there, wanted), filed, means)
+    filed = journal.load(means.journal, server.boot_id)[0]
+    [row] = write_plan(server, make_plan(server, wanted), filed, means)
     return row
 
 
@@ -330,9 +332,11 @@ def test_vector_exemption_set_and_rollback(
     row = exempting(directory, means, value)
     assert (row.current, row.value, row.outcome) == ("0", value, Outcome.WRITTEN)
     assert exempt.store.read_text() == after
-    it = control(sysfs=str(directory), attributes=read_attributes(str(directory), ("feature/09",)))
-    there = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(it,))
-    [back] = restore_values(there, journal.load(means.journal, there.boot_id)[0], means)
+    controller = control(
+        sysfs=str(directory), attributes=read_attributes(str(directory), ("feature/09",))
+    )
+    server = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(controller,))
+    [back] = restore_values(server, journal.load(means.journal, server.boot_id)[0], means)
     assert back.outcome is Outcome.WRITTEN
     assert exempt.store.read_text() == "x----"
 

@@ -89,8 +89,8 @@ def test_zoned_mix_is_one_job() -> None:
     zones = (Zone(33, 4096), Zone(34, 8192), Zone(33))
     lines = job("/dev/sda", Workload(Pattern.RANDOM_MIX, depth=24, reads=70, zones=zones))
     assert {"rw=randrw", "rwmixread=70", "iodepth=24"} <= set(lines)
-    rest = f"33/{SIZE - 4096 - 8192}"
-    assert f"random_distribution=zoned_abs:33/4096:34/8192:{rest}" in lines
+    remaining = f"33/{SIZE - 4096 - 8192}"
+    assert f"random_distribution=zoned_abs:33/4096:34/8192:{remaining}" in lines
     assert not [line for line in lines if line.startswith("flow")]
 
 

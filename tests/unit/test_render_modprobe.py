@@ -19,7 +19,7 @@ HOSTILE = st.one_of(
 
 
 def line(**overrides: Any) -> OptionLine:
-    made = {
+    fields = {
         "module": "mpt3sas",
         "option": "max_queue_depth",
         "value": -1,
@@ -27,7 +27,7 @@ def line(**overrides: Any) -> OptionLine:
         "source": "D4-3",
         "rule": "mpt3sas-commands",
     }
-    return OptionLine(**{**made, **overrides})
+    return OptionLine(**{**fields, **overrides})
 
 
 def text(*lines: OptionLine, profile: str = "oltp") -> str:
@@ -37,7 +37,11 @@ def text(*lines: OptionLine, profile: str = "oltp") -> str:
 def as_kmod_reads(content: str) -> list[str]:
     """Return the lines that count: a backslash joins one with the next (modprobe.d(5))."""
     joined = re.sub(r"\\\n", "", content).split("\n")
-    return [each for each in joined if each.strip() and not each.lstrip().startswith("#")]
+    return [
+        joined_line
+        for joined_line in joined
+        if joined_line.strip() and not joined_line.lstrip().startswith("#")
+    ]
 
 
 def test_option_follows_reason() -> None:
@@ -58,14 +62,14 @@ def test_reason_stays_in_comment(why: str, source: str, rule: str, profile: str)
     )
     assert as_kmod_reads(hostile) == as_kmod_reads(plain)
     assert len(hostile.splitlines()) == len(plain.splitlines())
-    for shown in (why, source, rule, profile):
-        assert comment(shown) in hostile
+    for reason in (why, source, rule, profile):
+        assert comment(reason) in hostile
 
 
 @given(HOSTILE)
-def test_comment_is_one_line(shown: str) -> None:
-    assert len(f"{comment(shown)}.".splitlines()) == 1
-    assert not comment(shown).endswith("\\")
+def test_comment_is_one_line(reason: str) -> None:
+    assert len(f"{comment(reason)}.".splitlines()) == 1
+    assert not comment(reason).endswith("\\")
 
 
 @given(module=HOSTILE, option=HOSTILE, value=HOSTILE)

@@ -22,7 +22,7 @@ def get_bucket(ns: int) -> int:
 
 def disk(**overrides: Any) -> WatchedDisk:
     """Return the subject ``sda``: p99 within 2 ms, knee at 64, depth 32."""
-    made = WatchedDisk(
+    subject = WatchedDisk(
         id=ID,
         target="sda",
         adapter=HBA,
@@ -32,7 +32,7 @@ def disk(**overrides: Any) -> WatchedDisk:
         by_busy_time=True,
         paths=(),
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(subject, **overrides)
 
 
 def subjects(*disks: WatchedDisk) -> Subjects:
@@ -42,21 +42,21 @@ def subjects(*disks: WatchedDisk) -> Subjects:
 
 def counted(**overrides: Any) -> DiskSample:
     """Return the counters of a disk that has done nothing yet."""
-    made = DiskSample("8:0", 0, 0, 0, 0, 0, 0, 0, 0, 32)
-    return msgspec.structs.replace(made, **overrides)
+    counters = DiskSample("8:0", 0, 0, 0, 0, 0, 0, 0, 0, 32)
+    return msgspec.structs.replace(counters, **overrides)
 
 
-def sample(at: float, found: DiskSample | None = None, **overrides: Any) -> Sample:
+def sample(at: float, disk_sample: DiskSample | None = None, **overrides: Any) -> Sample:
     """Return a sample with one disk, at ``at`` by both clocks."""
-    made = Sample(
+    watch_sample = Sample(
         at=at,
         time=1e9 + at,
-        disks={ID: found or counted()},
+        disks={ID: disk_sample or counted()},
         links={HBA: LinkSample(8.0, 8)},
         cpus={0: CpuSample(100 * int(at), 0), 1: CpuSample(100 * int(at), 0)},
         counters={},
     )
-    return msgspec.structs.replace(made, **overrides)
+    return msgspec.structs.replace(watch_sample, **overrides)
 
 
 def working(at: float, *, ms: float, ios: int = 1000, **overrides: Any) -> DiskSample:

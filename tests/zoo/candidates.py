@@ -34,13 +34,13 @@ def play(
     """
     random = Random(seed)
     tournament = Tournament(candidates=len(scores), current=current, seed=seed)
-    found, probes = find_leader(tournament), 0
+    leader, probes = find_leader(tournament), 0
     while (candidate := choose_next_candidate(tournament)) is not None:
         slower = drift * len(tournament.scores) / 28
         score = scores[candidate] * math.exp(random.gauss(0, noise) - slower)
         if held_up and random.random() < held_up:
             score /= 5
         tournament = add_score(tournament, score)
-        if found is None:
-            found, probes = find_leader(tournament), len(tournament.scores)
-    return found, probes, answer_tournament(tournament)
+        if leader is None:
+            leader, probes = find_leader(tournament), len(tournament.scores)
+    return leader, probes, answer_tournament(tournament)

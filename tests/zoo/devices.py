@@ -78,7 +78,7 @@ ZOO = (
 
 
 def simulate(device: Device, depth: int, ios: int, seed: int = 0) -> Behaviour:
-    """Return what a device does at a depth, from so many I/Os after a warm-up."""
+    """Return a device's behaviour at a depth, measured over ``ios`` I/Os after a warm-up."""
     random = Random(f"{device.name} {depth} {seed}")
     mean = device.service_us * device.pace(depth)
     # A lognormal's mean is e^(mu + sigma²/2); the tail is part of the mean service time.
@@ -88,12 +88,12 @@ def simulate(device: Device, depth: int, ios: int, seed: int = 0) -> Behaviour:
     queues: list[deque[tuple[float, bool]]] = [deque() for _ in idle]
     running: list[tuple[float, int, float, bool]] = []
 
-    def issue(now: float, ours: bool) -> None:
+    def issue(time_us: float, ours: bool) -> None:
         station = int(random.random() * device.stations)
-        queues[station].append((now, ours))
-        start(now, station)
+        queues[station].append((time_us, ours))
+        start(time_us, station)
 
-    def start(now: float, station: int) -> None:
+    def start(time_us: float, station: int) -> None:
         if not idle[station] or not queues[station]:
             return
         idle[station] -= 1
@@ -101,24 +101,26 @@ def simulate(device: Device, depth: int, ios: int, seed: int = 0) -> Behaviour:
         service = random.lognormvariate(mu, device.spread)
         if device.tail and random.random() < device.tail:
             service *= device.slow
-        heappush(running, (now + service, station, since, ours))
+        heappush(running, (time_us + service, station, since, ours))
 
-    for each in range(depth + device.neighbours):
-        issue(0.0, each < depth)
+    for number in range(depth + device.neighbours):
+        issue(0.0, number < depth)
     warm = 4 * (depth + device.neighbours)
-    left, taken, began, now = ios + warm, [], 0.0, 0.0
-    while left:
-        now, station, since, ours = heappop(running)
+    remaining, latencies, began, time_us = ios + warm, [], 0.0, 0.0
+    while remaining:
+        time_us, station, since, ours = heappop(running)
         idle[station] += 1
-        issue(now, ours)
-        start(now, station)
-        left -= 1
-        if left >= ios:
-            began = now
+        issue(time_us, ours)
+        start(time_us, station)
+        remaining -= 1
+        if remaining >= ios:
+            began = time_us
         elif ours:
-            taken.append(now - since)
-    taken.sort()
-    return Behaviour(len(taken) / (now - began) * 1e6, taken[math.ceil(0.99 * len(taken)) - 1])
+            latencies.append(time_us - since)
+    latencies.sort()
+    return Behaviour(
+        len(latencies) / (time_us - began) * 1e6, latencies[math.ceil(0.99 * len(latencies)) - 1]
+    )
 
 
 @cache
@@ -128,16 +130,16 @@ def truth(device: Device, ios: int) -> tuple[Behaviour, ...]:
 
 
 def at(device: Device, depth: int, ios: int) -> Behaviour:
-    """Return what a device does at any depth: between those of the grid on a line of logarithms."""
-    known = truth(device, ios)
-    right = min(bisect_right(GRID, depth), len(GRID) - 1)
-    left = right - 1
-    share = math.log(depth / GRID[left]) / math.log(GRID[right] / GRID[left])
+    """Return a device's behaviour at any depth, interpolated logarithmically on the grid."""
+    behaviours = truth(device, ios)
+    upper = min(bisect_right(GRID, depth), len(GRID) - 1)
+    lower = upper - 1
+    share = math.log(depth / GRID[lower]) / math.log(GRID[upper] / GRID[lower])
 
     def between(low: float, high: float) -> float:
         return low * math.exp(share * math.log(high / low))
 
     return Behaviour(
-        between(known[left].iops, known[right].iops),
-        between(known[left].p99_us, known[right].p99_us),
+        between(behaviours[lower].iops, behaviours[upper].iops),
+        between(behaviours[lower].p99_us, behaviours[upper].p99_us),
     )

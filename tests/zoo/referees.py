@@ -42,24 +42,26 @@ def latency_target(case: Case, noise: Noise, seed: int) -> tuple[int, int]:
 def optuna_search(case: Case, noise: Noise, seed: int, probes: int) -> int:
     """Return the depth that Optuna's TPE sampler finds best, with the objective as a constraint.
 
-    Depths are drawn on a logarithmic scale. Where no probe was within the objective, the depth with
-    the lowest p99 is its answer.
+    Depths are drawn on a logarithmic scale. If no probe was within the objective, the answer is the
+    depth with the lowest p99.
     """
     import optuna  # 0.6 s, and an extra
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     random = Random(f"optuna {case.name} {noise} {seed}")
-    made = list[Measurement]()
+    measurements = list[Measurement]()
 
     def rate(trial: "optuna.Trial") -> float:
-        found = measure(case, trial.suggest_int("depth", 1, DEEPEST, log=True), noise, random)
-        made.append(found)
-        trial.set_constraint("p99", found.p99_us / case.objective_us - 1)
-        return found.iops
+        measurement = measure(case, trial.suggest_int("depth", 1, DEEPEST, log=True), noise, random)
+        measurements.append(measurement)
+        trial.set_constraint("p99", measurement.p99_us / case.objective_us - 1)
+        return measurement.iops
 
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=probes // 2)
     optuna.create_study(direction="maximize", sampler=sampler).optimize(rate, n_trials=probes)
-    within = [each for each in made if each.p99_us <= case.objective_us]
+    within = [
+        measurement for measurement in measurements if measurement.p99_us <= case.objective_us
+    ]
     if not within:
-        return min(made, key=lambda each: each.p99_us).depth
-    return max(within, key=lambda each: each.iops).depth
+        return min(measurements, key=lambda measurement: measurement.p99_us).depth
+    return max(within, key=lambda measurement: measurement.iops).depth

@@ -59,8 +59,10 @@ class Case(Struct, frozen=True):
 
     def share(self, depth: int) -> float:
         """Return the share that a depth has of the best rate within the objective."""
-        known = truth(self.device, self.ios)
-        best = max(each.iops for each in known if each.p99_us <= self.objective_us)
+        behaviours = truth(self.device, self.ios)
+        best = max(
+            behaviour.iops for behaviour in behaviours if behaviour.p99_us <= self.objective_us
+        )
         return at(self.device, depth, self.ios).iops / best
 
     def over(self, depth: int) -> float:
@@ -129,9 +131,11 @@ def search(case: Case, noise: Noise, seed: int) -> tuple[DepthAnswer, float, Dep
 def sweep(case: Case, noise: Noise, seed: int, depths: Sequence[int] = SWEEP) -> int:
     """Return the depth that a sweep would choose, by itself one of the powers of two."""
     random = Random(f"sweep {case.name} {noise} {seed}")
-    made = [measure(case, depth, noise, random) for depth in depths]
-    within = [each for each in made if each.p99_us <= case.objective_us] or made[:1]
-    return max(within, key=lambda each: each.iops).depth
+    measurements = [measure(case, depth, noise, random) for depth in depths]
+    within = [
+        measurement for measurement in measurements if measurement.p99_us <= case.objective_us
+    ] or measurements[:1]
+    return max(within, key=lambda measurement: measurement.iops).depth
 
 
 def count(
@@ -140,14 +144,14 @@ def count(
     """Search all cases with all seeds; return the counts of all, and those of each case."""
     total, by_case = Counts(), dict[str, Counts]()
     for case in cases(ios, devices):
-        own = by_case[case.name] = Counts()
+        case_counts = by_case[case.name] = Counts()
         for seed in seeds:
             answer, seconds, _ = search(case, noise, seed)
-            other, every = sweep(case, noise, seed), sweep(case, noise, seed, GRID)
-            for counts in (total, own):
+            swept, every = sweep(case, noise, seed), sweep(case, noise, seed, GRID)
+            for counts in (total, case_counts):
                 _add(counts, case, answer, seconds)
-                counts.sweep_right += case.right(other)
-                counts.sweep_missed += case.over(other) > MISSED
+                counts.sweep_right += case.right(swept)
+                counts.sweep_missed += case.over(swept) > MISSED
                 counts.grid_right += case.right(every)
                 counts.grid_missed += case.over(every) > MISSED
     return total, by_case
@@ -155,7 +159,7 @@ def count(
 
 def _add(counts: Counts, case: Case, answer: DepthAnswer, seconds: float) -> None:
     right, missed = case.right(answer.depth), case.over(answer.depth) > MISSED
-    told = answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD)
+    conclusive = answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD)
     counts.runs += 1
     counts.probes += answer.probes
     counts.most_probes = max(counts.most_probes, answer.probes)
@@ -164,10 +168,10 @@ def _add(counts: Counts, case: Case, answer: DepthAnswer, seconds: float) -> Non
     counts.strictly += right and case.over(answer.depth) <= 1
     counts.missed += missed
     counts.as_good += answer.word is DepthConclusion.AS_GOOD
-    counts.told += told
-    counts.told_right += told and right
-    counts.told_missed += told and missed
-    counts.stated += answer.chance if told else 0
+    counts.told += conclusive
+    counts.told_right += conclusive and right
+    counts.told_missed += conclusive and missed
+    counts.stated += answer.chance if conclusive else 0
 
 
 def _disturbed(true: float, noise: float, unseen: float, random: Random) -> tuple[float, float]:

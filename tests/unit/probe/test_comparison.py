@@ -21,9 +21,9 @@ from tests.unit.site_folder import SiteFolder
 
 @pytest.fixture
 def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
-    """Return how a p99 in ms stands on one kind of disk, below the profile oltp."""
+    """Return a function that compares a p99 (in ms) of one kind of disk with the profile oltp."""
 
-    def found(p99_ms: float, workload: Workload | None = None, **overrides: object) -> Standing:
+    def compare(p99_ms: float, workload: Workload | None = None, **overrides: object) -> Standing:
         of_adapter = ("link", "document")
         served = adapter(**{k: v for k, v in overrides.items() if k in of_adapter})
         disk = endpoint(**{k: v for k, v in overrides.items() if k not in of_adapter})
@@ -32,7 +32,7 @@ def stand(site: SiteFolder):  # type: ignore[no-untyped-def]
         result = ProbeResult("sda", "x", workload or Workload(depth=32), measured, "3.33", ())
         return compare_result(result, subject, site.load("oltp"), site.library.yardsticks())
 
-    return found
+    return compare
 
 
 SATA = {"protocol": Protocol.SATA, "medium": Medium.SSD}
@@ -46,10 +46,10 @@ NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
 def test_medium_selects_figures_and_objective(  # type: ignore[no-untyped-def]
     stand, overrides: dict[str, object], p99: float, source: str, objective: float
 ) -> None:
-    found = stand(1.0, **overrides)
-    assert (found.document.p99_ms, found.document.source) == (p99, source)
-    assert found.goal.p99_ms == objective
-    assert found.same_depth
+    standing = stand(1.0, **overrides)
+    assert (standing.document.p99_ms, standing.document.source) == (p99, source)
+    assert standing.goal.p99_ms == objective
+    assert standing.same_depth
 
 
 def test_only_nvme_has_documented_knee(stand) -> None:  # type: ignore[no-untyped-def]
@@ -58,17 +58,17 @@ def test_only_nvme_has_documented_knee(stand) -> None:  # type: ignore[no-untype
 
 
 def test_undocumented_medium_has_no_reference(stand) -> None:  # type: ignore[no-untyped-def]
-    found = stand(1.0, medium=Medium.HDD)
-    assert (found.document, found.goal) == (None, None)
+    standing = stand(1.0, medium=Medium.HDD)
+    assert (standing.document, standing.goal) == (None, None)
 
 
 @pytest.mark.parametrize(
     "workload", [Workload(pattern=Pattern.READ), Workload(block_size=65536)], ids=str
 )
 def test_different_workload_has_no_reference(stand, workload) -> None:  # type: ignore[no-untyped-def]
-    found = stand(1.0, workload)
-    assert (found.document, found.goal) == (None, None)
-    assert found.links, "bandwidth is bandwidth"
+    standing = stand(1.0, workload)
+    assert (standing.document, standing.goal) == (None, None)
+    assert standing.links, "bandwidth is bandwidth"
 
 
 def test_depth_difference_is_reported(stand) -> None:  # type: ignore[no-untyped-def]
@@ -88,9 +88,9 @@ def test_depth_difference_is_reported(stand) -> None:  # type: ignore[no-untyped
 def test_objective_verdict_includes_headroom(
     measured: float, headroom: Headroom, met: bool
 ) -> None:
-    found = evaluate_objective(Objective(2.0, "because", "D3-8"), measured)
-    assert (found.headroom, found.met) == (headroom, met)
-    assert found.spare == pytest.approx(1 - measured / 2)
+    verdict = evaluate_objective(Objective(2.0, "because", "D3-8"), measured)
+    assert (verdict.headroom, verdict.met) == (headroom, met)
+    assert verdict.spare == pytest.approx(1 - measured / 2)
 
 
 def test_throughput_compares_with_link(stand) -> None:  # type: ignore[no-untyped-def]
@@ -114,7 +114,12 @@ def test_documented_card_volume_shows_raid(stand) -> None:  # type: ignore[no-un
         6: 893_000,
     }
     slow = stand(1.0, **volume, link=link(speed=2.5)).raid
-    assert {each.level: each.write_gb_per_s for each in slow} == {0: 3.2, 5: 3, 10: 3, 6: 1.36}
+    assert {figure.level: figure.write_gb_per_s for figure in slow} == {
+        0: 3.2,
+        5: 3,
+        10: 3,
+        6: 1.36,
+    }
     assert not stand(1.0, **volume, link=link(speed=5.0)).raid, "Gen2 is in no document"
     assert not stand(1.0, Workload(block_size=65536), **volume).raid
     assert not stand(1.0, protocol=Protocol.VOLUME).raid, "another card"
@@ -129,21 +134,21 @@ def test_unread_link_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-d
 
 
 def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:
-    asked = Workload(Pattern.RANDOM_MIX, depth=24, reads=reads)
+    workload = Workload(Pattern.RANDOM_MIX, depth=24, reads=reads)
     measured = replace(figures(iops, 200, 900), mean_us=wait * 24 / iops * 1e6)
-    return ProbeResult("sda", "x", asked, measured, "3.33", ())
+    return ProbeResult("sda", "x", workload, measured, "3.33", ())
 
 
 def test_mix_cost_uses_documented_share(site: SiteFolder) -> None:
     yardsticks = site.library.yardsticks()
-    found = compute_mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
-    assert found is not None
-    assert (found.reads, round(found.cost, 3)) == (70, 0.18)
-    assert (found.document, found.source) == ((0.10, 0.25), "D0-15")
+    mix_cost = compute_mix_cost([mixed(100, 100_000), mixed(70, 82_000), mixed(50, 10)], yardsticks)
+    assert mix_cost is not None
+    assert (mix_cost.reads, round(mix_cost.cost, 3)) == (70, 0.18)
+    assert (mix_cost.document, mix_cost.source) == ((0.10, 0.25), "D0-15")
 
 
 @pytest.mark.parametrize(
-    "others",
+    "more_results",
     [
         [],
         [mixed(100, 100_000, wait=0.5)],
@@ -151,8 +156,8 @@ def test_mix_cost_uses_documented_share(site: SiteFolder) -> None:
     ],
     ids=["none", "untrusted", "of another depth"],
 )
-def test_unmatched_mix_has_no_cost(site: SiteFolder, others: list[ProbeResult]) -> None:
-    assert compute_mix_cost([mixed(70, 82_000), *others], site.library.yardsticks()) is None
+def test_unmatched_mix_has_no_cost(site: SiteFolder, more_results: list[ProbeResult]) -> None:
+    assert compute_mix_cost([mixed(70, 82_000), *more_results], site.library.yardsticks()) is None
 
 
 def test_documented_means_follow_medium(stand) -> None:  # type: ignore[no-untyped-def]

@@ -60,10 +60,10 @@ class Fake:
 
 
 def usable() -> fio.Fio:
-    """Return the fio on PATH, which must be one that can be used."""
-    found = fio.find("sda")
-    assert isinstance(found, fio.Fio)
-    return found
+    """Return the fio on PATH and assert that it is usable."""
+    program = fio.find("sda")
+    assert isinstance(program, fio.Fio)
+    return program
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
 
 def test_fio_runs_on_given_cpus(fake: Fake) -> None:
     fake.script("grep cpus_allowed= probe.fio >&2; exit 7")
-    found = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
-    assert isinstance(found, Failed)
-    assert "cpus_allowed=0,2-3" in (found.text or "")
+    outcome = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
+    assert isinstance(outcome, Failed)
+    assert "cpus_allowed=0,2-3" in (outcome.text or "")
 
 
 @real_fio
@@ -110,26 +110,26 @@ def test_real_fio_preserves_data(disk: Path) -> None:
     before = disk.read_bytes()
     # Long enough that what is in flight as the ramp ends is lost in it, however busy the machine.
     workload = Workload(ramp=0.1, runtime=1.0, jobs=2)
-    found = fio.measure(usable(), "sda", str(disk), SIZE, workload)
-    assert isinstance(found, Figures)
-    assert 0 < found.p50_us <= found.p95_us <= found.p99_us <= found.p999_us
-    assert found.ios == pytest.approx(found.iops * found.runtime, rel=0.2)
-    assert found.bandwidth == pytest.approx(found.iops * 4096, rel=0.01)
-    assert found.cpu_us_per_io > 0
-    assert len(found.job_iops) == 2
+    outcome = fio.measure(usable(), "sda", str(disk), SIZE, workload)
+    assert isinstance(outcome, Figures)
+    assert 0 < outcome.p50_us <= outcome.p95_us <= outcome.p99_us <= outcome.p999_us
+    assert outcome.ios == pytest.approx(outcome.iops * outcome.runtime, rel=0.2)
+    assert outcome.bandwidth == pytest.approx(outcome.iops * 4096, rel=0.01)
+    assert outcome.cpu_us_per_io > 0
+    assert len(outcome.job_iops) == 2
     assert disk.read_bytes() == before
     assert sorted(disk.parent.iterdir()) == [disk]
 
 
 @real_fio
 def test_real_windows_sum_to_run(disk: Path) -> None:
-    found = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
-    assert isinstance(found, Figures)
-    assert len(found.windows) > 1
-    assert sum(window.seconds for window in found.windows) == pytest.approx(found.runtime)
-    assert sum(window.ios for window in found.windows) == found.ios
-    merged = merge_histograms(window.histogram for window in found.windows)
-    assert merged.percentile(99) / 1000 == found.p99_us
+    outcome = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
+    assert isinstance(outcome, Figures)
+    assert len(outcome.windows) > 1
+    assert sum(window.seconds for window in outcome.windows) == pytest.approx(outcome.runtime)
+    assert sum(window.ios for window in outcome.windows) == outcome.ios
+    merged = merge_histograms(window.histogram for window in outcome.windows)
+    assert merged.percentile(99) / 1000 == outcome.p99_us
 
 
 def test_fio_gets_readonly_flag(fake: Fake) -> None:
@@ -151,7 +151,7 @@ def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "understood"),
+    ("version", "understood"),
     [
         ("fio-3.33", True),
         ("fio-3.23", True),
@@ -161,13 +161,13 @@ def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) ->
         ("fio-2.99", False),
     ],
 )
-def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool) -> None:
-    fake.script("", version=f"echo '{said}'\n")
-    found = fio.find("sda")
+def test_only_supported_fio_is_accepted(fake: Fake, version: str, understood: bool) -> None:
+    fake.script("", version=f"echo '{version}'\n")
+    program = fio.find("sda")
     if understood:
-        assert found == fio.Fio(str(fake.directory / "fio"), said.removeprefix("fio-"))
+        assert program == fio.Fio(str(fake.directory / "fio"), version.removeprefix("fio-"))
     else:
-        assert found == Skipped("sda", Skip.OLD_FIO, said)
+        assert program == Skipped("sda", Skip.OLD_FIO, version)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_only_supported_fio_is_accepted(fake: Fake, said: str, understood: bool)
 def test_failing_fio_is_broken(fake: Fake, script: str, detail: str) -> None:
     fake.script("", version=f"{script}\n")
     assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, detail)
-    said = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
-    assert said == f"fio is installed and does not start: try `fio --version` ({detail})"
+    explanation = explain_missing_result(Skipped("sda", Skip.BROKEN_FIO, detail))
+    assert explanation == f"fio is installed and does not start: try `fio --version` ({detail})"
 
 
 def test_unexecutable_fio_is_broken(fake: Fake) -> None:
@@ -205,22 +205,22 @@ def test_warnings_preserve_figures(fake: Fake) -> None:
 
 def test_garbage_output_is_failure(fake: Fake) -> None:
     fake.script("echo 'panic {}' >out")
-    found = fake.measure()
-    assert isinstance(found, Failed)
-    assert (found.reason, found.text) == (Failure.GARBAGE, "panic {}")
+    outcome = fake.measure()
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.text) == (Failure.GARBAGE, "panic {}")
 
 
 def test_empty_output_is_failure(fake: Fake) -> None:
     fake.script("exit 0")
-    found = fake.measure()
-    assert isinstance(found, Failed)
-    assert found.reason is Failure.GARBAGE
+    outcome = fake.measure()
+    assert isinstance(outcome, Failed)
+    assert outcome.reason is Failure.GARBAGE
 
 
 def test_failed_fio_yields_no_figures(fake: Fake) -> None:
     fake.script('cat "$RECORDED" >out; echo "engine libaio not loadable" >&2; exit 3')
-    found = fake.measure()
-    assert found == Failed("sda", Failure.EXIT, status=3, text="engine libaio not loadable")
+    outcome = fake.measure()
+    assert outcome == Failed("sda", Failure.EXIT, status=3, text="engine libaio not loadable")
 
 
 def test_io_error_precedes_exit_status(fake: Fake) -> None:
@@ -230,24 +230,24 @@ def test_io_error_precedes_exit_status(fake: Fake) -> None:
 
 def test_killed_fio_reports_signal(fake: Fake) -> None:
     fake.script('head -c 500 "$RECORDED" >out; kill -9 $$')
-    found = fake.measure()
-    assert isinstance(found, Failed)
-    assert (found.reason, found.status) == (Failure.EXIT, -signal.SIGKILL)
+    outcome = fake.measure()
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.status) == (Failure.EXIT, -signal.SIGKILL)
 
 
 def test_vanished_device_fails_launch(fake: Fake) -> None:
     fake.script('cat "$RECORDED" >out')
     fake.node.unlink()
-    found = fake.measure()
-    assert isinstance(found, Failed)
-    assert (found.reason, found.errno) == (Failure.LAUNCH, 2)
+    outcome = fake.measure()
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.errno) == (Failure.LAUNCH, 2)
 
 
 def test_timeout_kills_process_group(fake: Fake) -> None:
     pids = fake.directory / "pids"
     fake.script(f"trap '' TERM; sleep 1000 & echo $$ $! >{pids}; wait")
-    found = fake.measure(margin=HUNG)
-    assert found == Failed("sda", Failure.TIMEOUT)
+    outcome = fake.measure(margin=HUNG)
+    assert outcome == Failed("sda", Failure.TIMEOUT)
     assert_gone(pids)
 
 
@@ -257,12 +257,12 @@ def test_unkillable_fio_is_abandoned(fake: Fake, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as deaf:
         deaf.setattr(os, "killpg", lambda *_: None)
         deaf.setattr(fio, "KILL_GRACE_S", 0.1)
-        found = fake.measure(margin=HUNG)
+        outcome = fake.measure(margin=HUNG)
     pid = int(pids.read_text().split()[0])
     still = find_process(pid)
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    assert found == Failed("sda", Failure.STUCK, process=still)
+    assert outcome == Failed("sda", Failure.STUCK, process=still)
 
 
 def test_interrupt_ends_fio_first(fake: Fake) -> None:
@@ -274,16 +274,16 @@ def test_interrupt_ends_fio_first(fake: Fake) -> None:
 
 
 def interrupt_by_another_thread() -> None:
-    """Have another thread take the signal, as that of a progress bar may: this one is told."""
+    """Send the signal to another thread, such as a progress bar's. The main thread handles it."""
     idle = threading.Event()
-    other = threading.Thread(target=idle.wait)
-    other.start()
+    waiter = threading.Thread(target=idle.wait)
+    waiter.start()
     try:
-        assert other.ident is not None
-        signal.pthread_kill(other.ident, signal.SIGINT)
+        assert waiter.ident is not None
+        signal.pthread_kill(waiter.ident, signal.SIGINT)
     finally:
         idle.set()
-        other.join()
+        waiter.join()
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_interrupt_at_launch_ends_fio(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
 ) -> None:
     fake.script("exec sleep 1000")
-    found, started, start = usable(), [], subprocess.Popen
+    program, started, start = usable(), [], subprocess.Popen
 
     def interrupted(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
         running: subprocess.Popen[bytes] = start(*args, **options)
@@ -303,8 +303,8 @@ def test_interrupt_at_launch_ends_fio(
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fio.measure(found, "sda", str(fake.node), SIZE, SHORT)
-    assert [one.alive() for one in started] == [False]
+        fio.measure(program, "sda", str(fake.node), SIZE, SHORT)
+    assert [process.alive() for process in started] == [False]
 
 
 def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
@@ -345,8 +345,8 @@ def test_interrupted_caller_ends_fio(fake: Fake, signum: signal.Signals) -> None
 def test_fio_inherits_no_descriptors(fake: Fake) -> None:
     fake.script(f'ls -l /proc/self/fd >{fake.directory}/fds; cat "$RECORDED" >out')
     lock = fake.directory / "lock"
-    with lock.open("w") as held:
-        os.set_inheritable(held.fileno(), True)
+    with lock.open("w") as open_file:
+        os.set_inheritable(open_file.fileno(), True)
         fake.measure()
     assert str(lock) not in (fake.directory / "fds").read_text()
     assert "pipe:" not in (fake.directory / "fds").read_text()
@@ -360,45 +360,45 @@ def test_fio_job_names_device(fake: Fake) -> None:
 
 
 def assert_gone(pids: Path) -> None:
-    """Wait until the processes listed are gone; a zombie is."""
+    """Wait until the listed processes have ended. A zombie has ended."""
     listed = [find_process(int(pid)) for pid in pids.read_text().split()]
     due = time.monotonic() + 30
-    while any(one.alive() for one in listed):
+    while any(process.alive() for process in listed):
         assert time.monotonic() < due, "a process was left behind"
         os.sched_yield()
 
 
 def measured(
-    monkeypatch: pytest.MonkeyPatch, seen: Iterator[CpuTime | None], ends: float = 9.0
+    monkeypatch: pytest.MonkeyPatch, readings: Iterator[CpuTime | None], ends: float = 9.0
 ) -> tuple[Meter, list[float]]:
-    """Return the meter of a run that ends after so many seconds, and how long was waited."""
-    now, waits = [0.0], list[float]()
+    """Return the meter of a run that ends after ``ends`` seconds, and its waits in seconds."""
+    clock_s, waits = [0.0], list[float]()
 
     def wait(seconds: float) -> int | None:
         waits.append(seconds)
-        now[0] += seconds
-        return 0 if now[0] >= ends else None
+        clock_s[0] += seconds
+        return 0 if clock_s[0] >= ends else None
 
-    monkeypatch.setattr(fio, "read_cpu_time", lambda cpus: next(seen))
-    made = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: now[0])
-    assert made.during(wait, 10.0) == 0
-    return made, waits
+    monkeypatch.setattr(fio, "read_cpu_time", lambda cpus: next(readings))
+    meter = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: clock_s[0])
+    assert meter.during(wait, 10.0) == 0
+    return meter, waits
 
 
 def test_interrupts_are_measured_during_io(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = iter([CpuTime(100.0, 50.0, 1.0), CpuTime(103.5, 50.7, 1.35)])
-    made, waits = measured(monkeypatch, seen)
+    readings = iter([CpuTime(100.0, 50.0, 1.0), CpuTime(103.5, 50.7, 1.35)])
+    meter, waits = measured(monkeypatch, readings)
     assert waits == [0.75, 1.75, 7.5], "from after the warm-up to the end of the runtime"
-    assert made.cost is not None
-    assert made.cost.interrupts == pytest.approx(0.2)
-    assert made.cost.busy == pytest.approx(0.8)
+    assert meter.cost is not None
+    assert meter.cost.interrupts == pytest.approx(0.2)
+    assert meter.cost.busy == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
-    ("seen", "ends"),
+    ("readings", "ends"),
     [([CpuTime(1, 0, 0)], 1.0), ([None, None], 9.0), ([CpuTime(1, 0, 0)] * 2, 9.0)],
 )
 def test_incomplete_run_has_no_cost(
-    monkeypatch: pytest.MonkeyPatch, seen: list[CpuTime | None], ends: float
+    monkeypatch: pytest.MonkeyPatch, readings: list[CpuTime | None], ends: float
 ) -> None:
-    assert measured(monkeypatch, iter(seen), ends)[0].cost is None
+    assert measured(monkeypatch, iter(readings), ends)[0].cost is None

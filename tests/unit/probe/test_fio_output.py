@@ -15,43 +15,43 @@ def recorded(jobs: int) -> str:
     return (RECORDED / f"fio-3.33-{jobs}-jobs.json").read_text()
 
 
-def measured(output: str, asked: float = 0.6) -> Figures:
-    """Return the figures in fio's output, which must have some."""
-    found = parse_figures("sda", output, asked)
-    assert isinstance(found, Figures)
-    return found
+def measured(output: str, runtime: float = 0.6) -> Figures:
+    """Return the figures in fio's output and assert that it has some."""
+    parsed = parse_figures("sda", output, runtime)
+    assert isinstance(parsed, Figures)
+    return parsed
 
 
 def read_of(output: str, job: int = 0) -> dict[str, Any]:
-    """Return what fio itself says of one job's reads."""
-    said: dict[str, Any] = json.loads(output)["jobs"][job]["read"]
-    return said
+    """Return the read part of one job in fio's output."""
+    read_part: dict[str, Any] = json.loads(output)["jobs"][job]["read"]
+    return read_part
 
 
 def test_figures_match_fio_output() -> None:
-    said = read_of(recorded(1))
-    theirs = said["lat_ns"]["percentile"]
+    read_part = read_of(recorded(1))
+    theirs = read_part["lat_ns"]["percentile"]
     ours = measured(recorded(1))
-    assert ours.iops == pytest.approx(said["iops"], rel=0.002)
-    assert ours.mean_us * 1000 == pytest.approx(said["lat_ns"]["mean"])
+    assert ours.iops == pytest.approx(read_part["iops"], rel=0.002)
+    assert ours.mean_us * 1000 == pytest.approx(read_part["lat_ns"]["mean"])
     assert (ours.p50_us, ours.p95_us, ours.p99_us, ours.p999_us) == (
         theirs["50.000000"] / 1000,
         theirs["95.000000"] / 1000,
         theirs["99.000000"] / 1000,
         theirs["99.900000"] / 1000,
     )
-    assert ours.bandwidth == pytest.approx(said["bw_bytes"], rel=0.002)
-    assert (ours.ios, ours.runtime) == (said["total_ios"], 0.6)
+    assert ours.bandwidth == pytest.approx(read_part["bw_bytes"], rel=0.002)
+    assert (ours.ios, ours.runtime) == (read_part["total_ios"], 0.6)
 
 
 def test_late_completions_are_excluded() -> None:
     """As fio 3.33 told of 128 reads of a disk that does 385 a second, in 4 s."""
     late = {"333000000": 1538, "579000000": 127}
-    whole = job(ios=1665, counted=1538, runtime=4325, mean=351_760_000, bins=late)
-    alone = measured(document(whole), 4.0)
+    late_job = job(ios=1665, counted=1538, runtime=4325, mean=351_760_000, bins=late)
+    alone = measured(document(late_job), 4.0)
     assert alone.iops == pytest.approx(384.5, abs=0.1)
     in_time = job(ios=1538, runtime=4001, mean=333_000_000, bins={"333000000": 1538})
-    ours = measured(f"{document(in_time)}\n{document(whole)}", 4.0)
+    ours = measured(f"{document(in_time)}\n{document(late_job)}", 4.0)
     assert ours.iops == pytest.approx(384.4, abs=0.1)
     assert ours.bandwidth == pytest.approx(4096 * ours.iops)
     assert (ours.p999_us, ours.mean_us) == (333_000, 333_000)
@@ -108,37 +108,37 @@ def test_surrounding_text_is_skipped() -> None:
     ],
 )
 def test_nonsense_output_is_failure(output: str) -> None:
-    found = parse_figures("sda", output, 0.6)
-    assert isinstance(found, Failed)
-    assert found.reason is Failure.GARBAGE
+    parsed = parse_figures("sda", output, 0.6)
+    assert isinstance(parsed, Failed)
+    assert parsed.reason is Failure.GARBAGE
 
 
 def test_truncated_output_is_failure() -> None:
-    whole = recorded(1).rstrip()
-    for end in range(0, len(whole), 97):
-        assert isinstance(parse_figures("sda", whole[:end], 0.6), Failed)
+    output = recorded(1).rstrip()
+    for end in range(0, len(output), 97):
+        assert isinstance(parse_figures("sda", output[:end], 0.6), Failed)
 
 
 def test_missing_histogram_is_failure() -> None:
-    found = parse_figures("sda", document(job(bins={})), 0.6)
-    assert isinstance(found, Failed)
-    assert found.reason is Failure.GARBAGE
+    parsed = parse_figures("sda", document(job(bins={})), 0.6)
+    assert isinstance(parsed, Failed)
+    assert parsed.reason is Failure.GARBAGE
 
 
 def test_zero_runtime_is_failure() -> None:
-    found = parse_figures("sda", document(job(runtime=0)), 0.6)
-    assert isinstance(found, Failed)
-    assert found.reason is Failure.GARBAGE
+    parsed = parse_figures("sda", document(job(runtime=0)), 0.6)
+    assert isinstance(parsed, Failed)
+    assert parsed.reason is Failure.GARBAGE
 
 
 def test_fio_error_carries_errno() -> None:
-    found = parse_figures("sda", document(job(), job(error=5)), 0.6)
-    assert found == Failed("sda", Failure.IO, errno=5)
+    parsed = parse_figures("sda", document(job(), job(error=5)), 0.6)
+    assert parsed == Failed("sda", Failure.IO, errno=5)
 
 
 def test_zero_completions_yield_no_figures() -> None:
-    found = parse_figures("sda", document(job(ios=0, bins={})), 0.6)
-    assert found == Failed("sda", Failure.NO_IO)
+    parsed = parse_figures("sda", document(job(ios=0, bins={})), 0.6)
+    assert parsed == Failed("sda", Failure.NO_IO)
 
 
 def job(
@@ -176,9 +176,14 @@ def document(*jobs: dict[str, Any]) -> str:
 
 
 def beside(**read: Any) -> dict[str, Any]:
-    """Return the job of a bulk writer, which wrote what ``job`` would have read."""
-    made = job(**read)
-    return {**made, "jobname": "beside", "read": job(ios=0, bins={})["read"], "write": made["read"]}
+    """Return the job of a bulk writer that writes as much as ``job`` reads."""
+    reader = job(**read)
+    return {
+        **reader,
+        "jobname": "beside",
+        "read": job(ios=0, bins={})["read"],
+        "write": reader["read"],
+    }
 
 
 def test_writer_is_excluded_from_figures() -> None:
@@ -190,6 +195,6 @@ def test_writer_is_excluded_from_figures() -> None:
 
 
 def test_starved_reader_yields_no_figures() -> None:
-    found = parse_figures("sda", document(job(ios=0, bins={}), beside()), 0.6)
-    assert isinstance(found, Failed)
-    assert found.reason is Failure.NO_IO
+    parsed = parse_figures("sda", document(job(ios=0, bins={}), beside()), 0.6)
+    assert isinstance(parsed, Failed)
+    assert parsed.reason is Failure.NO_IO

@@ -13,37 +13,37 @@ def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
 
 
 def test_counts_cut_run_into_windows() -> None:
-    found = cut_windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
-    assert [(each.seconds, each.ios, each.bytes) for each in found] == [
+    windows = cut_windows([count(0.5, 50), count(1.0, 110), count(1.5, 150)])
+    assert [(window.seconds, window.ios, window.bytes) for window in windows] == [
         (0.5, 50, 50 * 4096),
         (0.5, 60, 60 * 4096),
         (0.5, 40, 40 * 4096),
     ]
-    assert merge_histograms(each.histogram for each in found) == Histogram({1000: 150})
-    assert sum(each.system for each in found) == pytest.approx(0.3)
+    assert merge_histograms(window.histogram for window in windows) == Histogram({1000: 150})
+    assert sum(window.system for window in windows) == pytest.approx(0.3)
 
 
 def test_warm_up_is_excluded() -> None:
     warm = [count(0.4, 900, latencies=False), count(0.8, 1800, latencies=False)]
-    found = select_counts([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [window.ios for window in cut_windows(found)] == [50, 50]
+    counts = select_counts([*warm, count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [window.ios for window in cut_windows(counts)] == [50, 50]
 
 
 def test_reset_counters_start_run() -> None:
-    found = select_counts([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
-    assert [window.ios for window in cut_windows(found)] == [50, 50]
+    counts = select_counts([count(0.4, 900), count(0.5, 50), count(1.0, 100), count(1.2, 100)], 1.0)
+    assert [window.ios for window in cut_windows(counts)] == [50, 50]
 
 
 def test_late_counts_fill_short_runs() -> None:
-    told, waiting, whole = count(3.5, 350), count(4.5, 400), count(5.0, 400)
-    assert select_counts([told, waiting, whole], 4.0) == [told]
-    assert select_counts([count(1.0, 100), waiting, whole], 4.0) == [count(1.0, 100), whole]
-    assert select_counts([whole], 4.0) == [whole]
+    at_end, waiting, last = count(3.5, 350), count(4.5, 400), count(5.0, 400)
+    assert select_counts([at_end, waiting, last], 4.0) == [at_end]
+    assert select_counts([count(1.0, 100), waiting, last], 4.0) == [count(1.0, 100), last]
+    assert select_counts([last], 4.0) == [last]
 
 
 def test_short_remainder_joins_last_window() -> None:
-    found = cut_windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
-    assert [each.ios for each in found] == [50, 51]
+    windows = cut_windows([count(0.5, 50), count(1.0, 100), count(1.001, 101)])
+    assert [window.ios for window in windows] == [50, 51]
 
 
 def test_one_document_is_one_window() -> None:

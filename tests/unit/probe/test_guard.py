@@ -23,9 +23,9 @@ def empty(tmp_path: Path) -> Endpoint:
     return endpoint(device_node=str(node), sysfs=str(sysfs), mounts=(), holders=())
 
 
-def why(it: Endpoint, *named: str, look: object = lambda node: None) -> Skip | None:
-    found = find_write_refusal(Subject(it), named or ("sda",), look=look)  # type: ignore[arg-type]
-    return found.reason if found else None
+def why(disk: Endpoint, *named: str, look: object = lambda node: None) -> Skip | None:
+    skipped = find_write_refusal(Subject(disk), named or ("sda",), look=look)  # type: ignore[arg-type]
+    return skipped.reason if skipped else None
 
 
 @pytest.mark.parametrize("name", ["sda", "/dev/sda"])
@@ -69,7 +69,7 @@ def test_uninspectable_disk_is_refused(empty: Endpoint) -> None:
 
 
 def test_locked_disk_is_refused(empty: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    def busy(*given: object) -> int:
+    def busy(*arguments: object) -> int:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr("hbatune.probe.guard.os.open", busy)

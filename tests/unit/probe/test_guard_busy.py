@@ -24,27 +24,27 @@ def test_counters_are_read(tmp_path: Path) -> None:
 
 
 def test_removed_device_is_vanished(tmp_path: Path) -> None:
-    found = read_activity(tmp_path / "sda")
-    assert isinstance(found, Missing)
-    assert found.reason is Reason.VANISHED
+    activity = read_activity(tmp_path / "sda")
+    assert isinstance(activity, Missing)
+    assert activity.reason is Reason.VANISHED
 
 
 def test_unreadable_counter_is_reported(tmp_path: Path) -> None:
     device(tmp_path)
     (tmp_path / "stat").unlink()
     (tmp_path / "stat").mkdir()
-    found = read_activity(tmp_path)
-    assert isinstance(found, Missing)
-    assert found.reason is Reason.UNREADABLE
+    activity = read_activity(tmp_path)
+    assert isinstance(activity, Missing)
+    assert activity.reason is Reason.UNREADABLE
 
 
 @pytest.mark.parametrize(
     ("stat", "inflight"), [("1 2 3", "0 0"), ("", "0 0"), (STAT, "x"), (STAT, "1")]
 )
 def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str, inflight: str) -> None:
-    found = read_activity(device(tmp_path, stat, inflight))
-    assert isinstance(found, Missing)
-    assert found.reason is Reason.UNPARSABLE
+    activity = read_activity(device(tmp_path, stat, inflight))
+    assert isinstance(activity, Missing)
+    assert activity.reason is Reason.UNPARSABLE
 
 
 def replay(**series: list[Activity | Missing]) -> Reader:
@@ -54,8 +54,8 @@ def replay(**series: list[Activity | Missing]) -> Reader:
 
 
 def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[Activity | Missing]:
-    """Return samples of a device that was in use for so many milliseconds since boot."""
-    return [Activity(0, 0, used, now) for used, now in zip(ticks, in_flight, strict=True)]
+    """Return samples of a device with these busy times, in milliseconds since boot."""
+    return [Activity(0, 0, used, pending) for used, pending in zip(ticks, in_flight, strict=True)]
 
 
 class FakeTime:
@@ -90,27 +90,27 @@ def test_background_io_is_tolerated() -> None:
 
 
 def test_utilization_above_tenth_is_busy() -> None:
-    found = verdict(replay(sda=samples(100, 120, 140, 160)), DISK)
-    assert found is not None
-    assert found.reason is Skip.BUSY
-    assert found.load == Load(pytest.approx(0.2), 0)  # type: ignore[arg-type]
+    skipped = verdict(replay(sda=samples(100, 120, 140, 160)), DISK)
+    assert skipped is not None
+    assert skipped.reason is Skip.BUSY
+    assert skipped.load == Load(pytest.approx(0.2), 0)  # type: ignore[arg-type]
 
 
 def test_hanging_io_is_busy() -> None:
-    found = verdict(replay(sda=samples(100, 100, 100, 100, in_flight=(3, 3, 3, 3))), DISK)
-    assert found is not None
-    assert (found.reason, found.load) == (Skip.BUSY, Load(0.0, 3))
+    skipped = verdict(replay(sda=samples(100, 100, 100, 100, in_flight=(3, 3, 3, 3))), DISK)
+    assert skipped is not None
+    assert (skipped.reason, skipped.load) == (Skip.BUSY, Load(0.0, 3))
 
 
 def test_disabled_counters_give_no_verdict() -> None:
     disk = Subject(endpoint(attributes={"queue/iostats": Attribute("0", True)}))
-    found = verdict(replay(sda=samples(100, 100, 100, 100)), disk)
-    assert found == Skipped("sda", Skip.NOT_COUNTED)
+    skipped = verdict(replay(sda=samples(100, 100, 100, 100)), disk)
+    assert skipped == Skipped("sda", Skip.NOT_COUNTED)
 
 
 def test_unreadable_counters_give_no_verdict() -> None:
-    gone: list[Activity | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
-    assert verdict(replay(sda=gone), DISK) == Skipped("sda", Skip.UNREADABLE)
+    readings: list[Activity | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
+    assert verdict(replay(sda=readings), DISK) == Skipped("sda", Skip.UNREADABLE)
 
 
 def test_busy_path_makes_map_busy() -> None:
@@ -120,9 +120,9 @@ def test_busy_path_makes_map_busy() -> None:
         top = Subject(endpoint(target="dm-0", kind=Kind.MAP, attributes=attributes), paths)
         idle = samples(100, 100, 100, 100)
         read = replay(**{"dm-0": idle, "sdb": idle, "sdc": samples(0, 90, 190, 290)})
-        found = verdict(read, top)
-        assert found is not None
-        assert (found.target, found.reason) == ("dm-0", Skip.BUSY)
+        skipped = verdict(read, top)
+        assert skipped is not None
+        assert (skipped.target, skipped.reason) == ("dm-0", Skip.BUSY)
         assert verdict(replay(**{"dm-0": idle, "sdb": idle, "sdc": idle}), top) is None
 
 

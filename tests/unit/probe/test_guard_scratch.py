@@ -21,9 +21,9 @@ real_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not in
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "here"
-    made.mkdir()
-    return made
+    directory = tmp_path / "here"
+    directory.mkdir()
+    return directory
 
 
 def test_scratch_file_is_unnamed(folder: Path) -> None:
@@ -39,10 +39,10 @@ def test_scratch_file_is_unnamed(folder: Path) -> None:
 @pytest.mark.parametrize("pattern", [Pattern.RANDOM_READ, Pattern.RANDOM_MIX])
 def test_fio_probes_scratch_file(pattern: Pattern, folder: Path) -> None:
     with make_scratch_file(folder, largest=4 * MIB, smallest=MIB) as file:
-        asked = Workload(pattern, ramp=0, runtime=0.2, reads=50)
-        found = run.probe_file(str(folder), file.path, file.size, asked)
-    assert isinstance(found, ProbeResult), found
-    assert found.figures.ios > 0
+        workload = Workload(pattern, ramp=0, runtime=0.2, reads=50)
+        outcome = run.probe_file(str(folder), file.path, file.size, workload)
+    assert isinstance(outcome, ProbeResult), outcome
+    assert outcome.figures.ios > 0
 
 
 def test_unusable_folder_is_refused(folder: Path) -> None:

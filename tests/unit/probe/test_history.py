@@ -33,8 +33,8 @@ from tests.unit.noisy_disks import figures
 DISK = endpoint()
 
 
-def served(it: Adapter) -> Served:
-    return Served(it.target, it.driver, it.driver_version, it.firmware)
+def served(hba: Adapter) -> Served:
+    return Served(hba.target, hba.driver, hba.driver_version, hba.firmware)
 
 
 def record(number: int = 0, iops: float = 1000.0, **overrides: object) -> Record:
@@ -44,7 +44,7 @@ def record(number: int = 0, iops: float = 1000.0, **overrides: object) -> Record
         "sda", DISK.id, workload, figures(iops, 24e6 / iops, 1e8 / iops), "3.33", ()
     )
     result = replace(result, served=(served(adapter()),))
-    made = Record(
+    entry = Record(
         time=1000.0 + number,
         command="probe",
         kernel=machine().kernel,
@@ -54,7 +54,7 @@ def record(number: int = 0, iops: float = 1000.0, **overrides: object) -> Record
         id=DISK.id,
         result=result,
     )
-    return replace(made, **overrides)
+    return replace(entry, **overrides)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_records_stay_ordered_private(path: Path) -> None:
     assert load(path).records == ()
     assert append(path, [record(1)]) == 0
     assert append(path, [record(2), record(3)]) == 0
-    assert [each.time for each in load(path).records] == [1001, 1002, 1003]
+    assert [loaded_record.time for loaded_record in load(path).records] == [1001, 1002, 1003]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert f'"schema":"{SCHEMA}"' in path.read_text()
 
@@ -78,9 +78,13 @@ def test_append_preserves_newer_fields(path: Path) -> None:
     newer["index"] = [1]
     path.write_text(json.dumps(newer))
     append(path, [record(3)])
-    now = json.loads(path.read_text())
-    assert [each.get("note") for each in now["records"]] == ["of a newer version", None, None]
-    assert now["index"] == [1]
+    document = json.loads(path.read_text())
+    assert [entry.get("note") for entry in document["records"]] == [
+        "of a newer version",
+        None,
+        None,
+    ]
+    assert document["index"] == [1]
 
 
 def test_empty_append_creates_no_file(path: Path) -> None:
@@ -90,12 +94,12 @@ def test_empty_append_creates_no_file(path: Path) -> None:
 
 def test_limit_drops_oldest_records(path: Path) -> None:
     most = 5000
-    gone = sum(append(path, [record(number)], max_bytes=most) for number in range(20))
-    kept = load(path).records
+    dropped = sum(append(path, [record(number)], max_bytes=most) for number in range(20))
+    records = load(path).records
     assert path.stat().st_size <= most
-    assert len(kept) == 20 - gone
-    assert [each.time for each in kept] == [1000.0 + n for n in range(gone, 20)]
-    assert gone > 5
+    assert len(records) == 20 - dropped
+    assert [entry.time for entry in records] == [1000.0 + n for n in range(dropped, 20)]
+    assert dropped > 5
 
 
 def test_oversized_record_is_dropped(path: Path) -> None:
@@ -135,9 +139,9 @@ def test_invalid_history_stays_untouched(path: Path, text: str) -> None:
 
 
 def test_result_compares_with_same_workload() -> None:
-    other = Workload(depth=1)
+    shallow = Workload(depth=1)
     entries = list_entries(
-        [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=other)], machine(DISK)
+        [record(3, 1200.0), record(1, 1000.0), record(2, 100.0, workload=shallow)], machine(DISK)
     )
     assert [entry.record.time for entry in entries] == [1001, 1002, 1003]
     assert [entry.since is None for entry in entries] == [True, True, False]
@@ -146,9 +150,9 @@ def test_result_compares_with_same_workload() -> None:
     assert entries[2].since.p99 == pytest.approx(1 / 1.2)
 
 
-def stale(it: Machine) -> list[Stale]:
-    [entry] = list_entries([record()], it)
-    return [each.what for each in entry.stale]
+def stale(host: Machine) -> list[Stale]:
+    [entry] = list_entries([record()], host)
+    return [reason.what for reason in entry.stale]
 
 
 def test_unchanged_system_preserves_result() -> None:
@@ -158,7 +162,7 @@ def test_unchanged_system_preserves_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "reasons"),
     [
         ({"driver_version": "44.0"}, [Stale.DRIVER]),
         ({"firmware": "17.0"}, [Stale.FIRMWARE]),
@@ -166,8 +170,10 @@ def test_unchanged_system_preserves_result() -> None:
         ({"target": "0000:09:00.0"}, [Stale.GONE]),
     ],
 )
-def test_driver_firmware_change_makes_stale(changed: dict[str, object], found: list[Stale]) -> None:
-    assert stale(machine(DISK, adapters=(adapter(**changed),))) == found
+def test_driver_firmware_change_makes_stale(
+    changed: dict[str, object], reasons: list[Stale]
+) -> None:
+    assert stale(machine(DISK, adapters=(adapter(**changed),))) == reasons
 
 
 def test_kernel_or_disk_change_makes_stale() -> None:
@@ -182,12 +188,12 @@ def test_stale_reason_shows_values() -> None:
 
 
 def test_windows_are_not_stored(path: Path) -> None:
-    made = record()
-    assert made.result is not None
+    original = record()
+    assert original.result is not None
     window = Window(1.0, 10, 40960, Histogram({1000: 10}), 0.1, 0.1)
-    cut = replace(made.result.figures, windows=(window,) * 5)
-    append(path, [replace(made, result=replace(made.result, figures=cut))])
-    assert load(path).records == (made,)
+    cut = replace(original.result.figures, windows=(window,) * 5)
+    append(path, [replace(original, result=replace(original.result, figures=cut))])
+    assert load(path).records == (original,)
 
 
 def test_concurrent_appends_lose_nothing(path: Path) -> None:
@@ -196,8 +202,8 @@ def test_concurrent_appends_lose_nothing(path: Path) -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                for each in range(20):
-                    append(path, [record(100 * number + each)])
+                for offset in range(20):
+                    append(path, [record(100 * number + offset)])
             finally:
                 os._exit(0)
         children.append(pid)
@@ -207,8 +213,8 @@ def test_concurrent_appends_lose_nothing(path: Path) -> None:
 
 
 def knee(number: int, depth: int, workload: Workload | None, past: int | None = 512) -> Record:
-    found = Knee(depth, depth, depth, past, 0.0, 1.0)
-    return replace(record(number), result=None, knee=found, workload=workload)
+    measured_knee = Knee(depth, depth, depth, past, 0.0, 1.0)
+    return replace(record(number), result=None, knee=measured_knee, workload=workload)
 
 
 READS = Workload(depth=256, runtime=5.0)
@@ -233,8 +239,8 @@ def test_newest_sweep_wins_even_partial() -> None:
 
 
 def test_csv_has_row_per_run() -> None:
-    made = reported.host()
-    entries = list_entries([*reported.kept(made), *reported.block_sweep(made)], made)
+    host = reported.host()
+    entries = list_entries([*reported.kept(host), *reported.block_sweep(host)], host)
     rows = list(csv.DictReader(io.StringIO(format_history_csv(entries))))
     assert len(rows) == len(reported.DEPTHS) + len(reported.BLOCKS), "a knee is no run"
     swept = [row for row in rows if row["command"] == "probe depth-sweep"]
@@ -248,17 +254,17 @@ def test_csv_has_row_per_run() -> None:
 
 
 def test_adapter_run_stored_without_windows() -> None:
-    made = reported.host()
-    [first, *_] = reported.all_disks(made)
+    host = reported.host()
+    [first, *_] = reported.all_disks(host)
     assert first.result is None
     assert first.together is not None
     assert first.together.figures.windows == ()
     assert len(first.together.alone_iops) == 2
-    [entry] = list_entries([first], made)
+    [entry] = list_entries([first], host)
     assert entry.stale == ()
     [row] = csv.DictReader(io.StringIO(format_history_csv([entry])))
     assert (row["target"], row["driver"]) == (first.target, "mpt3sas")
     assert float(row["iops"]) == first.together.figures.iops
-    newer = replace(made, adapters=tuple(replace(a, firmware="99") for a in made.adapters))
+    newer = replace(host, adapters=tuple(replace(a, firmware="99") for a in host.adapters))
     [stale] = list_entries([first], newer)
-    assert [each.what for each in stale.stale] == [Stale.FIRMWARE]
+    assert [reason.what for reason in stale.stale] == [Stale.FIRMWARE]

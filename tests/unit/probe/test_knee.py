@@ -30,31 +30,31 @@ def balanced(depth: int, at: int) -> tuple[float, float]:
 
 
 def sweep(curve: Curve, at: int, noise: Callable[[], float], windows: int = 3) -> list[Point]:
-    made = []
+    points = []
     for depth in DEPTHS:
         rate, wait = curve(depth, at)
-        made.append(
+        points.append(
             Point(
                 depth,
                 tuple(rate * noise() for _ in range(windows)),
                 tuple(wait * noise() for _ in range(windows)),
             )
         )
-    return made
+    return points
 
 
-def steps(found: Knee | None, at: int) -> int:
-    assert found is not None
-    return abs(DEPTHS.index(found.depth) - DEPTHS.index(at))
+def steps(knee: Knee | None, at: int) -> int:
+    assert knee is not None
+    return abs(DEPTHS.index(knee.depth) - DEPTHS.index(at))
 
 
 @pytest.mark.parametrize("curve", [saturating, balanced])
 @pytest.mark.parametrize("at", INNER)
 def test_noiseless_knee_is_exact(curve: Curve, at: int) -> None:
-    found = find_knee(sweep(curve, at, lambda: 1.0))
-    assert steps(found, at) == 0
-    assert found is not None
-    assert (found.low, found.high) == (at, at)
+    knee = find_knee(sweep(curve, at, lambda: 1.0))
+    assert steps(knee, at) == 0
+    assert knee is not None
+    assert (knee.low, knee.high) == (at, at)
 
 
 @pytest.mark.parametrize("curve", [saturating, balanced])
@@ -71,18 +71,18 @@ def test_steep_second_depth_wins() -> None:
         Point(depth, (rate,), (wait,))
         for depth, rate, wait in zip(DEPTHS, rates, waits, strict=False)
     ]
-    found = find_knee(points)
-    assert found is not None
-    assert (found.depth, found.past) == (2, 4)
+    knee = find_knee(points)
+    assert knee is not None
+    assert (knee.depth, knee.past) == (2, 4)
     power = {point.depth: point.iops[0] / point.p99_us[0] for point in points}
-    assert power[found.depth] == max(power.values())
+    assert power[knee.depth] == max(power.values())
 
 
 @pytest.mark.parametrize("at", DEPTHS)
 def test_knee_at_end_is_detected(at: int) -> None:
-    found = find_knee(sweep(saturating, at, lambda: 1.0))
-    assert found is not None
-    assert found.depth == at
+    knee = find_knee(sweep(saturating, at, lambda: 1.0))
+    assert knee is not None
+    assert knee.depth == at
 
 
 def test_noise_widens_knee_range() -> None:
@@ -96,16 +96,16 @@ def test_noise_widens_knee_range() -> None:
 
 
 def test_knee_reports_gain_beyond() -> None:
-    found = find_knee(sweep(saturating, 64, lambda: 1.0))
-    assert found is not None
-    assert (found.depth, found.past) == (64, 128)
-    assert found.iops == pytest.approx(0.0)
-    assert found.p99 == pytest.approx(1.0)
+    knee = find_knee(sweep(saturating, 64, lambda: 1.0))
+    assert knee is not None
+    assert (knee.depth, knee.past) == (64, 128)
+    assert knee.iops == pytest.approx(0.0)
+    assert knee.p99 == pytest.approx(1.0)
 
 
 def test_late_knee_is_unclaimed() -> None:
-    found = find_knee(sweep(saturating, 1024, lambda: 1.0))
-    assert found == Knee(256, 256, 256, None, None, None)
+    knee = find_knee(sweep(saturating, 1024, lambda: 1.0))
+    assert knee == Knee(256, 256, 256, None, None, None)
 
 
 def test_point_order_is_irrelevant() -> None:

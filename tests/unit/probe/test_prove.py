@@ -88,9 +88,9 @@ class Bench:
 
 
 def part(*settings: str) -> Representative:
-    own = tuple(row(setting) for setting in settings)
-    others = tuple(row(setting, "sdb") for setting in settings)
-    return Representative(disk("sda"), own, (*own, *others))
+    own_rows = tuple(row(setting) for setting in settings)
+    second_rows = tuple(row(setting, "sdb") for setting in settings)
+    return Representative(disk("sda"), own_rows, (*own_rows, *second_rows))
 
 
 def test_improvement_stays_applied() -> None:
@@ -106,7 +106,7 @@ def test_regression_reverts_all_disks() -> None:
     [proof, second], back = bench.proving().prove(bench.trial, part("queue_depth"))
     assert proof.verdict.word is Conclusion.REGRESSED
     assert (second.verdict.word, second.again) == (Conclusion.REGRESSED, True)
-    assert [(each.target, each.setting) for each in back] == [
+    assert [(change.target, change.setting) for change in back] == [
         ("sda", "queue_depth"),
         ("sdb", "queue_depth"),
     ]
@@ -138,7 +138,7 @@ def test_only_guilty_group_is_reverted() -> None:
         ("queue", Conclusion.IMPROVED),
         ("depth", Conclusion.REGRESSED),
     ]
-    assert {each.setting for each in back} == {"queue_depth"}
+    assert {change.setting for change in back} == {"queue_depth"}
 
 
 def test_joint_regression_reverts_all_groups() -> None:
@@ -148,26 +148,26 @@ def test_joint_regression_reverts_all_groups() -> None:
     assert proofs[0].verdict.beyond
     assert not any(proof.verdict.beyond for proof in proofs[1:-1])
     assert (proofs[-1].again, proofs[-1].verdict.word) == (True, Conclusion.REGRESSED)
-    assert {each.setting for each in back} == {"scheduler", "queue_depth", "nomerges"}
+    assert {change.setting for change in back} == {"scheduler", "queue_depth", "nomerges"}
 
 
 @pytest.mark.parametrize(
-    ("share", "word"), [(1.5, Conclusion.CANNOT_TELL), (0.5, Conclusion.REGRESSED)]
+    ("share", "conclusion"), [(1.5, Conclusion.CANNOT_TELL), (0.5, Conclusion.REGRESSED)]
 )
-def test_doubtful_runs_are_excluded(share: float, word: Conclusion) -> None:
+def test_doubtful_runs_are_excluded(share: float, conclusion: Conclusion) -> None:
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
     def doubtful(subject: Subject) -> ProbeOutcome:
-        found = measure(subject)
-        assert isinstance(found, ProbeResult)
-        depth = round(found.workload.depth / share)
-        return replace(found, workload=replace(found.workload, depth=depth))
+        result = measure(subject)
+        assert isinstance(result, ProbeResult)
+        depth = round(result.workload.depth / share)
+        return replace(result, workload=replace(result.workload, depth=depth))
 
     proving.measure = doubtful
     [proof, *_], back = proving.prove(bench.trial, part("queue_depth"))
     assert proof.doubted > 0
-    assert (proof.verdict.word, bool(back)) == (word, word is Conclusion.REGRESSED)
+    assert (proof.verdict.word, bool(back)) == (conclusion, conclusion is Conclusion.REGRESSED)
 
 
 @pytest.mark.parametrize(("requests", "doubted"), [(32, False), (256, True)])
@@ -176,13 +176,15 @@ def test_nr_requests_limit_is_trusted(requests: int, doubted: bool) -> None:
     proving, measure = bench.proving(), bench.measure
 
     def held_back(subject: Subject) -> ProbeOutcome:
-        found = measure(subject)
-        assert isinstance(found, ProbeResult)
-        return replace(found, workload=replace(found.workload, depth=128))
+        result = measure(subject)
+        assert isinstance(result, ProbeResult)
+        return replace(result, workload=replace(result.workload, depth=128))
 
     proving.measure = held_back
-    own = replace(row("nr_requests"), current=requests, value=1024)
-    [proof], _ = proving.prove(bench.trial, Representative(disk("sda"), (own,), (own,)))
+    request_row = replace(row("nr_requests"), current=requests, value=1024)
+    [proof], _ = proving.prove(
+        bench.trial, Representative(disk("sda"), (request_row,), (request_row,))
+    )
     assert (proof.verdict.word, bool(proof.doubted)) == (Conclusion.IMPROVED, doubted)
 
 
@@ -195,17 +197,17 @@ def test_tolerated_cost_stays_applied() -> None:
 
 def test_pairs_run_in_random_order() -> None:
     bench = Bench({})
-    seen: list[Side] = []
+    sides: list[Side] = []
     measure = bench.measure
 
     def noted(subject: Subject) -> ProbeOutcome:
-        seen.append(bench.trial.at["id-sda", "queue_depth"])
+        sides.append(bench.trial.at["id-sda", "queue_depth"])
         return measure(subject)
 
     proving = bench.proving()
     proving.measure = noted
     proving.prove(bench.trial, part("queue_depth"))
-    pairs = list(zip(seen[::2], seen[1::2], strict=True))
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
     assert all(set(pair) == set(Side) for pair in pairs)
     assert len(set(pairs)) == 2, "both orders occur"
 
@@ -291,11 +293,11 @@ def test_representative_covers_similar_disks() -> None:
         endpoint(target="sdc", id="id-sdc", medium=Medium.HDD),
         endpoint(target="sdd", id="id-sdd", adapter="0000:02:00.0"),
     ]
-    rows = [row("queue_depth", each.target, str(each.adapter)) for each in endpoints]
+    rows = [row("queue_depth", drive.target, str(drive.adapter)) for drive in endpoints]
     vectors = [row("irq_affinity", "irq30"), row("irq_affinity", "irq99", "0000:02:00.0")]
-    [found] = make_representatives([disk("sda")], endpoints, [*rows, *vectors])
-    assert [each.target for each in found.own] == ["sda", "irq30"]
-    assert [each.target for each in found.all] == ["sda", "sdb", "irq30"]
+    [representative] = make_representatives([disk("sda")], endpoints, [*rows, *vectors])
+    assert [member.target for member in representative.own] == ["sda", "irq30"]
+    assert [member.target for member in representative.all] == ["sda", "sdb", "irq30"]
 
 
 def test_unchanged_representative_is_skipped() -> None:
@@ -307,4 +309,4 @@ def test_unchanged_representative_is_skipped() -> None:
 def test_settings_that_reset_are_grouped(setting: str) -> None:
     bench = Bench({setting: 2.0})
     _, back = bench.proving().prove(bench.trial, part("scheduler", "nr_requests"))
-    assert {each.setting for each in back} == {"scheduler", "nr_requests"}
+    assert {change.setting for change in back} == {"scheduler", "nr_requests"}

@@ -15,17 +15,17 @@ COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
 def test_percentile_matches_definition(counts: dict[int, int], percent: float) -> None:
     value = Histogram(counts).percentile(percent)
     total = sum(counts.values())
-    within = sum(count for each, count in counts.items() if each <= value)
-    below = sum(count for each, count in counts.items() if each < value)
+    within = sum(count for value_ns, count in counts.items() if value_ns <= value)
+    below = sum(count for value_ns, count in counts.items() if value_ns < value)
     assert below < percent / 100 * total <= within
 
 
 @given(COUNTS)
 def test_summary_matches_values(counts: dict[int, int]) -> None:
     values = [value for value, count in counts.items() for _ in range(count)]
-    found = Histogram(counts)
-    assert found.percentile(50) == statistics.median_low(values)
-    assert found.count == len(values)
+    histogram = Histogram(counts)
+    assert histogram.percentile(50) == statistics.median_low(values)
+    assert histogram.count == len(values)
 
 
 @given(COUNTS, COUNTS)
@@ -53,9 +53,9 @@ def test_window_survives_json(counts: dict[int, int]) -> None:
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.04, None), (1.06, "too_many"), (0.89, "too_few")])
 def test_littles_law_raises_doubt(share: float, doubt: str | None) -> None:
-    asked = Workload(depth=24)
+    workload = Workload(depth=24)
     figures = msgspec.structs.replace(FIGURES, mean_us=share * 24 / FIGURES.iops * 1e6)
-    assert ProbeResult("sda", "id", asked, figures, "3.33", ()).doubt == doubt
+    assert ProbeResult("sda", "id", workload, figures, "3.33", ()).doubt == doubt
 
 
 @pytest.mark.parametrize(("share", "doubt"), [(1.14, None), (1.16, "too_many"), (0.79, "too_few")])

@@ -93,8 +93,8 @@ def test_idle_disk_precedes_busy() -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
 
-    found = machine(endpoint(target="sda"), endpoint(target="sdb"))
-    selection = choose_subjects(found, {"sda", "sdb"}, read=read, clock=STILL)
+    host = machine(endpoint(target="sda"), endpoint(target="sdb"))
+    selection = choose_subjects(host, {"sda", "sdb"}, read=read, clock=STILL)
     assert [subject.target for subject in selection.subjects] == ["sdb"]
 
 

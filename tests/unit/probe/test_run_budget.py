@@ -12,28 +12,28 @@ def disks(count: int) -> list[Subject]:
 
 
 def test_fitting_runs_stay_unchanged() -> None:
-    found = fit_time(disks(4), Workload(), 2, APPLY)
-    assert (len(found.subjects), found.workload, found.left_out) == (4, Workload(), ())
-    assert found.seconds == 2 * estimate_seconds(4, Workload())
+    fitted = fit_time(disks(4), Workload(), 2, APPLY)
+    assert (len(fitted.subjects), fitted.workload, fitted.left_out) == (4, Workload(), ())
+    assert fitted.seconds == 2 * estimate_seconds(4, Workload())
 
 
 @pytest.mark.parametrize("count", range(1, 60))
 def test_total_time_stays_within_limit(count: int) -> None:
-    found = fit_time(disks(count), Workload(), 2, APPLY)
-    assert 0 < found.seconds <= APPLY + 1e-9
-    assert len(found.subjects) + len(found.left_out) == count
-    assert found.workload.runtime >= MIN_RUN_S
+    fitted = fit_time(disks(count), Workload(), 2, APPLY)
+    assert 0 < fitted.seconds <= APPLY + 1e-9
+    assert len(fitted.subjects) + len(fitted.left_out) == count
+    assert fitted.workload.runtime >= MIN_RUN_S
 
 
 def test_runs_shorten_before_exclusion() -> None:
-    found = fit_time(disks(9), Workload(), 2, APPLY)
-    assert found.left_out == ()
-    assert MIN_RUN_S < found.workload.runtime < Workload().runtime
+    fitted = fit_time(disks(9), Workload(), 2, APPLY)
+    assert fitted.left_out == ()
+    assert MIN_RUN_S < fitted.workload.runtime < Workload().runtime
 
 
 def test_short_runs_stay_short() -> None:
-    found = fit_time(disks(50), Workload(runtime=0.2), 2, APPLY)
-    assert found.workload.runtime == 0.2
+    fitted = fit_time(disks(50), Workload(runtime=0.2), 2, APPLY)
+    assert fitted.workload.runtime == 0.2
 
 
 def test_empty_selection_takes_no_time() -> None:
@@ -41,5 +41,5 @@ def test_empty_selection_takes_no_time() -> None:
 
 
 def test_exhausted_budget_omits_all_disks() -> None:
-    found = fit_time(disks(2), Workload(), 20, 10)
-    assert (found.subjects, len(found.left_out), found.seconds) == ((), 2, 0)
+    fitted = fit_time(disks(2), Workload(), 20, 10)
+    assert (fitted.subjects, len(fitted.left_out), fitted.seconds) == ((), 2, 0)

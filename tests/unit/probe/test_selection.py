@@ -26,7 +26,7 @@ ONE, TWO = "0000:01:00.0", "0000:02:00.0"
 
 def choose(*endpoints: Endpoint, shared: bool = False, busy: Sequence[str] = ()) -> Selection:
     """Choose among all of these endpoints."""
-    names = {one.target for one in endpoints}
+    names = {disk.target for disk in endpoints}
     return choose_representatives(host(*endpoints), names, shared=shared, busy=busy)
 
 
@@ -53,13 +53,17 @@ def test_identical_disks_share_one_probe() -> None:
 
 
 def test_untouched_disk_is_not_probed() -> None:
-    found = choose_representatives(machine(endpoint(target="sda"), endpoint(target="sdb")), {"sdb"})
-    assert chosen(found) == ["sdb"]
+    selection = choose_representatives(
+        machine(endpoint(target="sda"), endpoint(target="sdb")), {"sdb"}
+    )
+    assert chosen(selection) == ["sdb"]
 
 
 def test_adapter_change_selects_endpoints() -> None:
-    found = choose_representatives(machine(endpoint(), endpoint(target="sdb", adapter=TWO)), {TWO})
-    assert chosen(found) == ["sdb"]
+    selection = choose_representatives(
+        machine(endpoint(), endpoint(target="sdb", adapter=TWO)), {TWO}
+    )
+    assert chosen(selection) == ["sdb"]
 
 
 def test_idle_unmounted_disk_is_preferred() -> None:
@@ -104,7 +108,7 @@ def test_multipath_head_replaces_paths() -> None:
         (subject,) = choose_representatives(host(first, second, head), targets).subjects
         assert subject.endpoint == head
         assert subject.paths == (first, second)
-        assert [one.target for one in subject.adapters] == [ONE, TWO]
+        assert [hba.target for hba in subject.adapters] == [ONE, TWO]
 
 
 def test_mapless_path_is_skipped() -> None:
@@ -129,10 +133,12 @@ def test_remote_arrays_need_consent(storage: Storage) -> None:
     assert chosen(choose(lun, shared=True)) == ["sda"]
 
 
-@pytest.mark.parametrize("own", [Protocol.UNKNOWN, Protocol.FC, Protocol.VIRTUAL])
-def test_fc_map_counts_as_shared(own: Protocol) -> None:
+@pytest.mark.parametrize("protocol", [Protocol.UNKNOWN, Protocol.FC, Protocol.VIRTUAL])
+def test_fc_map_counts_as_shared(protocol: Protocol) -> None:
     first, second, _ = head_and_paths(Protocol.FC)
-    top = endpoint(target="nvme0n1", kind=Kind.MAP, protocol=own, paths=("nvme0c0n1", "nvme0c1n1"))
+    top = endpoint(
+        target="nvme0n1", kind=Kind.MAP, protocol=protocol, paths=("nvme0c0n1", "nvme0c1n1")
+    )
     (skipped,) = choose(first, second, top).skipped
     assert skipped.reason is Skip.NOT_ASKED
     assert chosen(choose(first, second, top, shared=True)) == ["nvme0n1"]
@@ -155,7 +161,7 @@ REFUSED = [
 @pytest.mark.parametrize(("facts", "reason"), REFUSED)
 def test_unprobeable_disk_gives_reason(facts: dict[str, object], reason: Skip) -> None:
     selection = choose(endpoint(**facts))
-    assert [one.reason for one in selection.skipped] == [reason]
+    assert [skip.reason for skip in selection.skipped] == [reason]
     assert selection.subjects == ()
 
 
@@ -196,18 +202,18 @@ DISKS = st.lists(
         st.booleans(),
         st.sampled_from([0, 1 << 30]),
     ),
-    unique_by=lambda one: one.target,
+    unique_by=lambda disk: disk.target,
 )
 
 
 @given(DISKS, st.booleans())
 def test_groups_are_probed_or_skipped(disks: list[Endpoint], shared: bool) -> None:
     selection = choose(*disks, shared=shared)
-    by_name = {one.target: one for one in disks}
-    answered = [*chosen(selection), *(one.target for one in selection.skipped)]
+    by_name = {disk.target: disk for disk in disks}
+    answered = [*chosen(selection), *(skip.target for skip in selection.skipped)]
     groups = [(by_name[t].adapter, by_name[t].medium, by_name[t].model) for t in answered]
     assert sorted(groups, key=str) == sorted(
-        {(one.adapter, one.medium, one.model) for one in disks}, key=str
+        {(disk.adapter, disk.medium, disk.model) for disk in disks}, key=str
     )
     for subject in selection.subjects:
         assert subject.endpoint.protocol is not Protocol.UNKNOWN
@@ -237,13 +243,13 @@ def test_load_avoids_adapter_cpus(
     effective: tuple[str, ...], isolated: tuple[int, ...], away: tuple[int, ...]
 ) -> None:
     vectors = tuple(vector(irq=30 + n, effective=cpu) for n, cpu in enumerate(effective))
-    others = vector(irq=90, adapter="0000:09:00.0", effective="1")
-    there = replace(
+    foreign = vector(irq=90, adapter="0000:09:00.0", effective="1")
+    server = replace(
         machine(endpoint()),
-        vectors=(*vectors, others),
+        vectors=(*vectors, foreign),
         processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
     )
-    [subject] = list_subjects(there, {"sda"})
+    [subject] = list_subjects(server, {"sda"})
     assert subject.cpus == away
 
 
@@ -260,18 +266,18 @@ def test_load_avoids_adapter_cpus(
 def test_site_grants_isolated_cpus(
     isolated: tuple[int, ...], serving: str, cpus: tuple[int, ...]
 ) -> None:
-    there = replace(
+    server = replace(
         machine(endpoint()),
         vectors=(vector(effective=serving),),
         processors=Processors(online=(0, 1, 2, 3), isolated=isolated),
     )
-    [subject] = list_subjects(with_probing(there, isolated=True), {"sda"})
+    [subject] = list_subjects(with_probing(server, isolated=True), {"sda"})
     assert subject.cpus == cpus
-    [careful] = list_subjects(with_probing(there, isolated=False), {"sda"})
+    [careful] = list_subjects(with_probing(server, isolated=False), {"sda"})
     assert not set(careful.cpus) & set(isolated)
 
 
 def test_subject_carries_firmware() -> None:
     serving = adapter(target=ONE, firmware="24.21")
-    found: Machine = machine(endpoint(), adapters=(serving,))
-    assert choose_representatives(found, {"sda"}).subjects[0].adapters == (serving,)
+    server: Machine = machine(endpoint(), adapters=(serving,))
+    assert choose_representatives(server, {"sda"}).subjects[0].adapters == (serving,)

@@ -35,8 +35,8 @@ def test_written_values_replace_old_ones() -> None:
         replace(row("nr_requests"), value=2048, outcome=Outcome.REFUSED),
         replace(row("queue_depth", "sdb"), value=64, outcome=Outcome.WRITTEN),
     ]
-    found = merge_written((SCHEDULER, REQUESTS, DEPTH), rows)
-    assert found == (InForce("sda", "scheduler", "kyber"), REQUESTS, DEPTH)
+    merged = merge_written((SCHEDULER, REQUESTS, DEPTH), rows)
+    assert merged == (InForce("sda", "scheduler", "kyber"), REQUESTS, DEPTH)
 
 
 def test_with_value_replaces_single_setting() -> None:

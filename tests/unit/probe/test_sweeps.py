@@ -23,13 +23,13 @@ def moved(records: list[Record], seconds: float) -> list[Record]:
 
 
 def test_newest_sweep_comes_first() -> None:
-    found = find_sweeps([*DEPTH, *BLOCK, *MIX, *reported.lone(HOST)])
-    assert [each.swept for each in found] == [
+    sweeps = find_sweeps([*DEPTH, *BLOCK, *MIX, *reported.lone(HOST)])
+    assert [sweep.swept for sweep in sweeps] == [
         SweptParameter.MIX,
         SweptParameter.BLOCK,
         SweptParameter.DEPTH,
     ]
-    assert [values(each) for each in found] == [
+    assert [values(sweep) for sweep in sweeps] == [
         [0, 50, 70, 100],
         list(reported.BLOCKS),
         list(reported.DEPTHS),
@@ -38,47 +38,49 @@ def test_newest_sweep_comes_first() -> None:
 
 def test_newest_duplicate_sweep_wins() -> None:
     again = moved(DEPTH, 3600)
-    [found] = find_sweeps([*again, *DEPTH])
-    assert found.records == tuple(again)
+    [sweep] = find_sweeps([*again, *DEPTH])
+    assert sweep.records == tuple(again)
 
 
 def test_restarted_sweep_excludes_aborted_runs() -> None:
-    [found] = find_sweeps([*DEPTH[:5], *moved(DEPTH, 20)])
-    assert values(found) == list(reported.DEPTHS)
-    assert len(found.records) == len(reported.DEPTHS)
+    [sweep] = find_sweeps([*DEPTH[:5], *moved(DEPTH, 20)])
+    assert values(sweep) == list(reported.DEPTHS)
+    assert len(sweep.records) == len(reported.DEPTHS)
 
 
 def test_unrelated_runs_form_no_sweep() -> None:
     first, second = DEPTH[:2], DEPTH[2:4]
     assert find_sweeps([*first, *moved(second, 4000)]) == []
-    assert find_sweeps([*first, *(replace(each, boot_id="other") for each in second)]) == []
-    assert find_sweeps([*first, *(replace(each, command="other") for each in second)]) == []
+    assert find_sweeps([*first, *(replace(record, boot_id="other") for record in second)]) == []
+    assert find_sweeps([*first, *(replace(record, command="other") for record in second)]) == []
 
 
 def test_sweeps_of_disks_may_interleave() -> None:
-    other = [replace(each, id="other", target="sdz", time=each.time + 1) for each in DEPTH]
-    found = find_sweeps([*DEPTH, *other])
-    assert sorted(sweep.records[0].target for sweep in found) == ["sda", "sdz"]
-    assert {len(sweep.results) for sweep in found} == {len(DEPTH)}
+    second_disk = [
+        replace(record, id="other", target="sdz", time=record.time + 1) for record in DEPTH
+    ]
+    sweeps = find_sweeps([*DEPTH, *second_disk])
+    assert sorted(sweep.records[0].target for sweep in sweeps) == ["sda", "sdz"]
+    assert {len(sweep.results) for sweep in sweeps} == {len(DEPTH)}
 
 
 def test_two_runs_form_no_sweep() -> None:
     assert find_sweeps(DEPTH[:2]) == []
 
 
-@pytest.mark.parametrize("others", [BLOCK, MIX])
-def test_later_runs_stay_outside_sweep(others: list[Record]) -> None:
+@pytest.mark.parametrize("later_runs", [BLOCK, MIX])
+def test_later_runs_stay_outside_sweep(later_runs: list[Record]) -> None:
     depth = next(
-        sweep for sweep in find_sweeps([*DEPTH, *others]) if sweep.swept is SweptParameter.DEPTH
+        sweep for sweep in find_sweeps([*DEPTH, *later_runs]) if sweep.swept is SweptParameter.DEPTH
     )
     assert values(depth) == list(reported.DEPTHS)
 
 
 def test_windowless_knee_has_no_range() -> None:
-    [found] = find_sweeps(DEPTH)
-    assert found.knee is not None
-    assert (found.knee.low, found.knee.depth, found.knee.high) == (32, 32, 32)
-    assert not found.ranged
+    [sweep] = find_sweeps(DEPTH)
+    assert sweep.knee is not None
+    assert (sweep.knee.low, sweep.knee.depth, sweep.knee.high) == (32, 32, 32)
+    assert not sweep.ranged
 
 
 def test_windowed_knee_has_range() -> None:
@@ -87,32 +89,32 @@ def test_windowed_knee_has_range() -> None:
         figures = record.result.figures
         us = round(figures.p99_us * 1000)
         window = Window(0.5, round(figures.iops / 2), 0, Histogram({us: 9}), 0.0, 0.0)
-        whole = replace(figures, windows=(window,) * 4)
-        return replace(record, result=replace(record.result, figures=whole))
+        with_windows = replace(figures, windows=(window,) * 4)
+        return replace(record, result=replace(record.result, figures=with_windows))
 
-    [found] = find_sweeps(map(windowed, DEPTH))
-    assert found.ranged
-    assert found.knee is not None
-    assert found.knee.depth == reported.KNEE
+    [sweep] = find_sweeps(map(windowed, DEPTH))
+    assert sweep.ranged
+    assert sweep.knee is not None
+    assert sweep.knee.depth == reported.KNEE
 
 
 def test_recorded_knee_is_used() -> None:
-    [found] = find_sweeps(reported.kept(HOST))
-    assert found.knee is not None
-    assert (found.knee.low, found.knee.depth, found.knee.high) == (16, 32, 64)
-    assert found.ranged
+    [sweep] = find_sweeps(reported.kept(HOST))
+    assert sweep.knee is not None
+    assert (sweep.knee.low, sweep.knee.depth, sweep.knee.high) == (16, 32, 64)
+    assert sweep.ranged
 
 
 def test_multiple_sweeps_have_separate_knees() -> None:
-    found = find_sweeps(reported.lun_depths(HOST))
-    knees = {each.workload.queue_depth: each.kept and each.kept.depth for each in found}
+    sweeps = find_sweeps(reported.lun_depths(HOST))
+    knees = {sweep.workload.queue_depth: sweep.kept and sweep.kept.depth for sweep in sweeps}
     assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: None}
 
 
 def test_mismatched_knee_record_is_ignored() -> None:
     *runs, knee = reported.kept(HOST)
-    [found] = find_sweeps([*runs, replace(knee, time=knee.time + 1)])
-    assert found.kept is None
+    [sweep] = find_sweeps([*runs, replace(knee, time=knee.time + 1)])
+    assert sweep.kept is None
 
 
 def test_only_depth_sweeps_have_knees() -> None:
@@ -121,14 +123,14 @@ def test_only_depth_sweeps_have_knees() -> None:
 
 def test_newest_lone_result_wins() -> None:
     records = [*reported.lone(HOST), *DEPTH]
-    found = list_lone_results(records, find_sweeps(records))
-    assert [(each.target, each.command) for each in found] == [
+    lone_results = list_lone_results(records, find_sweeps(records))
+    assert [(record.target, record.command) for record in lone_results] == [
         ("sda", "probe"),
         ("sdc", "probe reference-short"),
         ("nvme0n1", "probe reference-short"),
     ]
     after = moved(reported.lone(HOST)[:1], 9000)
-    same_disk = [replace(each, id=DEPTH[0].id, target="sda") for each in after]
+    same_disk = [replace(record, id=DEPTH[0].id, target="sda") for record in after]
     newer = moved(DEPTH, 10_000)
     [alone] = list_lone_results([*same_disk, *newer], find_sweeps(newer))
     assert alone.command == "daemon", "a sweep's runs give way, although newer"

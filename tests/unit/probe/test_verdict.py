@@ -65,7 +65,10 @@ def test_fewest_pairs_detect_fourfold_change(noise: str, least: int) -> None:
     worse = [judged(noise, seed, 4.0, MIN_PAIRS) for seed in range(100)]
     assert better[Conclusion.IMPROVED] >= least
     assert (
-        sum(found.word is Conclusion.REGRESSED and bool(found.beyond) for found in worse) >= least
+        sum(
+            judgement.word is Conclusion.REGRESSED and bool(judgement.beyond) for judgement in worse
+        )
+        >= least
     )
 
 
@@ -94,21 +97,25 @@ def test_fifteen_percent_is_detected(noise: str) -> None:
 
 def test_eightfold_slowdown_survives_noise() -> None:
     for noise in NOISES:
-        found = judged(noise, 1, 8.0)
-        assert found.word is Conclusion.REGRESSED, noise
-        assert found.beyond == tuple(Metric)
+        judgement = judged(noise, 1, 8.0)
+        assert judgement.word is Conclusion.REGRESSED, noise
+        assert judgement.beyond == tuple(Metric)
 
 
 def test_quiet_machine_proves_no_change() -> None:
-    found = judged("quiet", 1)
-    assert (found.word, found.more_seconds, found.beyond) == (Conclusion.UNCHANGED, None, ())
-    assert all(change.low <= change.ratio <= change.high for change in found.changes)
-    assert all(change.low > 0.9 and change.high < 1.1 for change in found.changes)
+    judgement = judged("quiet", 1)
+    assert (judgement.word, judgement.more_seconds, judgement.beyond) == (
+        Conclusion.UNCHANGED,
+        None,
+        (),
+    )
+    assert all(change.low <= change.ratio <= change.high for change in judgement.changes)
+    assert all(change.low > 0.9 and change.high < 1.1 for change in judgement.changes)
 
 
 @pytest.mark.usefixtures("fast")
 def test_noisy_verdict_estimates_time() -> None:
-    told = Counter[Conclusion]()
+    conclusions = Counter[Conclusion]()
     for seed in range(20):
         first = evaluate_pairs(
             NoisyDisk(Noise(0.06), seed).pairs(DEFAULT_PAIRS), TOLERANCE, SECONDS
@@ -119,8 +126,8 @@ def test_noisy_verdict_estimates_time() -> None:
         # With so many more pairs it can, as a rule: the seconds are no mere phrase.
         count = DEFAULT_PAIRS + round(first.more_seconds / SECONDS)
         longer = evaluate_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
-        told[longer.word] += 1
-    assert told[Conclusion.UNCHANGED] >= 10
+        conclusions[longer.word] += 1
+    assert conclusions[Conclusion.UNCHANGED] >= 10
 
 
 def test_profile_tolerates_small_regression() -> None:
@@ -141,14 +148,14 @@ def test_better_rate_exposes_worse_tail() -> None:
         (figures(1000 + n, 400, 900 + n), figures(1200 + n, 330, 1500 + n))
         for n in range(DEFAULT_PAIRS)
     ]
-    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    words = {change.metric: change.word for change in found.changes}
+    judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
+    words = {change.metric: change.word for change in judgement.changes}
     assert words == {
         Metric.IOPS: Conclusion.IMPROVED,
         Metric.MEAN: Conclusion.IMPROVED,
         Metric.P99: Conclusion.REGRESSED,
     }
-    assert (found.word, found.beyond) == (Conclusion.REGRESSED, (Metric.P99,))
+    assert (judgement.word, judgement.beyond) == (Conclusion.REGRESSED, (Metric.P99,))
 
 
 def test_change_within_noise_is_inconclusive() -> None:
@@ -157,9 +164,9 @@ def test_change_within_noise_is_inconclusive() -> None:
     pairs = [
         (figures(1000 * x, 400 / x, 900 / x), figures(1100 * x, 363 / x, 810 / x)) for x in swing
     ]
-    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    assert all(change.chance is not None and change.chance <= 0.01 for change in found.changes)
-    assert found.word is Conclusion.CANNOT_TELL
+    judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
+    assert all(change.chance is not None and change.chance <= 0.01 for change in judgement.changes)
+    assert judgement.word is Conclusion.CANNOT_TELL
 
 
 def test_noise_floor_ignores_side_gap() -> None:
@@ -178,36 +185,36 @@ def test_any_figures_give_valid_verdict(
     pairs: list[tuple[Figures, Figures]],
 ) -> None:
     before, after = [first for first, _ in pairs], [second for _, second in pairs]
-    for found in (
+    for judgement in (
         evaluate_pairs(pairs, TOLERANCE, SECONDS),
         evaluate_blocks(before, after, TOLERANCE, SECONDS),
     ):
-        assert msgspec.json.decode(msgspec.json.encode(found), type=Verdict) == found
-        assert (found.more_seconds is None) is (found.word is not Conclusion.CANNOT_TELL)
-        for change in found.changes:
+        assert msgspec.json.decode(msgspec.json.encode(judgement), type=Verdict) == judgement
+        assert (judgement.more_seconds is None) is (judgement.word is not Conclusion.CANNOT_TELL)
+        for change in judgement.changes:
             assert 0 < change.low <= change.high < math.inf
 
 
 def test_outlier_pair_gives_finite_interval() -> None:
     pairs = [(figures(1000, 400, 900), figures(1000 + n * 1e-6, 400, 900)) for n in range(9)]
     pairs.append((figures(1000, 400, 900), figures(5000, 80, 200)))
-    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    assert found.word is Conclusion.CANNOT_TELL
-    assert all(math.isfinite(change.high) for change in found.changes)
+    judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
+    assert judgement.word is Conclusion.CANNOT_TELL
+    assert all(math.isfinite(change.high) for change in judgement.changes)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_pairs_estimate_time(count: int) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
-    found = evaluate_pairs(pairs, TOLERANCE, SECONDS)
+    judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
     more = 8 - count
     words = (Conclusion.CANNOT_TELL, Design.INTERLEAVED, count, ())
-    assert found == Verdict(*words, more, more * SECONDS)
+    assert judgement == Verdict(*words, more, more * SECONDS)
 
 
 def test_seven_pairs_are_inconclusive() -> None:
-    found = evaluate_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
-    assert (found.word, found.more_seconds) == (Conclusion.CANNOT_TELL, SECONDS)
+    judgement = evaluate_pairs(NoisyDisk(NOISES["quiet"], 1).pairs(7, 8.0), TOLERANCE, SECONDS)
+    assert (judgement.word, judgement.more_seconds) == (Conclusion.CANNOT_TELL, SECONDS)
 
 
 def in_blocks(noise: str, seed: int, slower: float = 1.0) -> Verdict:
@@ -226,13 +233,13 @@ def test_drifting_blocks_raise_few_alarms(noise: str) -> None:
 
 
 def test_blocks_detect_large_change() -> None:
-    found = in_blocks("drifting", 1, 8.0)
-    assert (found.word, found.design, found.beyond) == (
+    judgement = in_blocks("drifting", 1, 8.0)
+    assert (judgement.word, judgement.design, judgement.beyond) == (
         Conclusion.REGRESSED,
         Design.BLOCKS,
         tuple(Metric),
     )
-    assert all(change.chance is None for change in found.changes)
+    assert all(change.chance is None for change in judgement.changes)
 
 
 def test_three_runs_form_no_block() -> None:

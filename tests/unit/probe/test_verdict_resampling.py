@@ -34,8 +34,8 @@ def test_more_metrics_raise_chance() -> None:
     random = Random(1)
     shift = [random.gauss(0.5, 1) for _ in range(10)]
     noise = [[random.gauss(0, 1) for _ in range(20)] for _ in shift]
-    together = compute_chance([[each, *row] for each, row in zip(shift, noise, strict=True)])
-    assert together[0] > 2 * compute_chance([[each] for each in shift])[0]
+    together = compute_chance([[mean, *row] for mean, row in zip(shift, noise, strict=True)])
+    assert together[0] > 2 * compute_chance([[mean] for mean in shift])[0]
 
 
 def test_one_percent_needs_eight_pairs() -> None:
@@ -63,11 +63,11 @@ def test_interval_scales_with_noise() -> None:
 
 def test_intervals_cover_at_stated_rate() -> None:
     random = Random(4)
-    held = 0
+    covered = 0
     for _ in range(300):
         low, high = compute_interval([random.gauss(0, 1) for _ in range(10)], 0.95)
-        held += low <= 0 <= high
-    assert 0.91 <= held / 300 <= 0.98
+        covered += low <= 0 <= high
+    assert 0.91 <= covered / 300 <= 0.98
 
 
 def test_skew_widens_tail_side() -> None:

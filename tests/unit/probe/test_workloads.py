@@ -84,8 +84,8 @@ def test_mix_loads_rise_with_depth() -> None:
     for name in ("oltp1", "oltp2", "oltp3"):
         [run] = find_workload(name, LIBRARY).runs
         load = find_workload(f"{name}-load", LIBRARY).runs
-        assert [each.depth for each in load] == [1, 2, 4, 8, 16, 32, 64, 128]
-        shapes = {(each.reads, each.block_size, each.zones) for each in load}
+        assert [load_run.depth for load_run in load] == [1, 2, 4, 8, 16, 32, 64, 128]
+        shapes = {(load_run.reads, load_run.block_size, load_run.zones) for load_run in load}
         assert shapes == {(run.reads, run.block_size, run.zones)}
 
 
@@ -127,11 +127,11 @@ rate = [500, 1000, 2000]
 
 def test_site_adds_workloads(tmp_path: Path) -> None:
     library = site(tmp_path, "orders", ORDERS)
-    found = find_workload("orders", library)
-    assert found.sources == ("site: measured on 3 May",)
-    assert [run.rate for run in found.runs] == [500, 1000, 2000]
-    assert {run.depth for run in found.runs} == {256}, "so many may wait"
-    assert found.runs[0].job_rates == (400, 100)
+    orders = find_workload("orders", library)
+    assert orders.sources == ("site: measured on 3 May",)
+    assert [run.rate for run in orders.runs] == [500, 1000, 2000]
+    assert {run.depth for run in orders.runs} == {256}, "so many may wait"
+    assert orders.runs[0].job_rates == (400, 100)
     assert find_workload("oltp1", library) == find_workload("oltp1", LIBRARY)
 
 
@@ -143,15 +143,15 @@ def test_site_workload_overrides_shipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a b", ORDERS, "a name that no workload can have"),
         ("mine", ORDERS.replace("500", "0"), "rate"),
         ("mine", ORDERS.replace("site: measured", "measured"), "key `source`"),
     ],
 )
-def test_site_mistake_is_reported(tmp_path: Path, name: str, text: str, said: str) -> None:
-    with pytest.raises(PolicyError, match=said):
+def test_site_mistake_is_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
         load_workloads(site(tmp_path, name, text))
 
 
@@ -185,9 +185,9 @@ def test_unknown_workload_suggests_nearest() -> None:
     ],
 )
 def test_workload_error_names_file(folder: Path, text: str, key: str) -> None:
-    found = refused(folder, text)
-    assert key in found.message
-    assert "mine.toml: " in found.message
+    refusal = refused(folder, text)
+    assert key in refusal.message
+    assert "mine.toml: " in refusal.message
 
 
 def test_interference_pairs_reader_with_writer() -> None:

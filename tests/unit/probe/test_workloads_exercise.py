@@ -23,8 +23,8 @@ def row(setting: str, current: object, value: object, target: str = "sda") -> Ro
     return Row(target, f"id-{target}", "0000:01:00.0", setting, current, value, value, *fixed)  # type: ignore[arg-type]
 
 
-def follow(*rows: Row, medium: Medium = Medium.SSD, **given: object) -> Workload:
-    return follow_plan(rows, SPEC, medium, **given)  # type: ignore[arg-type]
+def follow(*rows: Row, medium: Medium = Medium.SSD, **options: object) -> Workload:
+    return follow_plan(rows, SPEC, medium, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_deepest_setting_decides_probe_depth() -> None:
 
 def test_spinning_disk_depth_is_capped() -> None:
     rows = [row("queue_depth", 32, 64), row("nr_requests", 256, 2048)]
-    asked = follow(*rows, medium=Medium.HDD)
-    assert asked.issued == MAX_HDD_DEPTH
-    assert find_unexercised(rows, asked) == (
+    workload = follow(*rows, medium=Medium.HDD)
+    assert workload.issued == MAX_HDD_DEPTH
+    assert find_unexercised(rows, workload) == (
         Unexercised("nr_requests", Hidden.NOT_REACHED, MAX_HDD_DEPTH, 2048),
     )
 
@@ -74,16 +74,16 @@ def test_map_paths_share_load() -> None:
 
 @pytest.mark.parametrize(("cpus", "jobs"), [(1, 1), (2, 2), (64, 4)])
 def test_interrupts_use_several_submitters(cpus: int, jobs: int) -> None:
-    asked = follow(row("rq_affinity", 1, 2), cpus=cpus)
-    assert (asked.jobs, asked.issued) == (jobs, 24)
+    workload = follow(row("rq_affinity", 1, 2), cpus=cpus)
+    assert (workload.jobs, workload.issued) == (jobs, 24)
 
 
 def test_writable_probe_mixes_for_scheduler() -> None:
     rows = [row("scheduler", "none", "mq-deadline")]
     assert find_unexercised(rows, follow(*rows)) == (Unexercised("scheduler", Hidden.READS_ALONE),)
-    asked = follow(*rows, writable=True)
-    assert (asked.pattern, asked.reads) == (Pattern.RANDOM_MIX, 70)
-    assert find_unexercised(rows, asked) == ()
+    workload = follow(*rows, writable=True)
+    assert (workload.pattern, workload.reads) == (Pattern.RANDOM_MIX, 70)
+    assert find_unexercised(rows, workload) == ()
 
 
 def test_request_sizes_need_large_blocks() -> None:
@@ -104,12 +104,12 @@ def test_direct_io_hides_cache_settings(setting: str) -> None:
 
 def test_busy_drive_hides_sleep_setting() -> None:
     rows = [row("pm_qos_latency_tolerance_us", 100_000, 0)]
-    assert [each.why for each in find_unexercised(rows, follow(*rows))] == [Hidden.AWAKE]
+    assert [hidden.why for hidden in find_unexercised(rows, follow(*rows))] == [Hidden.AWAKE]
 
 
 def test_only_sequential_io_shows_merging() -> None:
     rows = [row("nomerges", 0, 2)]
-    assert [each.why for each in find_unexercised(rows, Workload())] == [Hidden.UNMERGED]
+    assert [hidden.why for hidden in find_unexercised(rows, Workload())] == [Hidden.UNMERGED]
     assert find_unexercised(rows, Workload(Pattern.READ)) == ()
 
 

@@ -102,17 +102,17 @@ class Browser:
     """A browser with a profile of its own below ``folder``."""
 
     def __init__(self, folder: Path) -> None:
-        found = shutil.which("chromium") or shutil.which("chromium-browser")
-        assert found, "chromium is missing: install the Debian package of that name"
-        self._program, self._folder = found, folder
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        assert program, "chromium is missing: install the Debian package of that name"
+        self._program, self._folder = program, folder
 
     def look(self, html: str, width: int, *, dark: bool = False, paper: bool = False) -> Look:
         """Lay the page out and measure it; ``paper`` gives it the style that is printed with."""
         assert POLICY in html, "the page forbids scripts; ours needs its leave"
         open_ = html.replace(POLICY, '<meta name="taken-away"')
         styled = open_.replace("@media print", "@media all") if paper else open_
-        looked = escape(styled.replace("</body>", f"{_LOOK}</body>"), quote=True)
-        page = self._page(_FRAME.format(width=width, page=looked))
+        framed = escape(styled.replace("</body>", f"{_LOOK}</body>"), quote=True)
+        page = self._page(_FRAME.format(width=width, page=framed))
         dom = self._run(page, DESK, 900, dark, "--dump-dom")
         body = dom.split("<body>", 1)[1].split("</body>", 1)[0]
         return msgspec.convert(json.loads(body), Look)
@@ -136,10 +136,10 @@ class Browser:
 
     def printed(self, html: str) -> bytes:
         """Return the page as a PDF."""
-        made = self._folder / "page.pdf"
-        flags = (f"--print-to-pdf={made}", "--no-pdf-header-footer")
+        pdf = self._folder / "page.pdf"
+        flags = (f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
         self._run(self._page(html), DESK, 900, False, *flags)
-        return made.read_bytes()
+        return pdf.read_bytes()
 
     def _page(self, html: str) -> Path:
         page = self._folder / "page.html"

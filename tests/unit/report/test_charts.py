@@ -25,11 +25,11 @@ def parsed(picture: Markup) -> Element:
 
 
 def texts(svg: Element) -> list[str]:
-    return [each.text or "" for each in svg.iter("text")]
+    return [label.text or "" for label in svg.iter("text")]
 
 
 def styled(svg: Element, style: str) -> list[Element]:
-    return [each for each in svg.iter() if style in each.get("class", "").split()]
+    return [element for element in svg.iter() if style in element.get("class", "").split()]
 
 
 def number(element: Element, name: str) -> float:
@@ -38,14 +38,14 @@ def number(element: Element, name: str) -> float:
 
 def chart(*dots: Dot, **more: object) -> Element:
     series = Series("IOPS", dots)
-    made = Curves(
+    curves = Curves(
         "IOPS over depth",
         make_measured_axis("depth, I/Os in flight", DEPTHS),
         make_linear_axis("IOPS, I/Os per second", [dot.y for dot in dots]),
         (series,),
         **more,  # type: ignore[arg-type]
     )
-    return parsed(charts.draw_curves(made))
+    return parsed(charts.draw_curves(curves))
 
 
 FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
@@ -54,7 +54,7 @@ FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
 def test_chart_names_title_and_units() -> None:
     svg = chart(*FOUR)
     assert svg.get("role") == "img"
-    assert [each.text for each in svg.iter("title")] == ["IOPS over depth"]
+    assert [title.text for title in svg.iter("title")] == ["IOPS over depth"]
     assert {"depth, I/Os in flight", "IOPS, I/Os per second"} <= set(texts(svg))
 
 
@@ -85,7 +85,7 @@ def test_knee_has_ring_and_guide() -> None:
 
 
 def test_overlapping_points_lose_labels() -> None:
-    svg = chart(*(Dot(4, 400, f"label {each}") for each in range(9)))
+    svg = chart(*(Dot(4, 400, f"label {index}") for index in range(9)))
     assert 0 < sum(text.startswith("label") for text in texts(svg)) < 9
 
 
@@ -94,7 +94,7 @@ def test_curves_differ_in_shape() -> None:
     axis = make_log_axis("latency, ms", [dot.y for dot in FOUR])
     svg = parsed(charts.draw_curves(Curves("x", make_measured_axis("d", DEPTHS), axis, series)))
     assert {"p50", "p99", "p99.9"} <= set(texts(svg))
-    shapes = {each.get("d", each.tag) for each in styled(svg, "mark")}
+    shapes = {mark.get("d", mark.tag) for mark in styled(svg, "mark")}
     assert len(shapes) == 3
 
 
@@ -104,18 +104,19 @@ def test_hostile_names_stay_text() -> None:
     assert not list(svg.iter("script"))
 
 
-def strip(*found: ChartRow, **more: object) -> Element:
+def strip(*chart_rows: ChartRow, **more: object) -> Element:
     axis = make_linear_axis("change, %", [-10, 10])
-    made = Rows("changes", axis, found, keys=(LegendEntry("fine", "s0", Shape.CIRCLE),), **more)  # type: ignore[arg-type]
-    return parsed(charts.draw_rows(made))
+    keys = (LegendEntry("fine", "s0", Shape.CIRCLE),)
+    row_chart = Rows("changes", axis, chart_rows, keys=keys, **more)  # type: ignore[arg-type]
+    return parsed(charts.draw_rows(row_chart))
 
 
 def test_row_shows_bar_and_mark() -> None:
-    one = ChartRow("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
-    svg = strip(one, upright=Guide(0, "no change"))
+    row = ChartRow("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
+    svg = strip(row, upright=Guide(0, "no change"))
     assert {"IOPS", "+5 %", "fine", "no change", "change, %"} <= set(texts(svg))
     [bar] = styled(svg, "s1")
-    [mark] = [each for each in styled(svg, "s2") if each.tag == "path"]
+    [mark] = [element for element in styled(svg, "s2") if element.tag == "path"]
     middle = number(bar, "x") + number(bar, "width") / 2
     assert mark.get("transform", "").startswith(f"translate({middle:.1f}".removesuffix(".0"))
 
@@ -126,7 +127,7 @@ def test_bar_ends_at_axis_edge() -> None:
 
 
 def test_thin_rows_are_partly_named() -> None:
-    svg = strip(*(ChartRow(f"irq {each}") for each in range(100)), pitch=4.0)
+    svg = strip(*(ChartRow(f"irq {index}") for index in range(100)), pitch=4.0)
     named = [text for text in texts(svg) if text.startswith("irq")]
     assert named[0] == "irq 0"
     assert named[-1] == "irq 99"

@@ -54,26 +54,28 @@ figures = st.floats(1e-3, 1e9)
 
 
 def box(text: Element) -> Box:
-    """Return the room that a text of a picture takes."""
+    """Return the area that a text of a chart takes."""
     x, y = float(text.get("x", "nan")), float(text.get("y", "nan"))
     across = estimate_width(text.text or "", TEXT_SIZE)
-    left = {"middle": x - across / 2, "end": x - across}.get(text.get("text-anchor", ""), x)
-    return Box(left, y - ASCENT * TEXT_SIZE, left + across, y + DESCENT * TEXT_SIZE)
+    start = {"middle": x - across / 2, "end": x - across}.get(text.get("text-anchor", ""), x)
+    return Box(start, y - ASCENT * TEXT_SIZE, start + across, y + DESCENT * TEXT_SIZE)
 
 
-def smaller(found: Box) -> Box:
-    return Box(found.left + SLACK, found.top + SLACK, found.right - SLACK, found.bottom - SLACK)
+def smaller(outer: Box) -> Box:
+    return Box(outer.left + SLACK, outer.top + SLACK, outer.right - SLACK, outer.bottom - SLACK)
 
 
 def all_have_room(picture: Markup) -> None:
     svg = fromstring(picture)
     _, _, across, high = map(float, svg.get("viewBox", "").split())
-    texts = [(each.text, box(each)) for each in svg.iter("text") if (each.text or "").strip()]
+    texts = [
+        (element.text, box(element)) for element in svg.iter("text") if (element.text or "").strip()
+    ]
     frame = Box(-SLACK, -SLACK, across + SLACK, high + SLACK)
     assert [text for text, place in texts if not place.within(frame)] == [], "outside"
     clashes = [
-        (one, two)
-        for (one, first), (two, second) in combinations(texts, 2)
+        (first_text, second_text)
+        for (first_text, first), (second_text, second) in combinations(texts, 2)
         if smaller(first).overlaps(smaller(second))
     ]
     assert clashes == []
@@ -96,12 +98,12 @@ def curves(draw: st.DrawFn) -> Curves:
             for number in range(count)
         )
         series.append(Series(draw(names), dots))
-    x = [dot.x for each in series for dot in each.dots]
-    y = [dot.y for each in series for dot in each.dots]
+    x = [dot.x for curve in series for dot in curve.dots]
+    y = [dot.y for curve in series for dot in curve.dots]
     over: Axis = make_linear_axis("IOPS, I/Os per second", x)
     if draw(st.booleans()):
         over = make_measured_axis(
-            "depth, I/Os in flight", {round(each): f"{each:.0f}" for each in x}
+            "depth, I/Os in flight", {round(value): f"{value:.0f}" for value in x}
         )
     upright = Guide(draw(st.sampled_from(x)), draw(names)) if draw(st.booleans()) else None
     level = Guide(draw(st.sampled_from(y)), draw(names)) if draw(st.booleans()) else None
@@ -113,27 +115,27 @@ def curves(draw: st.DrawFn) -> Curves:
 def rows(draw: st.DrawFn) -> Rows:
     """Return 1 to 200 rows, thick and thin, with names of any length."""
     count = draw(st.sampled_from((1, 2, 40, 200)))
-    known = draw(st.lists(names, min_size=1, max_size=4))
-    found = [
+    row_names = draw(st.lists(names, min_size=1, max_size=4))
+    chart_rows = [
         ChartRow(
-            known[number % len(known)],
+            row_names[number % len(row_names)],
             draw(names) if number < 2 else "",
             (Bar(1.0, draw(figures) + 1, "s0"),),
             (Mark(draw(figures), Shape.CIRCLE, "s1"),),
         )
         for number in range(min(count, 8))
     ]
-    found *= max(1, count // len(found))
-    values = [mark.value for each in found for mark in each.marks]
+    chart_rows *= max(1, count // len(chart_rows))
+    values = [mark.value for row in chart_rows for mark in row.marks]
     axis = draw(st.sampled_from((make_linear_axis, make_log_axis)))("GB/s", values)
     keys = tuple(
-        LegendEntry(each, "s0", draw(st.sampled_from((None, *Shape))))
-        for each in draw(st.lists(names, max_size=6))
+        LegendEntry(name, "s0", draw(st.sampled_from((None, *Shape))))
+        for name in draw(st.lists(names, max_size=6))
     )
-    noted = any(each.note for each in found)
+    noted = any(row.note for row in chart_rows)
     pitch = 46.0 if noted else draw(st.sampled_from((4.0, 26.0, 44.0)))
     upright = Guide(draw(st.sampled_from(values)), draw(names)) if draw(st.booleans()) else None
-    return Rows("a chart", axis, tuple(found), keys, pitch, upright=upright)
+    return Rows("a chart", axis, tuple(chart_rows), keys, pitch, upright=upright)
 
 
 # A chart of 500 points takes minutes to be made smaller: a failure is shown as it was found.
@@ -157,7 +159,7 @@ def test_wide_tick_label_fits() -> None:
     all_have_room(draw_rows(Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))))
 
 
-@pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many])
+@pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many_adapters])
 def test_report_pictures_fit_text(
     data: Callable[[], ReportData],
 ) -> None:

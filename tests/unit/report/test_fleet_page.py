@@ -29,18 +29,20 @@ def page() -> str:
     balanced = (_with_profile(host(number), "balanced") for number in range(20, 24))
     narrow = host(99, adapter={"link": factory.link(width=4)})
     hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
-    audited = [audit_host(each, f"{n}.snap", _profile(each)) for n, each in enumerate(hosts)]
+    audited = [
+        audit_host(snapshot, f"{n}.snap", _profile(snapshot)) for n, snapshot in enumerate(hosts)
+    ]
     broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, "truncated")
     page = make_fleet_page(audit_fleet([*audited, broken]))
     return render_template("templates", "fleet.html.j2", page=page)
 
 
-def _with_profile(found: Snapshot, name: str) -> Snapshot:
-    return replace(found, policy=replace(found.policy, active=name))
+def _with_profile(snapshot: Snapshot, name: str) -> Snapshot:
+    return replace(snapshot, policy=replace(snapshot.policy, active=name))
 
 
-def _profile(found: Snapshot) -> str | None:
-    return None if found.policy.active else "oltp"
+def _profile(snapshot: Snapshot) -> str | None:
+    return None if snapshot.policy.active else "oltp"
 
 
 def chosen(page: str, *ids: str) -> str:
@@ -53,7 +55,7 @@ def chosen(page: str, *ids: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("filters", "shown"),
+    ("filters", "matching"),
     [
         ([], 18),
         (["state-odd"], 2),
@@ -64,17 +66,17 @@ def chosen(page: str, *ids: str) -> str:
     ],
 )
 def test_filter_shows_matching_hosts(
-    browser: Browser, page: str, filters: list[str], shown: int
+    browser: Browser, page: str, filters: list[str], matching: int
 ) -> None:
-    assert browser.count(chosen(page, *filters), ".hosts tbody tr") == shown
+    assert browser.count(chosen(page, *filters), ".hosts tbody tr") == matching
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_page_fits_screen_legibly(browser: Browser, page: str, width: int, dark: bool) -> None:
-    found = browser.look(page, width, dark=dark)
-    assert found.over == [], "parts of the page lie on others"
-    assert found.wide == [], "the page is wider than the screen"
-    assert found.faint == [], "letters that are hard to see"
-    assert found.dark is dark
-    assert found.scripts == 1, "the one of this test"
+    look = browser.look(page, width, dark=dark)
+    assert look.over == [], "parts of the page lie on others"
+    assert look.wide == [], "the page is wider than the screen"
+    assert look.faint == [], "letters that are hard to see"
+    assert look.dark is dark
+    assert look.scripts == 1, "the one of this test"

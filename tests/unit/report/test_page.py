@@ -35,7 +35,7 @@ SECTIONS = {
 
 
 class Parsed(HTMLParser):
-    """What a page has: its elements with their attributes, and the text of each section."""
+    """The elements of a page with their attributes, and the text of each section."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class Parsed(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.elements.append((tag, found))
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
         if tag == "section":
-            self._in = found["id"] or ""
+            self._in = attributes["id"] or ""
             self.text[self._in] = ""
 
     def handle_data(self, data: str) -> None:
@@ -58,12 +58,12 @@ class Parsed(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def html(seen: ReportData) -> str:
-    return render_template("templates", "report.html.j2", page=make_page(seen))
+def html(report: ReportData) -> str:
+    return render_template("templates", "report.html.j2", page=make_page(report))
 
 
-def parsed(seen: ReportData) -> Parsed:
-    return Parsed(html(seen))
+def parsed(report: ReportData) -> Parsed:
+    return Parsed(html(report))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def full() -> Parsed:
 
 
 def test_full_report_fills_sections(full: Parsed) -> None:
-    assert [each["id"] for each in full.all("section")] == list(SECTIONS)
+    assert [element["id"] for element in full.all("section")] == list(SECTIONS)
     for section in SECTIONS:
         assert "To get there:" not in full.text[section]
 
@@ -89,7 +89,7 @@ def test_figures_have_captions_and_titles(full: Parsed) -> None:
     count = len(full.all("figure"))
     assert count == len(full.all("figcaption")) == len(full.all("svg")) > 10
     assert len(full.all("title")) == count + 1
-    assert all(each.get("scope") for each in full.all("th"))
+    assert all(element.get("scope") for element in full.all("th"))
 
 
 def test_changes_show_reasons(full: Parsed) -> None:
@@ -105,9 +105,9 @@ def test_reverted_changes_show_cost(full: Parsed) -> None:
 
 
 def test_foreign_change_is_reported() -> None:
-    seen = reported.seen()
-    entry = replace(seen.journal.entries[0], value=1024)
-    text = parsed(replace(seen, journal=replace(seen.journal, entries=(entry,)))).text
+    report = reported.seen()
+    entry = replace(report.journal.entries[0], value=1024)
+    text = parsed(replace(report, journal=replace(report.journal, entries=(entry,)))).text
     assert "it is 2048 by now" in text["changes"]
 
 
@@ -128,9 +128,9 @@ def test_knee_is_named_and_marked(full: Parsed) -> None:
 
 
 def test_unrecorded_knee_has_no_range() -> None:
-    seen = reported.seen()
-    records = tuple(reported.depth_sweep(seen.machine))
-    text = parsed(replace(seen, records=records)).text["depth"]
+    report = reported.seen()
+    records = tuple(reported.depth_sweep(report.machine))
+    text = parsed(replace(report, records=records)).text["depth"]
     assert "Past depth 32:" in text
     assert "how sure it is is unknown" in text
 
@@ -146,26 +146,28 @@ def test_sweep_shows_cpu_limit(full: Parsed) -> None:
 def test_lun_depths_share_one_section(full: Parsed) -> None:
     text = full.text["depth"]
     assert "sda: 8K random reads, by depth of the LUN itself" in text
-    for own in (8, 16, 32, 64):
-        assert f"LUN depth {own}: past depth {own}:" in text
+    for lun_depth in (8, 16, 32, 64):
+        assert f"LUN depth {lun_depth}: past depth {lun_depth}:" in text
     assert "LUN depth 128: no knee up to depth 128" in text
     assert text.count("8K random reads") == 1, "not five sweeps beside"
 
 
 def test_doubted_runs_are_counted() -> None:
-    seen = reported.seen()
+    report = reported.seen()
     records = tuple(
         replace(record, proof=record.proof and replace(record.proof, doubted=3))
-        for record in seen.records
+        for record in report.records
     )
-    text = parsed(replace(seen, records=records)).text["before-after"]
+    text = parsed(replace(report, records=records)).text["before-after"]
     assert "3 runs broke Little's law" in text
 
 
 def test_short_sweep_has_no_knee() -> None:
-    seen = reported.seen()
-    made = seen.machine
-    short = parsed(replace(seen, records=tuple(reported.depth_sweep(made, depths=(1, 2, 4, 8)))))
+    report = reported.seen()
+    server = report.machine
+    short = parsed(
+        replace(report, records=tuple(reported.depth_sweep(server, depths=(1, 2, 4, 8))))
+    )
     assert "No knee up to depth 8" in short.text["depth"]
     assert "knee: " not in short.text["depth"]
 
@@ -182,9 +184,9 @@ def test_windows_give_knee_range() -> None:
             record, result=replace(record.result, figures=replace(figures, windows=windows))
         )
 
-    seen = reported.seen()
-    sweep = tuple(map(noisy, reported.depth_sweep(seen.machine)))
-    text = parsed(replace(seen, records=sweep)).text["depth"]
+    report = reported.seen()
+    sweep = tuple(map(noisy, reported.depth_sweep(report.machine)))
+    text = parsed(replace(report, records=sweep)).text["depth"]
     assert "it may be anywhere from" in text
     assert "The shaded stretch" in text
 
@@ -230,25 +232,25 @@ def test_four_corners_draw_two_pictures(full: Parsed) -> None:
 
 
 def test_four_corners_preserve_depth_sweep() -> None:
-    seen = reported.seen()
-    drive = seen.machine.endpoints[12]
+    report = reported.seen()
+    drive = report.machine.endpoints[12]
     depths = tuple(
-        replace(each, id=drive.id, target=drive.target, time=each.time - 9000)
-        for each in reported.depth_sweep(seen.machine)
+        replace(record, id=drive.id, target=drive.target, time=record.time - 9000)
+        for record in reported.depth_sweep(report.machine)
     )
-    text = parsed(replace(seen, records=(*depths, *reported.corners(seen.machine)))).text
+    text = parsed(replace(report, records=(*depths, *reported.corners(report.machine)))).text
     assert "Throughput against latency" in text["depth"]
     assert "IOPS of random I/O over depth" in text["corners"]
 
 
 def test_distant_link_limit_is_text() -> None:
-    seen = reported.seen()
+    report = reported.seen()
     slow = []
-    for corner in reported.corners(seen.machine):
+    for corner in reported.corners(report.machine):
         assert corner.result is not None
         figures = replace(corner.result.figures, bandwidth=corner.result.figures.bandwidth / 10)
         slow.append(replace(corner, result=replace(corner.result, figures=figures)))
-    text = parsed(replace(seen, records=tuple(slow))).text["corners"]
+    text = parsed(replace(report, records=tuple(slow))).text["corners"]
     assert "The adapter's link carries 7.88 GB/s" in text
     assert "link: 7.88" not in text
 
@@ -267,12 +269,12 @@ def test_joint_load_faces_disk_sum(full: Parsed) -> None:
 
 
 def test_joint_writes_are_drawn_separately() -> None:
-    seen = reported.seen()
+    report = reported.seen()
     runs = [
-        *reported.all_disks(seen.machine, 1000.0),
-        *reported.all_disks(seen.machine, 2000.0, Pattern.RANDOM_WRITE),
+        *reported.all_disks(report.machine, 1000.0),
+        *reported.all_disks(report.machine, 2000.0, Pattern.RANDOM_WRITE),
     ]
-    page = parsed(replace(seen, records=tuple(runs)))
+    page = parsed(replace(report, records=tuple(runs)))
     for name in (
         "IOPS of all disks over block size",
         "Throughput of all disks over block size",
@@ -284,30 +286,30 @@ def test_joint_writes_are_drawn_separately() -> None:
 
 
 def test_untrusted_joint_run_is_hollow() -> None:
-    seen = reported.seen()
-    runs = reported.all_disks(seen.machine)
+    report = reported.seen()
+    runs = reported.all_disks(report.machine)
     last = runs[-1].together
     assert last is not None
     figures = replace(last.figures, mean_us=2 * last.figures.mean_us)
     broken = replace(runs[-1], together=replace(last, figures=figures))
-    sound = parsed(replace(seen, records=tuple(runs))).text["together"]
+    sound = parsed(replace(report, records=tuple(runs))).text["together"]
     assert "untrusted" not in sound
     assert "Hollow" not in sound
-    text = parsed(replace(seen, records=(*runs[:-1], broken))).text["together"]
+    text = parsed(replace(report, records=(*runs[:-1], broken))).text["together"]
     assert "Hollow points break Little's law" in text
     assert "untrusted: more in flight than issued" in text
 
 
 def test_single_joint_load_is_row() -> None:
-    seen = reported.seen()
-    [one] = [
+    report = reported.seen()
+    [four_disks] = [
         disk
-        for disk in reported.all_disks(seen.machine)
+        for disk in reported.all_disks(report.machine)
         if disk.together is not None
         and len(disk.together.targets) == 4
         and disk.together.workload.block_size == 4096
     ]
-    text = parsed(replace(seen, records=(one,))).text["together"]
+    text = parsed(replace(report, records=(four_disks,))).text["together"]
     assert "All disks at once" in text
     assert "4K randread, 24 deep 89 %" in text
     assert "over block size" not in text
@@ -324,12 +326,14 @@ def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
 
 
 def test_distant_reader_is_unpaired() -> None:
-    seen = reported.seen()
+    report = reported.seen()
     moved = []
-    for each in reported.beside_writer(seen.machine):
-        assert each.result is not None
-        moved.append(replace(each, time=each.time + 10 * (each.result.workload.writer is None)))
-    text = parsed(replace(seen, records=tuple(moved))).text["interference"]
+    for record in reported.beside_writer(report.machine):
+        assert record.result is not None
+        moved.append(
+            replace(record, time=record.time + 10 * (record.result.workload.writer is None))
+        )
+    text = parsed(replace(report, records=tuple(moved))).text["interference"]
     assert "hbatune probe interference" in text
 
 
@@ -374,14 +378,16 @@ def test_search_shows_probes_and_answer(full: Parsed) -> None:
 
 
 def test_incomplete_search_is_drawn() -> None:
-    seen = reported.seen()
-    known = reported.searched(seen.machine)
-    assert known.search is not None
-    bare = replace(known, search=replace(known.search, objective_us=None, settings=()))
-    text = parsed(replace(seen, records=(bare,))).text["search"]
+    report = reported.seen()
+    search_record = reported.searched(report.machine)
+    assert search_record.search is not None
+    bare = replace(
+        search_record, search=replace(search_record.search, objective_us=None, settings=())
+    )
+    text = parsed(replace(report, records=(bare,))).text["search"]
     assert "No objective: the highest rate was searched." in text
-    none = replace(known, search=replace(known.search, depth=None))
-    text = parsed(replace(seen, records=(none,))).text["search"]
+    none = replace(search_record, search=replace(search_record.search, depth=None))
+    text = parsed(replace(report, records=(none,))).text["search"]
     assert "at the depths tried" not in text
     assert "Candidates beside a bulk writer" in text
 
@@ -391,33 +397,35 @@ def test_verdicts_come_first(full: Parsed) -> None:
 
 
 def test_stale_results_are_marked() -> None:
-    seen = reported.seen()
-    newer = tuple(replace(adapter, driver_version="99.0") for adapter in seen.machine.adapters)
-    text = parsed(replace(seen, machine=replace(seen.machine, adapters=newer))).text
+    report = reported.seen()
+    newer = tuple(replace(adapter, driver_version="99.0") for adapter in report.machine.adapters)
+    text = parsed(replace(report, machine=replace(report.machine, adapters=newer))).text
     for section in SECTIONS.keys() - {"changes", "adapters", "interrupts"}:
         assert "its driver was" in text[section]
 
 
 def test_missing_profile_preserves_measurements() -> None:
-    seen = replace(reported.seen(), profile=None, plan=None)
-    text = parsed(seen).text
+    report = replace(reported.seen(), profile=None, plan=None)
+    text = parsed(report).text
     assert "Past depth 32" in text["depth"]
     assert "oltp" not in text["depth"]
     assert "no rule of this profile" in text["changes"]
 
 
 def test_vanished_adapter_is_reported() -> None:
-    seen = reported.seen()
-    runs = tuple(reported.all_disks(seen.machine))
-    gone = replace(seen.machine, adapters=seen.machine.adapters[1:])
-    text = parsed(replace(seen, machine=gone, plan=None, records=runs)).text["together"]
+    report = reported.seen()
+    runs = tuple(reported.all_disks(report.machine))
+    without_adapter = replace(report.machine, adapters=report.machine.adapters[1:])
+    later = replace(report, machine=without_adapter, plan=None, records=runs)
+    text = parsed(later).text["together"]
     assert "0000:01:00.0: the adapter is not there any more." in text
 
 
 def test_vanished_disk_shows_results() -> None:
-    seen = reported.seen()
-    rest = replace(seen.machine, endpoints=seen.machine.endpoints[1:])
-    text = parsed(replace(seen, machine=rest, plan=make.make_plan(rest, reported.oltp()))).text
+    report = reported.seen()
+    without_disk = replace(report.machine, endpoints=report.machine.endpoints[1:])
+    plan = make.make_plan(without_disk, reported.oltp())
+    text = parsed(replace(report, machine=without_disk, plan=plan)).text
     assert "the disk is not there any more" in text["depth"]
 
 
@@ -427,7 +435,7 @@ def test_page_loads_nothing(full: Parsed) -> None:
     for tag, attributes in full.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "src"], tag
         assert (attributes.get("href") or "#").startswith("#")
-    [policy] = [each["content"] for each in full.all("meta") if "http-equiv" in each]
+    [policy] = [element["content"] for element in full.all("meta") if "http-equiv" in element]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
     text = html(reported.seen())
     assert not re.search(r"https?://|url\(|@import", text)
@@ -439,13 +447,13 @@ def test_kernel_names_stay_text(full: Parsed) -> None:
     hostile = replace(
         reported.seen().machine, hostname=reported.HOSTILE, kernel=f"</style>{reported.HOSTILE}"
     )
-    found = parsed(replace(reported.seen(), machine=hostile))
-    assert found.all("script") == []
-    assert reported.HOSTILE in found.text[""]
+    page = parsed(replace(reported.seen(), machine=hostile))
+    assert page.all("script") == []
+    assert reported.HOSTILE in page.text[""]
 
 
 def test_hostile_disk_name_stays_text() -> None:
-    seen = reported.seen()
+    report = reported.seen()
     records = tuple(
         replace(
             record,
@@ -453,9 +461,9 @@ def test_hostile_disk_name_stays_text() -> None:
             result=record.result and replace(record.result, target=reported.HOSTILE),
             proof=record.proof and replace(record.proof, target=reported.HOSTILE),
         )
-        for record in seen.records
+        for record in report.records
     )
-    text = html(replace(seen, records=records))
+    text = html(replace(report, records=records))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert Parsed(text).all("script") == []
@@ -469,14 +477,14 @@ def test_dark_colours_spare_paper() -> None:
 
 
 def test_undrawn_sweeps_are_counted() -> None:
-    seen = reported.seen()
-    many = [
-        replace(each, id=f"disk{number}", time=each.time + number)
+    report = reported.seen()
+    sweeps = [
+        replace(record, id=f"disk{number}", time=record.time + number)
         for number in range(8)
-        for each in reported.depth_sweep(seen.machine)
+        for record in reported.depth_sweep(report.machine)
     ]
-    found = parsed(replace(seen, records=tuple(many)))
-    assert "2 more sweeps are in `hbatune history`" in found.text["depth"]
+    page = parsed(replace(report, records=tuple(sweeps)))
+    assert "2 more sweeps are in `hbatune history`" in page.text["depth"]
 
 
 def test_documented_figures_are_drawn() -> None:

@@ -61,8 +61,8 @@ def test_logarithmic_ticks_are_round(values: list[float], wanted: list[str]) -> 
 def test_measured_depths_have_ticks() -> None:
     axis = make_measured_axis("", {deep: str(deep) for deep in (24, 1, 8, 192)})
     assert labels(axis) == ["1", "8", "24", "192"]
-    one = make_measured_axis("", {4096: "4K"})
-    assert one.low < 4096 < one.high
+    single = make_measured_axis("", {4096: "4K"})
+    assert single.low < 4096 < single.high
 
 
 @given(rates)

@@ -39,23 +39,23 @@ def test_wide_letters_need_more_room() -> None:
 
 def test_crowded_ticks_retain_both_ends() -> None:
     boxes = [make_centred_box(str(number), 10 * number, 0, 13) for number in range(8, 20)]
-    kept = select_apart(boxes)
-    assert kept[0] == 0
-    assert kept[-1] == len(boxes) - 1
-    assert len(kept) < len(boxes)
-    assert not any(boxes[a].overlaps(boxes[b]) for a, b in combinations(kept, 2))
+    chosen = select_apart(boxes)
+    assert chosen[0] == 0
+    assert chosen[-1] == len(boxes) - 1
+    assert len(chosen) < len(boxes)
+    assert not any(boxes[a].overlaps(boxes[b]) for a, b in combinations(chosen, 2))
     assert select_apart([]) == []
     assert select_apart(boxes[:1]) == [0]
 
 
 @given(points)
-def test_labels_stay_apart_inside_frame(found: list[tuple[float, float]]) -> None:
-    taken = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in found]
-    wishes = [LabelRequest(x, y, f"{number}") for number, (x, y) in enumerate(found)]
-    placed = [box for box in place_labels(wishes, FRAME, taken, found, 13) if box is not None]
+def test_labels_stay_apart_inside_frame(dots: list[tuple[float, float]]) -> None:
+    obstacles = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
+    wishes = [LabelRequest(x, y, f"{number}") for number, (x, y) in enumerate(dots)]
+    placed = [box for box in place_labels(wishes, FRAME, obstacles, dots, 13) if box is not None]
     assert not any(a.overlaps(b) for a, b in combinations(placed, 2))
     assert all(box.within(FRAME) for box in placed)
-    assert not any(box.overlaps(other) for box in placed for other in taken)
+    assert not any(box.overlaps(obstacle) for box in placed for obstacle in obstacles)
 
 
 def test_first_wish_wins_tight_space() -> None:

@@ -40,13 +40,13 @@ serials = st.text(string.ascii_uppercase + string.digits, min_size=8, max_size=2
 hostnames = st.from_regex(r"[a-z]{4,12}[0-9]{2}(\.[a-z]{3,8}\.example)?", fullmatch=True)
 
 
-def content(taken: Snapshot) -> str:
-    """Return all that stands in the file."""
-    return gzip.decompress(encode_snapshot(taken)).decode()
+def content(captured: Snapshot) -> str:
+    """Return the decompressed text of the snapshot file."""
+    return gzip.decompress(encode_snapshot(captured)).decode()
 
 
 def full(hostname: str, wwn: str, serial: str) -> Snapshot:
-    """Return a snapshot with these names wherever names may get to."""
+    """Return a snapshot with these names in every field that can hold a name."""
     drives = (
         endpoint(id=f"{wwn}@{PATH}", mounts=(f"/srv/{hostname}", f"/mnt/{serial}_old")),
         endpoint(target="sdb", id=f"SEAGATE-XS400ME70084-{serial}@{PATH[:-1]}1"),
@@ -58,7 +58,7 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         kernel=f"6.1.0-{hostname}",
     )
     rules = profile(("scheduler", Exactly("none")))
-    own = msgspec.structs.replace(
+    private_rule = msgspec.structs.replace(
         rules.rules[0], because=f"on {hostname}", name=f"{hostname}-rule", file=f"/{hostname}.toml"
     )
     fares = health(
@@ -72,16 +72,16 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
         exclude=(wwn, "sdb", "gone-0x5000c500aabbccdd", hostname),
         approved=(ApprovedVersions("mpt3sas", firmware=(f"1.0-{hostname}",)),),
     )
-    taken = snapshot(
+    captured = snapshot(
         host,
-        msgspec.structs.replace(rules, rules=(own,), title=f"for {hostname}"),
+        msgspec.structs.replace(rules, rules=(private_rule,), title=f"for {hostname}"),
         active=rules.name,
         site=site,
         rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
     )
     tried = (RevertedValue(f"{wwn}@{PATH}", "nr_requests", 2048),)
-    policy = msgspec.structs.replace(taken.policy, reverted=tried)
-    return msgspec.structs.replace(taken, health=fares, policy=policy)
+    policy = msgspec.structs.replace(captured.policy, reverted=tried)
+    return msgspec.structs.replace(captured, health=fares, policy=policy)
 
 
 NEUTRAL = content(full("h", "w", "s"))
@@ -93,13 +93,13 @@ def test_file_omits_all_names(hostname: str, wwn: str, serial: str) -> None:
     bare = wwn.replace("0x", "").rpartition(".")[2]
     secrets = {hostname, short, wwn, bare, serial}
     assume(not any(secret in NEUTRAL for secret in secrets))
-    told = content(anonymise_snapshot(full(hostname, wwn, serial)))
-    assert [secret for secret in secrets if secret.lower() in told.lower()] == []
+    text = content(anonymise_snapshot(full(hostname, wwn, serial)))
+    assert [secret for secret in secrets if secret.lower() in text.lower()] == []
 
 
 def test_snapshots_share_no_pseudonyms() -> None:
-    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    first, second = anonymise_snapshot(taken), anonymise_snapshot(taken)
+    captured = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    first, second = anonymise_snapshot(captured), anonymise_snapshot(captured)
     assert first.anonymous
     assert {e.id for e in first.machine.endpoints}.isdisjoint(
         e.id for e in second.machine.endpoints
@@ -108,17 +108,17 @@ def test_snapshots_share_no_pseudonyms() -> None:
 
 
 def test_file_omits_key() -> None:
-    told = content(
+    text = content(
         anonymise_snapshot(full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456"), key=KEY)
     )
-    assert KEY.decode() not in told
-    assert KEY.hex() not in told
+    assert KEY.decode() not in text
+    assert KEY.hex() not in text
 
 
 def test_pseudonyms_stay_distinct() -> None:
     ways = [f"naa.5000c500a1b2c3d4@0000:0{n}:00.0/{n}:0:0:0" for n in (1, 2)]
-    other = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
-    drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, other)))
+    second_id = "naa.5000c500a1b2c3d5@0000:01:00.0/1:0:1:0"
+    drives = (endpoint(target=f"sd{n}", id=id) for n, id in enumerate((*ways, second_id)))
     first, second, third = anonymise_snapshot(snapshot(machine(*drives))).machine.endpoints
     assert first.id.endswith("@0000:01:00.0/1:0:0:0")
     # Two paths of one LUN are known by its name, as before.
@@ -127,7 +127,7 @@ def test_pseudonyms_stay_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "kept"),
+    ("route", "kernel_part"),
     [
         ("0000:01:00.0/sas-0x5000c500a1b2c3d5-lun-3", r"0000:01:00\.0/anon-\w{16}-lun-3"),
         ("0000:01:00.0/fc-0x500601613b240f3a-lun-0", r"0000:01:00\.0/anon-\w{16}-lun-0"),
@@ -139,87 +139,93 @@ def test_pseudonyms_stay_distinct() -> None:
         ("0000:04:00.0", r"0000:04:00\.0"),
     ],
 )
-def test_route_retains_kernel_part(route: str, kept: str) -> None:
+def test_route_retains_kernel_part(route: str, kernel_part: str) -> None:
     of_adapter = control(id=f"controller-0@{route}")
-    taken = snapshot(machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,)))
-    told = anonymise_snapshot(taken)
-    assert re.fullmatch(rf"anon-\w{{16}}@{kept}", told.machine.endpoints[0].id)
-    assert re.fullmatch(rf"controller-0@{kept}", told.machine.controls[0].id)
+    captured = snapshot(
+        machine(endpoint(id=f"naa.5000c500a1b2c3d4@{route}"), controls=(of_adapter,))
+    )
+    anonymous = anonymise_snapshot(captured)
+    assert re.fullmatch(rf"anon-\w{{16}}@{kernel_part}", anonymous.machine.endpoints[0].id)
+    assert re.fullmatch(rf"controller-0@{kernel_part}", anonymous.machine.controls[0].id)
 
 
 def test_respelled_exclusion_still_matches() -> None:
     drive = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/scsi-0:1:0")
-    taken = snapshot(machine(drive))
+    captured = snapshot(machine(drive))
     site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
-    policy = msgspec.structs.replace(taken.policy, site=site)
-    told = anonymise_snapshot(msgspec.structs.replace(taken, policy=policy))
-    assert told.policy.site.exclude == (told.machine.endpoints[0].id.partition("@")[0],)
+    policy = msgspec.structs.replace(captured.policy, site=site)
+    anonymous = anonymise_snapshot(msgspec.structs.replace(captured, policy=policy))
+    assert anonymous.policy.site.exclude == (anonymous.machine.endpoints[0].id.partition("@")[0],)
 
 
 def test_exclusions_survive_anonymising() -> None:
-    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    told = anonymise_snapshot(taken)
-    ids = [each.id for each in told.machine.endpoints]
-    assert told.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
-    assert told.policy.rolled_back[0] == ids[0]
-    assert told.policy.reverted == (RevertedValue(ids[0], "nr_requests", 2048),)
-    assert told.policy.site.members[ids[0].partition("@")[0]] == 5
-    assert told.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
-    assert not told.policy.site.exclude[2].startswith("gone")
+    captured = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    anonymous = anonymise_snapshot(captured)
+    ids = [drive.id for drive in anonymous.machine.endpoints]
+    assert anonymous.policy.site.exclude[:2] == (ids[0].partition("@")[0], "sdb")
+    assert anonymous.policy.rolled_back[0] == ids[0]
+    assert anonymous.policy.reverted == (RevertedValue(ids[0], "nr_requests", 2048),)
+    assert anonymous.policy.site.members[ids[0].partition("@")[0]] == 5
+    assert anonymous.policy.site.array[0].targets == (ids[0].partition("@")[0], "sda")
+    assert not anonymous.policy.site.exclude[2].startswith("gone")
 
 
 def test_anonymous_plan_is_identical() -> None:
-    taken = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
-    told = decode_snapshot(encode_snapshot(anonymise_snapshot(taken)), Path("x"))
+    captured = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    anonymous = decode_snapshot(encode_snapshot(anonymise_snapshot(captured)), Path("x"))
 
-    def rows(found: Snapshot) -> list[tuple[object, ...]]:
-        [own] = found.policy.profiles
-        planned = make_plan(found.machine, own).rows
+    def rows(host_snapshot: Snapshot) -> list[tuple[object, ...]]:
+        [active] = host_snapshot.policy.profiles
+        planned = make_plan(host_snapshot.machine, active).rows
         return [(row.target, row.setting, row.current, row.value, row.state) for row in planned]
 
-    assert rows(told) == rows(taken)
+    assert rows(anonymous) == rows(captured)
 
 
 def test_kernel_like_hostname_preserves_facts() -> None:
     for hostname in ("sda", "host0", "mpt3sas", "none", "queue"):
         named: Machine = msgspec.structs.replace(machine(), hostname=hostname)
-        told = anonymise_snapshot(snapshot(named, profile(("scheduler", Exactly("none")))))
-        [drive], [was] = told.machine.endpoints, named.endpoints
+        anonymous = anonymise_snapshot(snapshot(named, profile(("scheduler", Exactly("none")))))
+        [drive], [was] = anonymous.machine.endpoints, named.endpoints
         assert (drive.target, drive.family, drive.host) == (was.target, was.family, was.host)
         assert (drive.sysfs, drive.attributes) == (was.sysfs, was.attributes)
-        assert told.machine.hostname != hostname
-        assert told.policy.profiles[0].rules[0].effect == Exactly("none")
+        assert anonymous.machine.hostname != hostname
+        assert anonymous.policy.profiles[0].rules[0].effect == Exactly("none")
 
 
 def test_private_mounts_are_renamed() -> None:
     points = ("/", "[SWAP]", "/home/jane.doe", "/acme/billing")
-    made = machine(endpoint(mounts=points))
-    options = health(made, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
-    taken = anonymise_snapshot(msgspec.structs.replace(snapshot(made), health=options), key=KEY)
-    [told] = taken.machine.endpoints
-    assert told.mounts[:2] == ("/", "[SWAP]")
-    assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in told.mounts[2:])
-    assert tuple(mount.point for mount in taken.health.mounts) == told.mounts, "they still match"
-    assert not re.search("jane|acme|billing", content(taken))
+    server = machine(endpoint(mounts=points))
+    options = health(server, mounts=tuple(Mount(point, ("rw", "noatime")) for point in points))
+    anonymous = anonymise_snapshot(
+        msgspec.structs.replace(snapshot(server), health=options), key=KEY
+    )
+    [drive] = anonymous.machine.endpoints
+    assert drive.mounts[:2] == ("/", "[SWAP]")
+    assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in drive.mounts[2:])
+    assert tuple(mount.point for mount in anonymous.health.mounts) == drive.mounts, (
+        "they still match"
+    )
+    assert not re.search("jane|acme|billing", content(anonymous))
 
 
 def test_private_profiles_are_renamed() -> None:
-    own = TunedWrite("/etc/tuned/acme-db/tuned.conf", "queue/scheduler", "none")
+    private = TunedWrite("/etc/tuned/acme-db/tuned.conf", "queue/scheduler", "none")
     base = TunedWrite("/usr/lib/tuned/balanced/tuned.conf", "queue/read_ahead_kb", ">4096")
-    taken = snapshot(machine())
+    captured = snapshot(machine())
 
-    def told(tuned: TunedProfile | Missing) -> TunedProfile | Missing:
-        fares = msgspec.structs.replace(taken.health, tuned=tuned)
+    def anonymise_tuned(tuned: TunedProfile | Missing) -> TunedProfile | Missing:
+        fares = msgspec.structs.replace(captured.health, tuned=tuned)
         return anonymise_snapshot(
-            msgspec.structs.replace(taken, health=fares), key=KEY
+            msgspec.structs.replace(captured, health=fares), key=KEY
         ).health.tuned
 
-    found = told(TunedProfile("balanced acme-db", (own, base)))
-    assert isinstance(found, TunedProfile)
-    assert found.names.startswith("balanced anon-")
-    assert "acme" not in str(found)
-    name = found.names.partition(" ")[2]
-    assert found.writes[0].file == f"/etc/tuned/{name}/tuned.conf"
-    assert (found.writes[0].attribute, found.writes[1]) == ("queue/scheduler", base)
+    renamed = anonymise_tuned(TunedProfile("balanced acme-db", (private, base)))
+    assert isinstance(renamed, TunedProfile)
+    assert renamed.names.startswith("balanced anon-")
+    assert "acme" not in str(renamed)
+    name = renamed.names.partition(" ")[2]
+    assert renamed.writes[0].file == f"/etc/tuned/{name}/tuned.conf"
+    assert (renamed.writes[0].attribute, renamed.writes[1]) == ("queue/scheduler", base)
     lost = Missing(Reason.UNREADABLE, text="no profile 'acme-db' is found")
-    assert told(lost) == Missing(Reason.UNREADABLE)
+    assert anonymise_tuned(lost) == Missing(Reason.UNREADABLE)

@@ -34,7 +34,7 @@ def test_snapshot_survives_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "empty"),
         (b"hello", "not a snapshot"),
@@ -51,12 +51,12 @@ def test_snapshot_survives_round_trip(tmp_path: Path) -> None:
         (altered(taken="today"), "makes no sense"),
     ],
 )
-def test_invalid_snapshot_exits_2(tmp_path: Path, data: bytes, said: str) -> None:
+def test_invalid_snapshot_exits_2(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "host"
     path.write_bytes(data)
     with pytest.raises(SnapshotError) as error:
         load_snapshot(path)
-    assert said in error.value.message
+    assert message in error.value.message
     assert str(path) in error.value.message
     assert error.value.exit_code == 2
 
@@ -83,13 +83,13 @@ def test_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for path, said in (
+    for path, message in (
         (tmp_path, "regular"),
         (tmp_path / "fifo", "regular"),
         (tmp_path / "none", "No such file"),
         (Path("/dev/null"), "regular"),
     ):
-        with pytest.raises(SnapshotError, match=said):
+        with pytest.raises(SnapshotError, match=message):
             load_snapshot(path)
 
 

@@ -41,7 +41,7 @@ def test_consistent_machine_is_faultless(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("broken", "message"),
     [
         (altered(adapters=(adapter(), adapter())), "the adapter '0000:01:00.0' twice"),
         (altered(endpoints=(*MADE.endpoints, MADE.endpoints[0])), "the endpoint 'sda' twice"),
@@ -58,20 +58,20 @@ def test_consistent_machine_is_faultless(path: Path) -> None:
         (altered(adapters=()), "'sda' is of the adapter '0000:01:00.0', which is not in it"),
     ],
 )
-def test_dangling_reference_is_refused(made: Snapshot, said: str) -> None:
+def test_dangling_reference_is_refused(broken: Snapshot, message: str) -> None:
     with pytest.raises(SnapshotError) as error:
-        decode_snapshot(encode_snapshot(made), Path("host"))
-    assert said.strip("'") in error.value.message
+        decode_snapshot(encode_snapshot(broken), Path("host"))
+    assert message.strip("'") in error.value.message
     assert error.value.exit_code == 2
 
 
 def test_health_must_match_machine() -> None:
-    made = snapshot(MADE)
+    host_snapshot = snapshot(MADE)
     for health in (
-        replace(made.health, adapters={}),
-        replace(made.health, disks={**made.health.disks, "sdz": disk_health()}),
+        replace(host_snapshot.health, adapters={}),
+        replace(host_snapshot.health, disks={**host_snapshot.health.disks, "sdz": disk_health()}),
     ):
-        assert "do not agree" in str(describe_fault(replace(made, health=health)))
+        assert "do not agree" in str(describe_fault(replace(host_snapshot, health=health)))
 
 
 def test_newer_rules_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,14 +81,14 @@ def test_newer_rules_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("scheduler", Exactly("of_a_newer_kernel")),
     )
     option = OptionRule("name", "mpt3sas", "of_a_newer_driver", AtLeast(1), "so", "D0-1", "file")
-    made = snapshot(MADE, replace(newer, options=(option,)), active=newer.name)
+    host_snapshot = snapshot(MADE, replace(newer, options=(option,)), active=newer.name)
     path = tmp_path / "host"
-    path.write_bytes(encode_snapshot(made))
-    assert load_snapshot(path) == made, "the snapshot keeps them"
+    path.write_bytes(encode_snapshot(host_snapshot))
+    assert load_snapshot(path) == host_snapshot, "the snapshot keeps them"
     for command in ("diff", "check", "explain sda"):
         main([*command.split(), "--snapshot", str(path)])
-        told = capsys.readouterr()
+        captured = capsys.readouterr()
         left_out = "of_a_newer_version, scheduler, mpt3sas.of_a_newer_driver"
-        assert f"rules for {left_out} are left out" in told.err
+        assert f"rules for {left_out} are left out" in captured.err
     assert main(["diff", "--json", "--snapshot", str(path)]) == 1
     assert '"nr_requests"' in capsys.readouterr().out

@@ -24,8 +24,8 @@ MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
 
 @pytest.fixture
 def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    """Return a machine with a disk that differs from oltp, which commands see."""
-    seen = machine(
+    """Return a machine with a disk that differs from oltp, and let commands read it."""
+    server = machine(
         endpoint(
             attributes=attributes(
                 queue__scheduler="none [mq-deadline]",
@@ -36,8 +36,8 @@ def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     )
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: seen)
-    return seen
+    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: server)
+    return server
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_quiet_drift_exits_1(
 ) -> None:
     assert main(words) == 1
     assert capsys.readouterr() == ("", "")
-    assert main([each for each in words if each != "--quiet"]) == 1
+    assert main([argument for argument in words if argument != "--quiet"]) == 1
     assert capsys.readouterr().out != ""
 
 
@@ -93,8 +93,8 @@ def test_dumb_terminal_messages_stay_unbroken() -> None:
         "with show_progress('probing', 2) as advance:\n"
         "    print('word ' * 20 + 'end', file=sys.stderr)\n"
     )
-    said = on_terminal([], {"TERM": "dumb"}, script)
-    assert "\n" not in said.partition("end")[0]
+    output = on_terminal([], {"TERM": "dumb"}, script)
+    assert "\n" not in output.partition("end")[0]
 
 
 COLORED: list[tuple[list[str], dict[str, str], bool]] = [
@@ -108,20 +108,20 @@ COLORED: list[tuple[list[str], dict[str, str], bool]] = [
 
 
 def on_terminal(words: list[str], extra: dict[str, str], script: str = MAIN) -> str:
-    """Return what hbatune prints to a terminal, or what the script prints there."""
+    """Return the terminal output of hbatune or of the script."""
     ours, theirs = pty.openpty()
     env = {"PATH": os.environ["PATH"], "TERM": "xterm", "HBATUNE_PAGER": "cat", **extra}
     command = [sys.executable, "-c", script, *words]
     subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, check=False)
     os.close(theirs)
-    said = b""
+    output = b""
     while True:
         try:
-            said += os.read(ours, 65536)
+            output += os.read(ours, 65536)
         except OSError:  # EIO: all was read
             break
     os.close(ours)
-    return said.decode()
+    return output.decode()
 
 
 @pytest.mark.parametrize(("words", "extra", "colored"), COLORED)

@@ -145,14 +145,14 @@ def test_environment_selects_pager(
 
 
 def test_sudo_runs_less_securely(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    log = tmp_path / "said"
     fake = tmp_path / "less"
-    fake.write_text(f'#!/bin/sh\necho "$LESSSECURE $LESS [$LESSOPEN]" > {said}\ncat > /dev/null\n')
+    fake.write_text(f'#!/bin/sh\necho "$LESSSECURE $LESS [$LESSOPEN]" > {log}\ncat > /dev/null\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SUDO_UID", "1000")
     monkeypatch.setenv("LESSOPEN", "|id")
     monkeypatch.delenv("LESS", raising=False)
     assert run("profiles")[0] == 0
-    assert said.read_text() == "1 FRX []\n"
+    assert log.read_text() == "1 FRX []\n"
     assert isinstance(sys.stdout, io.StringIO)

@@ -12,13 +12,13 @@ from hbatune.policy.config import UnmatchedName
 from hbatune.text import daemon_messages
 from hbatune.text.daemon_messages import JournalReporter
 from hbatune.watch.readings import Subjects
-from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, said
+from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, report_change
 
 pytestmark = pytest.mark.usefixtures("state")
 
 
 def test_written_value_is_logged() -> None:
-    message, priority, fields = said(replace(LEFT, handled=Handled.WRITTEN))
+    message, priority, fields = report_change(replace(LEFT, handled=Handled.WRITTEN))
     assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
     assert priority == daemon_messages.NOTICE
     assert fields == {
@@ -34,15 +34,15 @@ def test_written_value_is_logged() -> None:
 
 def test_drift_and_failures_differ() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
-    assert said(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
-    assert "changed since it was set" in said(written, PassReason.AUDIT)[0]
+    assert report_change(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
+    assert "changed since it was set" in report_change(written, PassReason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
-    message, priority, fields = said(failed)
+    message, priority, fields = report_change(failed)
     assert "failed: Invalid argument" in message
     assert (priority, fields["HBATUNE_ERRNO"]) == (daemon_messages.WARNING, "EINVAL")
     nameless = replace(failed, errno=524)
-    assert said(nameless)[2]["HBATUNE_ERRNO"] == "524"
-    assert "is none, not mq-deadline" in said(replace(LEFT, handled=Handled.REPORTED))[0]
+    assert report_change(nameless)[2]["HBATUNE_ERRNO"] == "524"
+    assert "is none, not mq-deadline" in report_change(replace(LEFT, handled=Handled.REPORTED))[0]
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,20 @@ def test_drift_and_failures_differ() -> None:
     ],
 )
 def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, words: str) -> None:
-    message, _, fields = said(replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason)
+    message, _, fields = report_change(
+        replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason
+    )
     assert words in message
     assert fields["MESSAGE_ID"] == daemon_messages.TUNED_ID
 
 
 def test_failure_shows_next_try() -> None:
     failed = replace(WAITING, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=11)
-    assert ", try 4, the next one at " in said(failed)[0]
+    assert ", try 4, the next one at " in report_change(failed)[0]
 
 
 def test_ramp_is_logged_as_notice() -> None:
-    message, priority, fields = said(RAMPING)
+    message, priority, fields = report_change(RAMPING)
     assert message == (
         "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
         "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
@@ -91,13 +93,13 @@ def test_unmatched_name_is_reported_once() -> None:
     # A pass that has seen nothing says nothing of it.
     words.passed(PassReason.AUDIT, PassReport(locked=True))
     words.passed(PassReason.AUDIT, PassReport(subjects=Subjects(), unmatched=(lost, late)))
-    told = [message for message, _, _ in by.entries]
-    assert [("sdx" in each, "sdy" in each) for each in told] == [
+    messages = [message for message, _, _ in by.entries]
+    assert [("sdx" in message, "sdy" in message) for message in messages] == [
         *((True, False), (False, True), (False, True))
     ]
-    assert told[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
+    assert messages[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
     assert {priority for _, priority, _ in by.entries} == {daemon_messages.WARNING}
-    assert not any("\x1b" in each for each in told)
+    assert not any("\x1b" in message for message in messages)
 
 
 def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,19 +19,21 @@ from tests.unit.profiles import profile
 
 @pytest.fixture
 def plan() -> Plan:
-    found = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="256")
+    values = attributes(queue__scheduler="[none] mq-deadline", queue__nr_requests="256")
     effects = (("scheduler", Exactly("mq-deadline")), ("nr_requests", Exactly(2048)))
-    return make_plan(machine(endpoint(attributes=found)), profile(*effects))
+    return make_plan(machine(endpoint(attributes=values)), profile(*effects))
 
 
 def test_plan_matches_schema(plan: Plan) -> None:
     done = tuple(msgspec.structs.replace(row, outcome=Outcome.WRITTEN) for row in plan.rows)
     for rows, verified in ((plan.rows, None), (done, VerificationResult(done, worse={}))):
-        found = json.loads(msgspec.json.encode(make_plan_document(plan, rows, machine(), verified)))
-        validate(found)
-        assert found["schema"] == "hbatune.plan/1"
-        assert ("probes" in found) is (verified is not None)
-    broken = {**found, "rows": [{**found["rows"][0], "state": "fine"}]}
+        document = json.loads(
+            msgspec.json.encode(make_plan_document(plan, rows, machine(), verified))
+        )
+        validate(document)
+        assert document["schema"] == "hbatune.plan/1"
+        assert ("probes" in document) is (verified is not None)
+    broken = {**document, "rows": [{**document["rows"][0], "state": "fine"}]}
     with pytest.raises(jsonschema.ValidationError):
         validate(broken)
 
@@ -44,9 +46,9 @@ def test_summary_counts_states_and_outcomes(plan: Plan) -> None:
 
 
 def test_endpoint_facts_include_use() -> None:
-    found = json.loads(
+    document = json.loads(
         msgspec.json.encode(make_facts_document(machine(endpoint(mounts=("/srv",)))))
     )
-    validate(found)
-    assert found["endpoints"][0]["mounted"] is True
-    assert list(found["endpoints"][0])[-2:] == ["mounted", "held"]
+    validate(document)
+    assert document["endpoints"][0]["mounted"] is True
+    assert list(document["endpoints"][0])[-2:] == ["mounted", "held"]

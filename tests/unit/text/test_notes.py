@@ -51,10 +51,10 @@ SHOWN: list[Note] = [
 
 def test_every_note_has_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert {type(note) for note in (*SENTENCES, *SHOWN)} == set(get_args(Note))
-    for each in SENTENCES:
-        assert format_note(each)
-        show_note(each)
-        assert capsys.readouterr().err == f"hbatune: {format_note(each)}\n"
+    for sentence_note in SENTENCES:
+        assert format_note(sentence_note)
+        show_note(sentence_note)
+        assert capsys.readouterr().err == f"hbatune: {format_note(sentence_note)}\n"
     for note in SHOWN:
         show_note(note)
     assert capsys.readouterr().out.endswith(f"{FILE} is gone.\n")
@@ -68,15 +68,15 @@ def test_notes_use_singular_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "summary"),
     [
         (1, "1 value is as it was before the first apply."),
         (3, "All 3 values are as they were before the first apply."),
     ],
 )
 def test_rollback_summary_uses_singular(
-    values: int, said: str, capsys: pytest.CaptureFixture[str]
+    values: int, summary: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = Restored("sda", "sda", None, "nr_requests", 64, 256, Outcome.WRITTEN, found=256)
     show_restored([row] * values, machine())
-    assert capsys.readouterr().out.splitlines()[-1] == said
+    assert capsys.readouterr().out.splitlines()[-1] == summary

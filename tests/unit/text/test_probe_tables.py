@@ -13,7 +13,7 @@ from hbatune.workers import Process
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "shape"),
     [
         (Workload(), "4K random reads, 24 in flight"),
         (Workload(Pattern.READ, 1 << 20, 2, 4), "1024K sequential reads, 8 in flight in 4 jobs"),
@@ -24,24 +24,28 @@ from hbatune.workers import Process
         (Workload(Pattern.WRITE), "4K sequential writes, 24 in flight"),
     ],
 )
-def test_workload_shape_is_concise(workload: Workload, said: str) -> None:
-    assert format_shape(workload) == said
+def test_workload_shape_is_concise(workload: Workload, shape: str) -> None:
+    assert format_shape(workload) == shape
 
 
 @pytest.mark.parametrize("reason", Skip)
 def test_skip_reasons_have_distinct_texts(reason: Skip) -> None:
-    others = {
-        explain_missing_result(Skipped("sda", other)) for other in Skip if other is not reason
+    other_texts = {
+        explain_missing_result(Skipped("sda", other_reason))
+        for other_reason in Skip
+        if other_reason is not reason
     }
-    assert explain_missing_result(Skipped("sda", reason)) not in others
+    assert explain_missing_result(Skipped("sda", reason)) not in other_texts
 
 
 @pytest.mark.parametrize("reason", Failure)
 def test_failures_have_distinct_texts(reason: Failure) -> None:
-    others = {
-        explain_missing_result(Failed("sda", other)) for other in Failure if other is not reason
+    other_texts = {
+        explain_missing_result(Failed("sda", other_failure))
+        for other_failure in Failure
+        if other_failure is not reason
     }
-    assert explain_missing_result(Failed("sda", reason)) not in others
+    assert explain_missing_result(Failed("sda", reason)) not in other_texts
 
 
 def test_unkillable_pid_is_named() -> None:
@@ -50,6 +54,8 @@ def test_unkillable_pid_is_named() -> None:
 
 
 def test_foreign_text_is_printable() -> None:
-    said = explain_missing_result(Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine"))
-    assert said.isprintable()
-    assert "engine" in said
+    explanation = explain_missing_result(
+        Failed("sda", Failure.EXIT, status=1, text="bad\n\x1b[2Jengine")
+    )
+    assert explanation.isprintable()
+    assert "engine" in explanation

@@ -11,8 +11,8 @@ from tests.unit.site_folder import SiteFolder
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
-    """Return what is said of a p99 in ms on a SAS SSD, at some depth."""
+def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
+    """Return a function that describes a p99 (in ms) of a SAS SSD at a depth."""
     monkeypatch.setattr(
         "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(endpoint())
     )
@@ -23,9 +23,9 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
         result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
-        found = find_standing(result, situation.machine, situation.profile)
-        assert found is not None
-        return list(describe_standing(result, found, "oltp"))
+        standing = find_standing(result, situation.machine, situation.profile)
+        assert standing is not None
+        return list(describe_standing(result, standing, "oltp"))
 
     return lines
 
@@ -39,27 +39,27 @@ def said(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-
         (3.0, "missed by 50 %."),
     ],
 )
-def test_objective_line_shows_margin(said, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
-    assert words in said(p99)[0]
+def test_objective_line_shows_margin(describe, p99: float, words: str) -> None:  # type: ignore[no-untyped-def]
+    assert words in describe(p99)[0]
 
 
-def test_document_figures_are_shown(said) -> None:  # type: ignore[no-untyped-def]
-    line = said(0.9)[1]
+def test_document_figures_are_shown(describe) -> None:  # type: ignore[no-untyped-def]
+    line = describe(0.9)[1]
     assert "60000 IOPS at depth 24" in line
     assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
     assert "(D0-12, measured at depth 32)" in line
-    assert "(D0-12)" in said(0.9, depth=32)[1]
+    assert "(D0-12)" in describe(0.9, depth=32)[1]
 
 
-def test_throughput_shows_link_share(said) -> None:  # type: ignore[no-untyped-def]
-    line = said(0.9)[2]
+def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]
+    line = describe(0.9)[2]
     assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
     assert "gave 5.85 (D4-9)" in line
 
 
 def test_raid_levels_share_line(site: SiteFolder) -> None:
     figured = site.library.yardsticks().raid
-    raid = tuple(each for each in figured if each.card == "57B4 (D4)")
+    raid = tuple(figure for figure in figured if figure.card == "57B4 (D4)")
     result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
     [line] = describe_standing(result, Standing(None, False, None, (), raid), "oltp")
     assert line == (
@@ -68,7 +68,7 @@ def test_raid_levels_share_line(site: SiteFolder) -> None:
     )
 
 
-def test_missing_disk_lacks_standing(said, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_missing_disk_lacks_standing(describe, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
     situation = read_situation(SituationRequest(profile="oltp"))
     assert find_standing(result, situation.machine, situation.profile) is None

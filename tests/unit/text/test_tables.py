@@ -81,11 +81,11 @@ def test_few_wide_rows_stand_alone(wide: int) -> None:
 
     rows: list[Sequence[Cell]] = [(name(number), *ROW[1:]) for number in range(8)]
     lines = text(Table(COLUMNS, rows), 56)
-    found = {number: lines.index(name(number)) for number in range(8) if name(number) in lines}
+    name_lines = {number: lines.index(name(number)) for number in range(8) if name(number) in lines}
     if wide < 4:
         assert lines[0].split() == ["TARGET", "SETTING", "CURRENT", "WANTED", "STATE"]
-        assert sorted(found) == list(range(wide)), "alone on their lines"
-        assert all("SETTING nr_requests" in lines[at + 1] for at in found.values())
+        assert sorted(name_lines) == list(range(wide)), "alone on their lines"
+        assert all("SETTING nr_requests" in lines[at + 1] for at in name_lines.values())
     else:
         assert lines.count("SETTING  nr_requests") == 8, "one block a row"
 
@@ -105,8 +105,8 @@ def test_terminal_shares_equal_prose() -> None:
 def test_paragraphs_share_only_end() -> None:
     columns = make_columns("id TARGET | reason FOUND")
     rows: list[Sequence[Cell]] = [("sda", ("3 errors", "look")), ("sdb", ("4 errors", "look"))]
-    found = [line.strip() for line in text(Table(columns, rows), 12)]
-    joined = " ".join(found)
+    lines = [line.strip() for line in text(Table(columns, rows), 12)]
+    joined = " ".join(lines)
     assert joined.count("look") == 1
     assert joined.index("3 errors") < joined.index("4 errors") < joined.index("look")
 
@@ -175,9 +175,11 @@ def tables(draw: st.DrawFn) -> Table:
             if kind is ColumnKind.PROSE:
                 row.append(draw(SENTENCE | st.lists(SENTENCE, max_size=3)))
             else:
-                own = f"r{number}c{place}"
-                more = [f"{own}n{at}{draw(WORD)}" for at in range(draw(st.integers(0, 3)))]
-                row.append(draw(st.sampled_from([f"{own}-{draw(WORD)}", more, EMPTY_CELL, ""])))
+                cell_text = f"r{number}c{place}"
+                more = [f"{cell_text}n{at}{draw(WORD)}" for at in range(draw(st.integers(0, 3)))]
+                row.append(
+                    draw(st.sampled_from([f"{cell_text}-{draw(WORD)}", more, EMPTY_CELL, ""]))
+                )
         rows.append(row)
     return Table(columns, rows)
 
@@ -186,10 +188,10 @@ def tables(draw: st.DrawFn) -> Table:
 def test_any_width_preserves_text(table: Table, width: int) -> None:
     lines = text(table, width)
     assert all(measure_width(line) <= width for line in lines)
-    whole = "\n".join(lines)
-    assert "…" not in whole
-    words = whole.split()
-    said = 0
+    joined = "\n".join(lines)
+    assert "…" not in joined
+    words = joined.split()
+    last_index = 0
     for number, row in enumerate(table.rows):
         for cell, column in zip(row, table.columns, strict=True):
             parts = [cell] if isinstance(cell, str) else list(cell)
@@ -201,9 +203,9 @@ def test_any_width_preserves_text(table: Table, width: int) -> None:
                 if part.startswith("r"):
                     assert words.count(part) == 1, "whole, and once"
                     # In the order of the rows, so that each stands with its own.
-                    assert words.index(part) >= said or number == 0
-        mine = [words.index(each) for each in words if each.startswith(f"r{number}c")]
-        said = max([said, *mine])
+                    assert words.index(part) >= last_index or number == 0
+        mine = [words.index(token) for token in words if token.startswith(f"r{number}c")]
+        last_index = max([last_index, *mine])
 
 
 @given(tables())

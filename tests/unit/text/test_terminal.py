@@ -74,13 +74,13 @@ def test_terminal_tables_preserve_text(text: str, width: int) -> None:
         )
         print_heading(text)
         print_line(text, hang=4)
-    shown = out.getvalue()
+    output = out.getvalue()
     for colour in COLOURS:
-        shown = shown.replace(colour, "")
-    assert plain(shown)
-    assert all(measure_width(line) <= width for line in shown.split("\n"))
+        output = output.replace(colour, "")
+    assert plain(output)
+    assert all(measure_width(line) <= width for line in output.split("\n"))
     # Broken into lines perhaps, but all of it: what is left without spaces is the same.
-    assert "".join(make_printable(text).split()) in "".join(shown.split())
+    assert "".join(make_printable(text).split()) in "".join(output.split())
 
 
 def test_messages_wrap_only_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,27 +90,27 @@ def test_messages_wrap_only_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None
             print_note(
                 "an earlier run was interrupted: settings may be half-way; roll back or complete"
             )
-        said = stream.getvalue().splitlines()
-        assert len(said) == lines
-        assert all(line.startswith(" " * 9) for line in said[1:])
+        printed = stream.getvalue().splitlines()
+        assert len(printed) == lines
+        assert all(line.startswith(" " * 9) for line in printed[1:])
 
 
 @given(hostile)
 def test_json_round_trips_hostile_text(text: str) -> None:
-    there = machine(endpoint(model=text, id=text))
-    plan = make_plan(there, profile(("nr_requests", Exactly(64))))
+    server = machine(endpoint(model=text, id=text))
+    plan = make_plan(server, profile(("nr_requests", Exactly(64))))
     out = io.StringIO()
     with redirect_stdout(out):
-        terminal.show_json(make_plan_document(plan, plan.rows, there))
+        terminal.show_json(make_plan_document(plan, plan.rows, server))
     assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mx", "x\ny", "\u202ex", "{0}", "%s", "[bold]x"])
 def test_wrong_profile_name_prints_plainly(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["profiles", text]) == 2
-    said = capsys.readouterr().err
-    assert plain(said)
-    assert len(said.splitlines()) <= 2
+    errors = capsys.readouterr().err
+    assert plain(errors)
+    assert len(errors.splitlines()) <= 2
 
 
 def test_device_newline_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:

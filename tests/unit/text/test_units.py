@@ -6,7 +6,7 @@ from hbatune.text.basic_output import format_count
 
 
 @pytest.mark.parametrize(
-    ("number", "words", "said"),
+    ("number", "words", "text"),
     [
         (1, ("adapter",), "1 adapter"),
         (0, ("adapter",), "0 adapters"),
@@ -15,5 +15,5 @@ from hbatune.text.basic_output import format_count
         (1, ("pass", "passes"), "1 pass"),
     ],
 )
-def test_quantity_agrees_with_number(number: int, words: tuple[str, ...], said: str) -> None:
-    assert format_count(number, *words) == said
+def test_quantity_agrees_with_number(number: int, words: tuple[str, ...], text: str) -> None:
+    assert format_count(number, *words) == text

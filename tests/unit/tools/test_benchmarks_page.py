@@ -29,8 +29,8 @@ DOCS = PAGE.parent
 
 def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
-    others = {each.stem for each in (CURVES, DEPTHS, GROWTH, IDLE, RESIDENT)}
-    assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *others}
+    figure_files = {path.stem for path in (CURVES, DEPTHS, GROWTH, IDLE, RESIDENT)}
+    assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
 
 def test_stated_costs_match_measurements() -> None:
@@ -40,36 +40,36 @@ def test_stated_costs_match_measurements() -> None:
     size = f"{idle['rss_kib'] / 1024:.0f} MiB"
     share = f"{idle['cpu_share']:.2%}".replace("%", " %")
     few, first, last = resident["luns"]["64"], growth["tenths"][0], growth["tenths"][-1]
-    said = " ".join((DOCS / "daemon.md").read_text().split())
-    assert f"{share} of a CPU, {size} resident, {idle['wakeups']} wake-ups" in said
-    assert f"has {few['pss_kib'] / 1024:.0f} MiB of its own" in said
-    assert f"brings the daemon {resident['kib_per_lun']:.1f} KiB" in said
-    assert f"it had {last['daemon'] - first['daemon']} KiB more than" in said
+    page_text = " ".join((DOCS / "daemon.md").read_text().split())
+    assert f"{share} of a CPU, {size} resident, {idle['wakeups']} wake-ups" in page_text
+    assert f"has {few['pss_kib'] / 1024:.0f} MiB of its own" in page_text
+    assert f"brings the daemon {resident['kib_per_lun']:.1f} KiB" in page_text
+    assert f"it had {last['daemon'] - first['daemon']} KiB more than" in page_text
     brief = " ".join((DOCS / "what-it-may-do-to-my-machine.md").read_text().split())
     assert f"uses {share} of a CPU and {size} when" in brief
 
 
-@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
-def test_results_follow_from_samples(found: Comparison) -> None:
-    for timing in (found.subject, found.reference):
+@pytest.mark.parametrize("comparison", FOUND, ids=lambda comparison: comparison.name)
+def test_results_follow_from_samples(comparison: Comparison) -> None:
+    for timing in (comparison.subject, comparison.reference):
         assert timing.seconds == figure(timing.samples)
-    assert found.ratio == ratio(found.subject.samples, found.reference.samples)
+    assert comparison.ratio == ratio(comparison.subject.samples, comparison.reference.samples)
 
 
 def test_broken_bound_is_marked() -> None:
-    held = FOUND[0]
-    broken = msgspec.structs.replace(held, bound=held.ratio.median / 2)
-    assert "| yes |" in page([msgspec.structs.replace(held, bound=held.ratio.median)])
+    comparison = FOUND[0]
+    broken = msgspec.structs.replace(comparison, bound=comparison.ratio.median / 2)
+    assert "| yes |" in page([msgspec.structs.replace(comparison, bound=comparison.ratio.median)])
     assert "| **no** |" in page([broken])
 
 
 def test_apply_phases_sum_to_total() -> None:
     inside = {name: 0.25 for name in PHASES if name != "interpreter"}
-    found = split([(2.0, inside), (1.85, inside), (5.0, inside)])
-    assert found == {"interpreter": 0.25, **inside}, "what the stop-watch does not see is its own"
-    told = page([msgspec.structs.replace(FOUND[0], title="an apply", split=found)])
-    assert "| phase | what is in it | an apply |" in told
-    assert "| writing | all LUNs, each value read back | 0.250 |" in told
+    phases = split([(2.0, inside), (1.85, inside), (5.0, inside)])
+    assert phases == {"interpreter": 0.25, **inside}, "what the stop-watch does not see is its own"
+    page_text = page([msgspec.structs.replace(FOUND[0], title="an apply", split=phases)])
+    assert "| phase | what is in it | an apply |" in page_text
+    assert "| writing | all LUNs, each value read back | 0.250 |" in page_text
     assert "Where the time" not in page(FOUND[:1])
 
 
@@ -80,10 +80,12 @@ def test_curves_become_table_and_svg() -> None:
         Point(65536, Figure(20.0, 19.0, 21.0), None, None),
     )
     curve = Curve("hbatune diff", "2026-11-22", "6.12", 2, "3.11.2", 17.5, points)
-    told = page([], curve)
-    assert "| 4 | 0.15 (0.15 to 0.16) s | 0.06 (0.05 to 0.07) s | 2.2 (2.1 to 2.3) |" in told
-    assert "| 65,536 | 20 (19 to 21) s |  |  |" in told
-    assert "load average of the machine 17.5" in " ".join(told.split())
+    page_text = page([], curve)
+    assert "| 4 | 0.15 (0.15 to 0.16) s | 0.06 (0.05 to 0.07) s | 2.2 (2.1 to 2.3) |" in page_text
+    assert "| 65,536 | 20 (19 to 21) s |  |  |" in page_text
+    assert "load average of the machine 17.5" in " ".join(page_text.split())
     drawn = fromstring(picture(curve))
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {"hbatune diff --json", "a bare pyudev loop"} <= {each.text for each in drawn.iter()}
+    assert {"hbatune diff --json", "a bare pyudev loop"} <= {
+        element.text for element in drawn.iter()
+    }

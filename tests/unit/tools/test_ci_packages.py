@@ -43,11 +43,11 @@ class Setup:
     def wanted(self) -> set[str]:
         """The packages that apt was to install."""
         [line] = [line for line in self.calls.splitlines() if line.endswith("--yes")]
-        return {word for word in line.split()[1:] if not word.startswith("-")}
+        return {argument for argument in line.split()[1:] if not argument.startswith("-")}
 
 
-def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") -> Setup:
-    """Run a copy of .ci/packages where no package is installed, with an apt that only notes."""
+def packages(folder: Path, target: str, *, uid: int = 0, fails: str = "nothing") -> Setup:
+    """Run a copy of .ci/packages with no package installed and an apt that records its calls."""
     programs, calls = folder / "bin", folder / "calls"
     (folder / ".ci").mkdir()
     programs.mkdir()
@@ -59,7 +59,7 @@ def packages(folder: Path, which: str, *, uid: int = 0, fails: str = "nothing") 
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     done = subprocess.run(
-        [folder / ".ci/packages", which],
+        [folder / ".ci/packages", target],
         env={
             "PATH": f"{programs}:{os.environ['PATH']}",
             "CALLS": str(calls),
@@ -98,7 +98,7 @@ def test_deb_installs_build_dependencies(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "deb").wanted
     assert {"build-essential", "debhelper", "dh-python", "lintian", "python3-rich"} <= wanted
     assert len(wanted & {"python3-msgspec", "python3-dev"}) == 1
-    assert ".ci/packages deb" in made("deb")
+    assert ".ci/packages deb" in dry_run_make("deb")
 
 
 def test_tests_install_all_tools(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_tests_install_all_tools(tmp_path: Path) -> None:
 def test_soak_installs_ssh_and_lint(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "soak").wanted
     assert {"openssh-client", "rpmlint", "rpm", "autopkgtest"} <= wanted
-    assert ".ci/packages soak" in made("soak")
-    assert ".ci/packages soak" not in made("test")
+    assert ".ci/packages soak" in dry_run_make("soak")
+    assert ".ci/packages soak" not in dry_run_make("test")
 
 
 def test_apt_output_goes_to_log(tmp_path: Path) -> None:
@@ -146,22 +146,22 @@ def test_non_root_gets_install_command(tmp_path: Path) -> None:
     assert done.calls == ""
 
 
-def made(*words: str) -> str:
-    """Return what make would run."""
+def dry_run_make(*words: str) -> str:
+    """Return the commands that make would run."""
     command = ["make", "--dry-run", "--always-make", "--no-print-directory", *words]
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
 
 
 def test_demo_needs_no_test_tools() -> None:
-    said = made("demo")
-    assert ".ci/packages lab" in said
-    assert "promtool" not in said
-    assert "build,dev" not in said
+    commands = dry_run_make("demo")
+    assert ".ci/packages lab" in commands
+    assert "promtool" not in commands
+    assert "build,dev" not in commands
 
 
 @pytest.mark.parametrize("target", ["test", "lab", "bench", "soak"])
 def test_test_targets_get_test_tools(target: str) -> None:
-    said = made(target)
-    assert ".ci/packages all" in said
-    assert "promtool" in said
-    assert "build,dev" in said
+    commands = dry_run_make(target)
+    assert ".ci/packages all" in commands
+    assert "promtool" in commands
+    assert "build,dev" in commands

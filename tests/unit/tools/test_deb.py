@@ -149,18 +149,18 @@ def test_command_runs_isolated(tree: Path) -> None:
     text = command.read_text()
     assert text.startswith("#!/usr/bin/python3 -I\n"), "no PYTHONPATH, no folder of the caller's"
     compile(text, str(command), "exec")
-    here = text.replace("/usr/lib/hbatune", f"{tree}/usr/lib/hbatune")
+    relocated = text.replace("/usr/lib/hbatune", f"{tree}/usr/lib/hbatune")
     done = subprocess.run(
-        [sys.executable, "-c", here, "--version"], capture_output=True, text=True, cwd="/"
+        [sys.executable, "-c", relocated, "--version"], capture_output=True, text=True, cwd="/"
     )
     assert done.stdout.startswith("hbatune "), done.stderr
 
 
 @pytest.mark.programs
 def test_package_contains_user_files(tree: Path) -> None:
-    there = {path.name for path in (tree / "usr/share").rglob("*") if path.is_file()}
-    assert {"README.md", "install.md", "copyright", "changelog.gz"} <= there
-    assert {name for name in manual.files() if name.endswith((".fish", "_hbatune"))} <= there
+    names = {path.name for path in (tree / "usr/share").rglob("*") if path.is_file()}
+    assert {"README.md", "install.md", "copyright", "changelog.gz"} <= names
+    assert {name for name in manual.files() if name.endswith((".fish", "_hbatune"))} <= names
     assert (tree / "usr/share/bash-completion/completions/hbatune").is_file()
     page = gzip.decompress((tree / "usr/share/man/man8/hbatune.8.gz").read_bytes())
     assert b"hbatune" in page
@@ -325,16 +325,16 @@ def test_builder_is_maintainer(debian: Path) -> None:
 
 
 def test_only_purge_removes_site_files(tmp_path: Path) -> None:
-    folders = [tmp_path / each for each in ("etc/hbatune", "var/lib/hbatune", "run/hbatune")]
-    kept = tmp_path / "etc/other"
+    folders = [tmp_path / name for name in ("etc/hbatune", "var/lib/hbatune", "run/hbatune")]
+    unrelated = tmp_path / "etc/other"
 
     def goes(how: str) -> list[bool]:
-        for folder in (*folders, kept):
+        for folder in (*folders, unrelated):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "file").write_text("")
         words = ["sh", str(CHECKOUT / "debian/postrm"), how]
         subprocess.run(words, env={"PATH": "/usr/bin:/bin", "DPKG_ROOT": str(tmp_path)}, check=True)
-        assert (kept / "file").exists()
+        assert (unrelated / "file").exists()
         return [folder.exists() for folder in folders]
 
     assert goes("remove") == goes("upgrade") == [True] * 3

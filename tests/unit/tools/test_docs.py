@@ -19,7 +19,9 @@ def test_generated_docs_are_current() -> None:
 
 def test_json_commands_have_schemas() -> None:
     folder = CHECKOUT / "hbatune/cli/commands"
-    printing = [each for each in folder.glob("*.py") if "add_json(parser)" in each.read_text()]
+    printing = [
+        module for module in folder.glob("*.py") if "add_json(parser)" in module.read_text()
+    ]
     shared = {"apply": "plan", "diff": "plan", "list": "facts", "uninstall": "removal"}
     ids = {id.removeprefix("hbatune.").partition("/")[0] for id in schemas.documents()}
     for command in printing:
@@ -33,8 +35,10 @@ def test_schemas_are_valid_and_documented(id: str) -> None:
 
 
 def test_schemas_hide_module_paths() -> None:
-    shown = [name for name, text in schemas.files().items() if re.search(r"hbatune\.\w+\.", text)]
-    assert not shown
+    exposing = [
+        name for name, text in schemas.files().items() if re.search(r"hbatune\.\w+\.", text)
+    ]
+    assert not exposing
 
 
 def test_invalid_document_is_refused() -> None:

@@ -35,7 +35,7 @@ def plain_manual() -> str:
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
-    return {word for action in parser._actions for word in action.option_strings}
+    return {option for action in parser._actions for option in action.option_strings}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -53,8 +53,8 @@ def test_completion_covers_commands(shell: str) -> None:
         assert all(option.lstrip("-") in text for option in options(parser)), command
 
 
-def asked(*words: str, before: str = "") -> list[str]:
-    """Return what bash offers for the last of the words, after the script was sourced."""
+def complete_line(*words: str, before: str = "") -> list[str]:
+    """Return bash's completions of the last word, after the script was sourced."""
     line = shlex.join(words)
     script = f"""
     {completion("bash")}
@@ -84,24 +84,24 @@ def asked(*words: str, before: str = "") -> list[str]:
     ],
 )
 def test_bash_completes_next_argument(line: str, offered: list[str]) -> None:
-    assert asked(*line.split(" ")) == offered
+    assert complete_line(*line.split(" ")) == offered
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_local_targets() -> None:
     listed = "ls() { printf '%s\\n' /sys/block: loop0 sda sdb sr0 '' /sys/class/nvme: nvme0; }"
     for command in ("diff", "explain", "rollback", "watch"):
-        assert asked("hbatune", command, "", before=listed) == ["sda", "sdb", "nvme0"]
-    assert asked("hbatune", "probe", "qd1", "s", before=listed) == ["sda", "sdb"]
+        assert complete_line("hbatune", command, "", before=listed) == ["sda", "sdb", "nvme0"]
+    assert complete_line("hbatune", "probe", "qd1", "s", before=listed) == ["sda", "sdb"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_file_paths(tmp_path: Path) -> None:
     (tmp_path / "db1.snap").touch()
     (tmp_path / "image").mkdir()
-    offered = asked("hbatune", "list", "--snapshot", f"{tmp_path}/db")
+    offered = complete_line("hbatune", "list", "--snapshot", f"{tmp_path}/db")
     assert offered == [f"{tmp_path}/db1.snap"]
-    assert asked("hbatune", "install", "--root", f"{tmp_path}/") == [f"{tmp_path}/image"]
+    assert complete_line("hbatune", "install", "--root", f"{tmp_path}/") == [f"{tmp_path}/image"]
 
 
 CHECKS = {"bash": ("bash", "-n"), "zsh": ("zsh", "-n"), "fish": ("fish", "--no-execute")}
@@ -120,7 +120,7 @@ def test_completion_passes_shell_check(shell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_covers_settings(shell: str) -> None:
     text = completion(shell)
-    assert all(word in text for word in (*SETTINGS, "oltp", "balanced", "four-corners"))
+    assert all(name in text for name in (*SETTINGS, "oltp", "balanced", "four-corners"))
 
 
 def test_man_page_covers_settings() -> None:

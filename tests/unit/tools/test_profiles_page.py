@@ -39,16 +39,17 @@ def test_profiles_differ_unless_listed(site: SiteFolder, kind: str) -> None:
 @pytest.mark.parametrize("kind", LATENCY)
 def test_latency_differs_from_oltp(site: SiteFolder, kind: str) -> None:
     latency, oltp = (settings(by_kind(site.load(name))[kind]) for name in ("latency", "oltp"))
-    own = {name: said for name, said in latency.items() if oltp.get(name) != said}
-    assert {name: said for name, said in own.items() if "objective" not in name} == LATENCY[kind]
+    changed = {name: text for name, text in latency.items() if oltp.get(name) != text}
+    settings_changed = {name: text for name, text in changed.items() if "objective" not in name}
+    assert settings_changed == LATENCY[kind]
 
 
 def test_page_values_cite_sources() -> None:
     tables, _, sources = page().partition("## Sources")
     rows = [line for line in tables.splitlines() if line.startswith(("| `", "| p99"))]
-    cells = [each.strip() for line in rows for each in line.strip("|").split("|")[1:]]
-    said = [cell for cell in cells if cell not in ("", "as it is")]
-    assert len(said) > 100
-    cited = {each.rpartition("(")[2].rstrip(")") for each in said}
+    cells = [cell.strip() for line in rows for cell in line.strip("|").split("|")[1:]]
+    filled = [cell for cell in cells if cell not in ("", "as it is")]
+    assert len(filled) > 100
+    cited = {cell.rpartition("(")[2].rstrip(")") for cell in filled}
     listed = [line[2:] for line in sources.splitlines() if line.startswith("- ")]
     assert {line.partition(":")[0] for line in listed} == cited

@@ -36,10 +36,10 @@ def test_removal_uninstalls_first_or_fails(tmp_path: Path) -> None:
     script = script.replace("/usr/lib/hbatune", str(tmp_path / "lib"))
     (tmp_path / "lib/__pycache__").mkdir(parents=True)
 
-    def goes(left: int, code: int) -> tuple[int, str]:
+    def goes(remaining: int, code: int) -> tuple[int, str]:
         (tmp_path / "calls").write_text("")
         done = subprocess.run(
-            ["sh", "-c", script, "preun", str(left)],
+            ["sh", "-c", script, "preun", str(remaining)],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code)},
             capture_output=True,
         )

@@ -14,9 +14,9 @@ def test_page_is_current() -> None:
 
 def test_settings_cite_kernel_source() -> None:
     text = page()
-    for name, found in SETTINGS.items():
+    for name, setting in SETTINGS.items():
         assert f"\n### {name}\n" in text
-        assert f"- in the kernel: {found.source}\n" in text
+        assert f"- in the kernel: {setting.source}\n" in text
 
 
 def test_device_limit_is_explained() -> None:

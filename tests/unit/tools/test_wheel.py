@@ -54,8 +54,8 @@ def test_wheel_ships_every_checkout_file(environment: Path, folder: str) -> None
     code = f"from hbatune.shipped import find_shipped; print(find_shipped({folder!r}).resolve())"
     shipped = Path(_output(environment, "python", "-c", code))
     assert not shipped.is_relative_to(CHECKOUT)
-    here = CHECKOUT / folder
-    wanted = {path.relative_to(here) for path in here.rglob("*") if path.is_file()}
+    source = CHECKOUT / folder
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     assert {path for path in wanted if (shipped / path).is_file()} == wanted
 
 

@@ -12,14 +12,14 @@ steps = st.one_of(st.floats(-100, 100), st.sampled_from([0.0, 1.0, 10.0, 29.0, 1
 looks = st.lists(st.tuples(steps, st.sampled_from(list(Level))), max_size=200)
 
 
-def changes(looked: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]:
-    """Return what became of an alarm that was looked at at these times."""
-    alarm, found = Alarm(), []
-    for now, stand in looked:
-        alarm, change = update_alarm(alarm, stand, now, pace)
+def changes(readings: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]:
+    """Return the changes of an alarm that received these readings."""
+    alarm, events = Alarm(), []
+    for time_s, stand in readings:
+        alarm, change = update_alarm(alarm, stand, time_s, pace)
         if change is not None:
-            found.append((now, change))
-    return found
+            events.append((time_s, change))
+    return events
 
 
 def steady(stand: Level, seconds: float, *, start: float = 0.0) -> Looks:
@@ -27,61 +27,61 @@ def steady(stand: Level, seconds: float, *, start: float = 0.0) -> Looks:
 
 
 def summed(steps: Looks) -> Looks:
-    now, found = 1000.0, []
+    time_s, readings = 1000.0, []
     for step, stand in steps:
-        now += step
-        found.append((now, stand))
-    return found
+        time_s += step
+        readings.append((time_s, stand))
+    return readings
 
 
 @given(looks, st.floats(0, 300), st.floats(0, 300), st.floats(1, 60))
 def test_raises_and_clears_alternate(
     steps: Looks, raise_after: float, clear_after: float, gap: float
 ) -> None:
-    found = [each for _, each in changes(summed(steps), Pace(raise_after, clear_after, gap))]
-    assert found == [AlertChange.RAISED, AlertChange.CLEARED] * (len(found) // 2) + [
+    outcomes = [change for _, change in changes(summed(steps), Pace(raise_after, clear_after, gap))]
+    assert outcomes == [AlertChange.RAISED, AlertChange.CLEARED] * (len(outcomes) // 2) + [
         AlertChange.RAISED
-    ] * (len(found) % 2)
+    ] * (len(outcomes) % 2)
 
 
 @given(looks)
 def test_change_needs_full_window(steps: Looks) -> None:
     """Time that stepped back, or that nobody watched, counts for nothing."""
-    looked = summed(steps)
-    for when, change in changes(looked):
+    readings = summed(steps)
+    for when, change in changes(readings):
         wanted = Level.OVER if change is AlertChange.RAISED else Level.CALM
-        seen, last = when, when
-        latest = max(i for i, (now, _) in enumerate(looked) if now == when)
-        for now, stand in reversed(looked[: latest + 1]):
-            if now > last:
+        earliest, last = when, when
+        latest = max(i for i, (time_s, _) in enumerate(readings) if time_s == when)
+        for time_s, stand in reversed(readings[: latest + 1]):
+            if time_s > last:
                 continue  # it was not looked at, or lies after a step back
-            if last - now > PACE.gap or stand not in (wanted, Level.UNKNOWN):
+            if last - time_s > PACE.gap or stand not in (wanted, Level.UNKNOWN):
                 break
-            seen = last = now
-        assert when - seen >= 180
+            earliest = last = time_s
+        assert when - earliest >= 180
 
 
 @given(st.lists(st.sampled_from([Level.OVER, Level.BETWEEN, Level.UNKNOWN]), max_size=100))
 def test_flicker_raises_only_once(stands: list[Level]) -> None:
-    looked = [(10.0 * number, stand) for number, stand in enumerate(stands)]
-    assert [each for _, each in changes(looked)] in ([], [AlertChange.RAISED])
+    readings = [(10.0 * number, stand) for number, stand in enumerate(stands)]
+    assert [change for _, change in changes(readings)] in ([], [AlertChange.RAISED])
 
 
 def test_three_minutes_raise_and_clear() -> None:
-    looked = steady(Level.OVER, 300) + steady(Level.CALM, 300, start=310)
-    assert changes(looked) == [(180.0, AlertChange.RAISED), (490.0, AlertChange.CLEARED)]
+    readings = steady(Level.OVER, 300) + steady(Level.CALM, 300, start=310)
+    assert changes(readings) == [(180.0, AlertChange.RAISED), (490.0, AlertChange.CLEARED)]
 
 
 def test_calm_reading_restarts_window() -> None:
-    looked = [*steady(Level.OVER, 170), (180.0, Level.CALM), *steady(Level.OVER, 170, start=190)]
-    assert changes(looked) == []
-    assert changes([*looked, (370.0, Level.OVER)]) == [(370.0, AlertChange.RAISED)]
+    readings = [*steady(Level.OVER, 170), (180.0, Level.CALM), *steady(Level.OVER, 170, start=190)]
+    assert changes(readings) == []
+    assert changes([*readings, (370.0, Level.OVER)]) == [(370.0, AlertChange.RAISED)]
 
 
 def test_unknown_value_decides_nothing() -> None:
-    looked = [(0.0, Level.OVER), *steady(Level.UNKNOWN, 400, start=10)]
-    assert changes(looked) == []
-    assert changes([*looked, (420.0, Level.OVER)]) == [(420.0, AlertChange.RAISED)]
+    readings = [(0.0, Level.OVER), *steady(Level.UNKNOWN, 400, start=10)]
+    assert changes(readings) == []
+    assert changes([*readings, (420.0, Level.OVER)]) == [(420.0, AlertChange.RAISED)]
 
 
 def test_sleep_gap_is_ignored() -> None:
@@ -89,8 +89,8 @@ def test_sleep_gap_is_ignored() -> None:
 
 
 def test_backward_clock_is_ignored() -> None:
-    looked = [*steady(Level.OVER, 170), (50.0, Level.CALM), (180.0, Level.OVER)]
-    assert changes(looked) == [(180.0, AlertChange.RAISED)]
+    readings = [*steady(Level.OVER, 170), (50.0, Level.CALM), (180.0, Level.OVER)]
+    assert changes(readings) == [(180.0, AlertChange.RAISED)]
 
 
 @given(st.floats(0.001, 1e6), st.floats(0, 0.99), st.floats(0, 1e7))

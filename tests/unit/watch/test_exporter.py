@@ -51,10 +51,10 @@ class Served:
 
 
 def everything(client: socket.socket) -> bytes:
-    found = b""
+    data = b""
     while part := client.recv(65536):
-        found += part
-    return found
+        data += part
+    return data
 
 
 @pytest.fixture
@@ -113,15 +113,15 @@ def test_oldest_silent_client_makes_room(served: Served) -> None:
 def without_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     last = max(map(int, os.listdir("/proc/self/fd")))
-    taken = []
+    descriptors = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, hard))
     try:
         with suppress(OSError):
             while True:
-                taken.append(os.dup(0))
+                descriptors.append(os.dup(0))
         yield
     finally:
-        for descriptor in taken:
+        for descriptor in descriptors:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -219,21 +219,21 @@ def test_local_addresses_are_accepted(site: SiteFolder, address: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[[], Path]:
     def make() -> Path:
-        found = tmp_path / "textfile"
-        found.mkdir()
-        return found
+        directory = tmp_path / "textfile"
+        directory.mkdir()
+        return directory
 
     return make
 
 
 def test_textfile_is_written_and_removed(folder: Callable[[], Path]) -> None:
-    found = folder()
-    outlets = Exporter(MetricsConfig(textfile=str(found)))
+    directory = folder()
+    outlets = Exporter(MetricsConfig(textfile=str(directory)))
     assert outlets.fileno() is None
     for content in (b"first\n", CONTENT):
         outlets.publish(content)
-    assert [path.name for path in found.iterdir()] == ["hbatune.prom"]
-    file = found / "hbatune.prom"
+    assert [path.name for path in directory.iterdir()] == ["hbatune.prom"]
+    file = directory / "hbatune.prom"
     assert file.read_bytes() == CONTENT
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     outlets.close()
@@ -242,13 +242,13 @@ def test_textfile_is_written_and_removed(folder: Callable[[], Path]) -> None:
 
 def test_textfile_symlink_is_not_followed(folder: Callable[[], Path], tmp_path: Path) -> None:
     """The folder may be another user's, who may put there what he likes."""
-    found, precious = folder(), tmp_path / "precious"
+    directory, precious = folder(), tmp_path / "precious"
     precious.write_text("mine")
     for name in (".hbatune.prom.new", "hbatune.prom"):
-        (found / name).symlink_to(precious)
-    Exporter(MetricsConfig(textfile=str(found))).publish(CONTENT)
+        (directory / name).symlink_to(precious)
+    Exporter(MetricsConfig(textfile=str(directory))).publish(CONTENT)
     assert precious.read_text() == "mine"
-    assert (found / "hbatune.prom").read_bytes() == CONTENT
+    assert (directory / "hbatune.prom").read_bytes() == CONTENT
 
 
 def test_missing_folder_is_reported(tmp_path: Path) -> None:

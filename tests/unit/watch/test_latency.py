@@ -46,7 +46,7 @@ def test_buckets_are_contiguous() -> None:
 
 
 def arithmetic(ns: int) -> int:
-    """Return the bucket as the script itself works it out: its lines, read as Python."""
+    """Return the bucket that the script computes. Its lines are run as Python."""
     names = {"ns": ns, "rest": 0, "shift": 0}
     lines = [line.strip().rstrip(";").replace("$", "") for line in format_script(10).splitlines()]
     for line in lines:
@@ -55,8 +55,8 @@ def arithmetic(ns: int) -> int:
         elif line.startswith("if (rest"):
             condition, _, then = line.removeprefix("if ").partition(" {")
             if eval(condition, {}, names):
-                for each in then.rstrip("} ").split(";"):
-                    exec(each.strip(), {}, names)
+                for statement in then.rstrip("} ").split(";"):
+                    exec(statement.strip(), {}, names)
     key = next(line for line in lines if line.startswith("@latency[args->dev,"))
     return int(eval(key.partition(",")[2].partition("]")[0], {}, names))
 
@@ -112,10 +112,10 @@ def test_last_intervals_are_published(tmp_path: Path) -> None:
     assert len(published) == KEPT_INTERVALS + 2
     file = tmp_path / "latency.json"
     file.write_bytes(published[-1])
-    found = load_latencies(file).intervals
-    assert [each.counts["8:0"][400] for each in found] == list(range(3, KEPT_INTERVALS + 3))
-    assert [each.seconds for each in found] == [10.0] * KEPT_INTERVALS
-    assert found[-1].ended == 100.0 + 10 * (KEPT_INTERVALS + 2)
+    intervals = load_latencies(file).intervals
+    assert [loaded.counts["8:0"][400] for loaded in intervals] == list(range(3, KEPT_INTERVALS + 3))
+    assert [loaded.seconds for loaded in intervals] == [10.0] * KEPT_INTERVALS
+    assert intervals[-1].ended == 100.0 + 10 * (KEPT_INTERVALS + 2)
 
 
 def test_foreign_latency_file_is_empty(tmp_path: Path) -> None:
@@ -129,24 +129,24 @@ def test_foreign_latency_file_is_empty(tmp_path: Path) -> None:
 
 
 def interval(ended: float, seconds: float = 10.0, **counts: int) -> Interval:
-    """Return an interval in which ``8:0`` had so many I/Os of so many ms (``ms20=3``)."""
-    found = {
-        get_bucket(int(name.removeprefix("ms")) * 1_000_000): each for name, each in counts.items()
+    """Return an interval with I/Os of ``8:0``: ``ms20=3`` means three I/Os of 20 ms."""
+    buckets = {
+        get_bucket(int(name.removeprefix("ms")) * 1_000_000): ios for name, ios in counts.items()
     }
-    return Interval(ended, seconds, {"8:0": found})
+    return Interval(ended, seconds, {"8:0": buckets})
 
 
 def test_only_intervals_between_samples_count() -> None:
-    known = [interval(10), interval(20), interval(30)]
-    assert select_intervals(known, 10, 25) == (known[1],)
-    assert select_intervals(known, 5, 30) == tuple(known)
+    intervals = [interval(10), interval(20), interval(30)]
+    assert select_intervals(intervals, 10, 25) == (intervals[1],)
+    assert select_intervals(intervals, 5, 30) == tuple(intervals)
 
 
 def test_short_window_uses_last_interval() -> None:
-    known = [interval(10), interval(20)]
-    assert select_intervals(known, 23, 25) == (known[1],)
-    assert select_intervals(known, 49, 51) == ()  # whoever measured has stopped
-    assert select_intervals(known, 14, 16) == (known[0],)
+    intervals = [interval(10), interval(20)]
+    assert select_intervals(intervals, 23, 25) == (intervals[1],)
+    assert select_intervals(intervals, 49, 51) == ()  # whoever measured has stopped
+    assert select_intervals(intervals, 14, 16) == (intervals[0],)
 
 
 @given(st.lists(st.integers(1000, 10**11), min_size=1, max_size=200))
@@ -154,16 +154,16 @@ def test_percentiles_match_bucket_precision(sample: list[int]) -> None:
     counts: dict[int, int] = {}
     for ns in sample:
         counts[get_bucket(ns)] = counts.get(get_bucket(ns), 0) + 1
-    found = make_histogram([Interval(1, 1, {"8:0": counts, "8:16": {1: 9}})], ["8:0"])
+    histogram = make_histogram([Interval(1, 1, {"8:0": counts, "8:16": {1: 9}})], ["8:0"])
     exact = sorted(sample)[-(-99 * len(sample) // 100) - 1]
-    assert found.count == len(sample)
-    assert found.percentile(99) == pytest.approx(exact, rel=0.02)
+    assert histogram.count == len(sample)
+    assert histogram.percentile(99) == pytest.approx(exact, rel=0.02)
 
 
 def test_histogram_merges_intervals_and_devices() -> None:
     both = Interval(20, 10, {"8:0": {400: 1}, "8:16": {400: 2, 500: 1}})
-    found = make_histogram([interval(10, ms20=5), both], ["8:0", "8:16", "8:32"])
-    assert found.count == 9
+    histogram = make_histogram([interval(10, ms20=5), both], ["8:0", "8:16", "8:32"])
+    assert histogram.count == 9
 
 
 def test_script_forgets_after_sixty_intervals() -> None:

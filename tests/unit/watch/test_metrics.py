@@ -23,46 +23,46 @@ KEEPING = DaemonFigures("0.1.0", "oltp", endpoints=1, drift=2, repaired=3, passe
 
 
 def state() -> WatchState:
-    """Return a state in which a disk is stuck, so that an alert stands."""
+    """Return a state with a stuck disk and an active alert."""
     watch = Watcher(PLAIN, watched.subjects())
     counters = {ID: {"errors": 3, "timeouts": 0}, HBA: {"correctable": 1, "nonfatal": 0}}
     stuck = counted(in_flight=4)
-    for each in every(250, lambda at: sample(at, stuck, counters=counters)):
-        found, _ = watch.tick(each)
+    for watch_sample in every(250, lambda at: sample(at, stuck, counters=counters)):
+        watch_state, _ = watch.tick(watch_sample)
     reading = msgspec.structs.replace(
-        found.disks[0], mean_ms=1.5, p99_ms=4.0, p999_ms=8.0, target='sd"a\\\n'
+        watch_state.disks[0], mean_ms=1.5, p99_ms=4.0, p999_ms=8.0, target='sd"a\\\n'
     )
-    return msgspec.structs.replace(found, disks=(reading,), lowered={ID: 2})
+    return msgspec.structs.replace(watch_state, disks=(reading,), lowered={ID: 2})
 
 
 def values(text: bytes) -> dict[tuple[str, str], float]:
-    """Return the samples by name and by what their last label in the alphabet says."""
+    """Return the samples by name and by the value of their alphabetically last label."""
     families = text_string_to_metric_families(text.decode())
     return {
-        (each.name, each.labels[max(each.labels)] if each.labels else ""): each.value
+        (metric.name, metric.labels[max(metric.labels)] if metric.labels else ""): metric.value
         for family in families
-        for each in family.samples
+        for metric in family.samples
     }
 
 
 def test_metrics_use_base_units() -> None:
-    found = {name: value for (name, _), value in values(format_metrics(state(), KEEPING)).items()}
-    assert found["hbatune_endpoint_latency_p99_seconds"] == 0.004
-    assert found["hbatune_endpoint_latency_p999_seconds"] == 0.008
-    assert found["hbatune_endpoint_latency_mean_seconds"] == 0.0015
-    assert found["hbatune_endpoint_objective_p99_seconds"] == 0.002
-    assert found["hbatune_endpoint_stalled_seconds"] == 10
-    assert found["hbatune_endpoint_in_flight"] == 4
-    assert found["hbatune_endpoint_queue_depth"] == 32
-    assert found["hbatune_endpoint_queue_depth_lowered_total"] == 2
-    assert found["hbatune_endpoint_errors_total"] == 3
-    assert found["hbatune_endpoint_timeouts_total"] == 0
-    assert found["hbatune_adapter_link_transfers_per_second"] == 8e9
-    assert found["hbatune_adapter_link_lanes"] == 8
-    assert found["hbatune_adapter_cpu_utilisation_ratio"] == 0
-    assert (found["hbatune_drift_settings"], found["hbatune_endpoints"]) == (2, 1)
-    assert found["hbatune_repaired_settings_total"] == 3
-    assert found["hbatune_info"] == 1
+    metrics = {name: value for (name, _), value in values(format_metrics(state(), KEEPING)).items()}
+    assert metrics["hbatune_endpoint_latency_p99_seconds"] == 0.004
+    assert metrics["hbatune_endpoint_latency_p999_seconds"] == 0.008
+    assert metrics["hbatune_endpoint_latency_mean_seconds"] == 0.0015
+    assert metrics["hbatune_endpoint_objective_p99_seconds"] == 0.002
+    assert metrics["hbatune_endpoint_stalled_seconds"] == 10
+    assert metrics["hbatune_endpoint_in_flight"] == 4
+    assert metrics["hbatune_endpoint_queue_depth"] == 32
+    assert metrics["hbatune_endpoint_queue_depth_lowered_total"] == 2
+    assert metrics["hbatune_endpoint_errors_total"] == 3
+    assert metrics["hbatune_endpoint_timeouts_total"] == 0
+    assert metrics["hbatune_adapter_link_transfers_per_second"] == 8e9
+    assert metrics["hbatune_adapter_link_lanes"] == 8
+    assert metrics["hbatune_adapter_cpu_utilisation_ratio"] == 0
+    assert (metrics["hbatune_drift_settings"], metrics["hbatune_endpoints"]) == (2, 1)
+    assert metrics["hbatune_repaired_settings_total"] == 3
+    assert metrics["hbatune_info"] == 1
 
 
 def test_errors_metric_feeds_no_alert() -> None:
@@ -75,10 +75,10 @@ def test_errors_metric_feeds_no_alert() -> None:
 
 
 def test_alerts_export_active_and_total() -> None:
-    found = values(format_metrics(state(), KEEPING))
-    assert found["hbatune_alert_active", "sda"] == 1
-    assert found["hbatune_alerts_raised_total", "p99"] == 1
-    counted = [label for name, label in found if name == "hbatune_alerts_raised_total"]
+    metrics = values(format_metrics(state(), KEEPING))
+    assert metrics["hbatune_alert_active", "sda"] == 1
+    assert metrics["hbatune_alerts_raised_total", "p99"] == 1
+    counted = [label for name, label in metrics if name == "hbatune_alerts_raised_total"]
     assert set(counted) == set(AlertCondition)
 
 
@@ -95,10 +95,10 @@ def test_unknown_values_are_omitted() -> None:
 
 def test_hostile_names_are_escaped() -> None:
     [name] = {
-        each.labels["device"]
+        metric.labels["device"]
         for family in text_string_to_metric_families(format_metrics(state(), KEEPING).decode())
-        for each in family.samples
-        if "device" in each.labels
+        for metric in family.samples
+        if "device" in metric.labels
     }
     assert name == 'sd"a\\\n'
 
@@ -108,10 +108,10 @@ def test_missing_library_is_reported(
 ) -> None:
     real = builtins.__import__
 
-    def missing(name: str, *rest: Any) -> Any:
+    def missing(name: str, *arguments: Any) -> Any:
         if name.startswith("prometheus_client"):
             raise ImportError(name)
-        return real(name, *rest)
+        return real(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError) as caught:
@@ -140,9 +140,9 @@ def exposed() -> set[bytes]:
 @pytest.mark.parametrize("file", ["hbatune.rules.yml", "hbatune.dashboard.json"])
 def test_rules_and_dashboard_metrics_exist(file: str) -> None:
     text = (find_shipped("metrics") / file).read_bytes()
-    asked = set(re.findall(rb"\bhbatune_[a-z0-9_]+", text))
-    assert asked
-    assert asked <= exposed()
+    referenced = set(re.findall(rb"\bhbatune_[a-z0-9_]+", text))
+    assert referenced
+    assert referenced <= exposed()
 
 
 @pytest.mark.parametrize("condition", AlertCondition)
@@ -164,5 +164,5 @@ def test_dashboard_is_valid() -> None:
     ]
     assert len(set(cells)) == len(cells)  # none lies on another
     assert max(x for x, _ in cells) < 24
-    known = {variable["name"] for variable in dashboard["templating"]["list"]}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= known
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables

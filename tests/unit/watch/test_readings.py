@@ -87,11 +87,11 @@ def test_lowered_depth_needs_ramping_driver() -> None:
 def test_risen_counters_are_reported() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
-    [found] = list_disk_readings(watched.subjects(), earlier, later)
+    [reading] = list_disk_readings(watched.subjects(), earlier, later)
     [server] = list_adapter_readings(watched.subjects(), earlier, later)
-    assert found.risen == {"errors": 4}  # timeouts fell: another device of that name
+    assert reading.risen == {"errors": 4}  # timeouts fell: another device of that name
     assert server.risen == {"fatal": 1}
-    assert found.counted == {"errors": 7, "timeouts": 1}
+    assert reading.counted == {"errors": 7, "timeouts": 1}
 
 
 def test_busiest_serving_cpu_is_reported() -> None:
@@ -108,8 +108,8 @@ def test_head_reading_sums_paths() -> None:
     before = {"a": working(10, ms=2.0, device="259:1"), "b": working(10, ms=4.0, device="259:2")}
     earlier = sample(10, disks={"head": counted(), **before})
     later = sample(20, disks={"head": counted(), **moved})
-    found = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
-    assert (found.iops, found.mean_ms) == (2000, 3.0)
+    reading = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
+    assert (reading.iops, reading.mean_ms) == (2000, 3.0)
     slow = {get_bucket(9_000_000): 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
     again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))

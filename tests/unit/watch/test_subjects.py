@@ -22,12 +22,12 @@ def test_subjects_get_objective_and_knee() -> None:
     goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
     yardsticks = load_yardsticks(find_shipped("rules"))
     array = endpoint(target="sdc", storage=Storage.ARRAY)
-    here = machine(flash, sas, volume, array)
-    found = find_subjects(here, goal, knees={sas.id: 48}, yardsticks=yardsticks)
-    nvme, ssd, raid, _ = found.disks
+    server = machine(flash, sas, volume, array)
+    subjects = find_subjects(server, goal, knees={sas.id: 48}, yardsticks=yardsticks)
+    nvme, ssd, raid, _ = subjects.disks
     assert (nvme.objective_ms, nvme.knee) == (2.0, 128)
     assert (ssd.objective_ms, ssd.knee) == (None, 48)
-    assert [disk.by_busy_time for disk in found.disks] == [False, True, False, False]
+    assert [disk.by_busy_time for disk in subjects.disks] == [False, True, False, False]
     assert raid.knee is None
 
 
@@ -41,10 +41,10 @@ def test_only_map_gets_objective() -> None:
 
 
 def test_ramping_disk_expects_set_depth() -> None:
-    found = endpoint(attributes=attributes(device__queue_depth="254"))
-    [disk] = find_subjects(machine(found)).disks
+    drive = endpoint(attributes=attributes(device__queue_depth="254"))
+    [disk] = find_subjects(machine(drive)).disks
     assert disk.depth == 254  # mpt3sas lowers it on a full queue
-    [disk] = find_subjects(machine(found), depths={found.id: 64}).disks
+    [disk] = find_subjects(machine(drive), depths={drive.id: 64}).disks
     assert disk.depth == 64
     [disk] = find_subjects(machine(endpoint(family="megaraid_sas"))).disks
     assert disk.depth is None
@@ -52,5 +52,5 @@ def test_ramping_disk_expects_set_depth() -> None:
 
 def test_adapter_cpus_serve_data_vectors() -> None:
     vectors = (vector(irq=30, effective="2"), vector(irq=31, effective="4-5"), vector(irq=32))
-    found = find_subjects(machine(adapters=(adapter(),), vectors=vectors))
-    assert found.servers[0].cpus == (0, 2, 4, 5)
+    subjects = find_subjects(machine(adapters=(adapter(),), vectors=vectors))
+    assert subjects.servers[0].cpus == (0, 2, 4, 5)

@@ -36,10 +36,10 @@ def idle(at: float) -> Sample:
 
 def run(watch: Watcher, samples: Iterable[Sample]) -> list[AlertEvent]:
     """Return all events of these samples."""
-    return [event for each in samples for event in watch.tick(each)[1]]
+    return [event for watch_sample in samples for event in watch.tick(watch_sample)[1]]
 
 
-def seen(events: Iterable[AlertEvent]) -> list[tuple[str, str]]:
+def list_changes(events: Iterable[AlertEvent]) -> list[tuple[str, str]]:
     return [(str(event.change), str(event.alert.condition)) for event in events]
 
 
@@ -80,8 +80,8 @@ def test_bpftrace_p99_outranks_good_mean() -> None:
     events: list[AlertEvent] = []
     for number in range(30):
         at = 10.0 * number
-        found = [Interval(at - 1, 10, {"8:0": slow})]
-        events += watch.tick(load(at, ios=100, ms=1, busy=0.1), found)[1]
+        intervals = [Interval(at - 1, 10, {"8:0": slow})]
+        events += watch.tick(load(at, ios=100, ms=1, busy=0.1), intervals)[1]
     [event] = events
     assert event.alert.detail == "p99"
     assert event.alert.value == pytest.approx(30, rel=0.02)
@@ -100,7 +100,7 @@ def test_stalled_disk_raises_alert() -> None:
 def test_utilisation_alert_needs_busy_time(by_busy_time: bool) -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
     events = run(watch, every(300, lambda at: load(at, ios=100, ms=1, busy=0.97)))
-    assert seen(events) == [("raised", "utilisation")] * by_busy_time
+    assert list_changes(events) == [("raised", "utilisation")] * by_busy_time
 
 
 def test_depth_past_knee_alerts() -> None:
@@ -109,7 +109,7 @@ def test_depth_past_knee_alerts() -> None:
     events = run(
         watch, [*deep, *every(300, lambda at: load(at, ios=10_000, ms=2, busy=0.5), start=310)]
     )
-    assert seen(events) == [("raised", "depth-past-knee"), ("cleared", "depth-past-knee")]
+    assert list_changes(events) == [("raised", "depth-past-knee"), ("cleared", "depth-past-knee")]
     assert events[0].alert.value == 80.0
 
 
@@ -117,7 +117,7 @@ def test_kernel_lowered_depth_alerts() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     low = every(300, lambda at: sample(at, counted(depth=20)), start=10)
     events = run(watch, [sample(0, counted(depth=32)), *low])
-    assert seen(events) == [("raised", "queue-full")]
+    assert list_changes(events) == [("raised", "queue-full")]
     state, _ = watch.tick(sample(320, counted(depth=19)))
     assert state.lowered == {ID: 2}
     assert "queue_depth is 20, not 32" in format_alert(state.alerts[0])
@@ -143,7 +143,7 @@ def test_counter_rise_over_threshold_alerts(
 
     events = run(watch, every(400, at))
     wanted = [("raised", "counters-rising"), ("cleared", "counters-rising")]
-    assert seen(events) == wanted * raises
+    assert list_changes(events) == wanted * raises
     if raises:
         assert [event.time - 1e9 for event in events] == [50, 230]
         assert format_alert(events[0].alert).startswith(
@@ -154,7 +154,7 @@ def test_counter_rise_over_threshold_alerts(
 def test_continuous_rise_alerts_once() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     rising = every(900, lambda at: sample(at, counters={ID: {"timeouts": int(at)}}))
-    assert seen(run(watch, rising)) == [("raised", "counters-rising")]
+    assert list_changes(run(watch, rising)) == [("raised", "counters-rising")]
 
 
 def test_two_counters_alert_twice() -> None:
@@ -168,11 +168,11 @@ def test_slower_link_alerts() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     slow = {HBA: LinkSample(2.5, 8)}
     events = run(watch, [idle(0), idle(10), sample(20, links=slow), sample(30, links={})])
-    assert seen(events) == [("raised", "link-degraded")]
+    assert list_changes(events) == [("raised", "link-degraded")]
     assert format_alert(events[0].alert) == (
         "0000:01:00.0: the link runs at 2.5 GT/s; it has run at 8 (D0-10)"
     )
-    assert seen(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
+    assert list_changes(run(watch, every(200, idle, start=40))) == [("cleared", "link-degraded")]
 
 
 def test_saturated_interrupt_cpu_alerts() -> None:
@@ -183,7 +183,7 @@ def test_saturated_interrupt_cpu_alerts() -> None:
         return sample(moment, cpus={1: CpuSample(ticks, int(ticks * 0.99))})
 
     events = run(watch, every(300, at))
-    assert seen(events) == [("raised", "cpu-saturated")]
+    assert list_changes(events) == [("raised", "cpu-saturated")]
     assert "CPU 1, which serves its interrupts, is busy 99 % of the time" in format_alert(
         events[0].alert
     )
@@ -202,17 +202,17 @@ def test_vanished_target_clears_alert() -> None:
 
 def test_alerts_need_no_details() -> None:
     detailed, brief = (Watcher(PLAIN, watched.subjects()) for _ in range(2))
-    found = []
-    for each in [
+    changes = []
+    for watch_sample in [
         *every(250, lambda at: sample(at, counted(in_flight=1))),
         *every(200, idle, start=260),
     ]:
-        state, events = detailed.tick(each)
-        less, same = brief.tick(each, detailed=False)
+        state, events = detailed.tick(watch_sample)
+        less, same = brief.tick(watch_sample, detailed=False)
         assert same == events
         assert less == msgspec.structs.replace(state, disks=(), servers=())
-        found += seen(events)
-    assert found == [("raised", "p99"), ("cleared", "p99")]
+        changes += list_changes(events)
+    assert changes == [("raised", "p99"), ("cleared", "p99")]
 
 
 def test_restored_alert_is_not_reraised() -> None:
@@ -226,20 +226,20 @@ def test_restored_alert_is_not_reraised() -> None:
     more = every(400, lambda at: sample(at, counted(in_flight=1)), start=270)
     assert run(again, more) == []
     over = run(again, every(400, idle, start=680))
-    assert seen(over) == [("cleared", "p99")]
+    assert list_changes(over) == [("cleared", "p99")]
 
 
 def test_restored_counter_alert_clears() -> None:
     alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 1, 1, "timeouts", 0.0, "D0-8")
     watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
-    assert seen(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
+    assert list_changes(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
 
 
 def test_obsolete_errors_alert_clears() -> None:
     alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 9, 5, "errors", 0.0, "D0-8")
     watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
     polled = every(20, lambda at: sample(at, counters={ID: {"errors": int(at)}}))
-    assert seen(run(watch, polled)) == [("cleared", "counters-rising")]
+    assert list_changes(run(watch, polled)) == [("cleared", "counters-rising")]
 
 
 def test_first_and_stale_samples_ignored() -> None:
@@ -266,13 +266,15 @@ def test_first_and_stale_samples_ignored() -> None:
 def test_raises_and_clears_alternate(
     steps: list[tuple[float, int, float, float, int, int]],
 ) -> None:
-    watch, load, now, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0
+    watch, load, time_s, timeouts = Watcher(PLAIN, watched.subjects()), Load(), 1000.0, 0
     standing: set[tuple[str, str | None]] = set()
     for step, ios, ms, busy, depth, failed in steps:
-        now, timeouts = now + step, timeouts + failed
+        time_s, timeouts = time_s + step, timeouts + failed
         load.disk = msgspec.structs.replace(load.disk, depth=depth)
-        found = load(now, ios=ios, ms=ms, busy=busy, counters={ID: {"timeouts": timeouts}})
-        state, events = watch.tick(found)
+        watch_sample = load(
+            time_s, ios=ios, ms=ms, busy=busy, counters={ID: {"timeouts": timeouts}}
+        )
+        state, events = watch.tick(watch_sample)
         for event in events:
             key = (str(event.alert.condition), event.alert.key.counter)
             assert (key in standing) == (event.change is CLEARED)

@@ -71,14 +71,14 @@ def test_worker_inherits_no_descriptor(tmp_path: Path) -> None:
 
 
 def _descriptors(parents: int) -> Iterator[list[str]]:
-    found = []
+    links = []
     for name in sorted(os.listdir("/proc/self/fd"), key=int):
         try:
             link = os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:
             continue  # the one that listed the folder
-        found.append("pipe" if link.startswith("pipe:") else link)
-    yield found
+        links.append("pipe" if link.startswith("pipe:") else link)
+    yield links
 
 
 def _die(task: str) -> Iterator[str]:
@@ -140,35 +140,35 @@ def _pid_once_open(fifo: str) -> Iterator[int]:
 def test_prepare_forks_no_excess_workers(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    others = _children()
+    unrelated = _children()
     with Pool(_pid_once_open, size=3, deadline=10) as pool:
         pool.start(str(fifo))
         pool.prepare(1)
-        assert len(_children() - others) == 2
+        assert len(_children() - unrelated) == 2
         pool.prepare(100)
-        ready = _children() - others
+        ready = _children() - unrelated
         assert len(ready) == 3
         fifo.write_bytes(b"")
         pids = {e.reply for e in pool.run([""] * 8) if isinstance(e, Replied)}
         assert pids <= ready
-        assert ready == _children() - others
-    assert not _children() - others
+        assert ready == _children() - unrelated
+    assert not _children() - unrelated
 
 
 def test_pending_report_delays_new_workers(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    others = _children()
+    unrelated = _children()
     with Pool(_pid_once_open, size=9, deadline=10) as pool:
         pool.start(str(fifo))
-        [busy] = _children() - others
+        [busy] = _children() - unrelated
         os.kill(busy, signal.SIGKILL)
         os.waitid(os.P_PID, busy, os.WEXITED | os.WNOWAIT)
         pool.prepare(8)
-        assert _children() - others == {busy}
+        assert _children() - unrelated == {busy}
         assert [type(event) for event in pool.wait()] == [Died]
         pool.prepare(8)
-        assert len(_children() - others) == 8
+        assert len(_children() - unrelated) == 8
 
 
 def _children() -> set[int]:
@@ -182,11 +182,11 @@ def test_shrunk_pool_leaves_no_zombie() -> None:
         worker_pool.prepare(3)
         forked = _children() - before
         worker_pool.shrink(1)
-        kept = worker_pool.take()
-        for pid in forked - {kept.pid}:
+        worker = worker_pool.take()
+        for pid in forked - {worker.pid}:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # killed, and left for the pool
-        worker_pool.give_back(kept)
-        assert kept.pid in _children()
+        worker_pool.give_back(worker)
+        assert worker.pid in _children()
     assert not _children() - before
 
 
@@ -226,7 +226,7 @@ def test_reused_pid_is_not_alive() -> None:
 
 
 def test_worker_pool_serves_successive_pools() -> None:
-    others = _children()
+    unrelated = _children()
     with WorkerPool() as worker_pool:
         pids = []
         for work in (_pid, _pid):
@@ -234,9 +234,9 @@ def test_worker_pool_serves_successive_pools() -> None:
                 pids.append({e.reply for e in pool.run(range(6)) if isinstance(e, Replied)})
         with Pool(_echo, size=2, deadline=10, worker_pool=worker_pool) as pool:
             replies = [e.reply for e in pool.run([7]) if isinstance(e, Replied)]
-        assert pids[0] == pids[1] == _children() - others
+        assert pids[0] == pids[1] == _children() - unrelated
         assert replies == [7, 70]
-    assert not _children() - others
+    assert not _children() - unrelated
 
 
 def test_worker_pool_drops_stuck_worker(tmp_path: Path) -> None:
@@ -250,11 +250,11 @@ def test_worker_pool_drops_stuck_worker(tmp_path: Path) -> None:
 
 
 def _no_fork_after(monkeypatch: pytest.MonkeyPatch, allowed: int) -> None:
-    """Let so many more processes be started, and then none; a pool soon gives up."""
-    fork, left = os.fork, iter(range(allowed))
+    """Allow ``allowed`` more forks, then fail each fork. A pool soon gives up."""
+    fork, remaining = os.fork, iter(range(allowed))
 
     def limited() -> int:
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return fork()
 
