@@ -18,7 +18,7 @@ import pytest
 
 from tests.bench.guest.comparison import compared, save
 from tests.bench.modelled import APPLY
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -66,7 +66,7 @@ def root() -> Iterator[Path]:
     """One adapter with its LUNs, that have no scheduler yet."""
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
-    machine = many(LUNS, 1)
+    machine = build_many_luns(LUNS, 1)
     [function] = machine.functions
     [host] = function.hosts
     luns = tuple(replace(lun, disk=replace(lun.disk, rotational=False)) for lun in host.luns)

@@ -20,7 +20,7 @@ import pytest
 from tests.bench.diff_command import DIFF, DRIFT
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import Figure, figure, ratio
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -41,7 +41,7 @@ def files(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(ADAPTERS, ADAPTERS), Path(folder))
+        build(build_many_luns(ADAPTERS, ADAPTERS), Path(folder))
         log = tmp_path_factory.mktemp("strace") / "log"
         diff = [str(installed / "hbatune"), *DIFF]
         return json.dumps(files_read(Path(folder), diff, log))
@@ -50,7 +50,7 @@ def files(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def measured(luns: int, installed: Path, files: str, rounds: int, *, loop: bool = True) -> Point:
     """Build a machine with so many LUNs and time the two on it, in turns."""
     with _room() as folder:
-        build(many(luns, min(ADAPTERS, luns)), folder, linked=luns > SIZES[-1])
+        build(build_many_luns(luns, min(ADAPTERS, luns)), folder, linked=luns > SIZES[-1])
         program = str(Path(__file__).with_name("bare_loop.py"))
         bare = [str(installed / "python"), program, files] if loop else ["true"]
         commands = {

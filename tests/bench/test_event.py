@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.bench.guest.comparison import compared, save
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -37,7 +37,7 @@ def in_namespace(program: str, luns: int, count: int) -> Any:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(luns, min(luns, ADAPTERS)), Path(folder))
+        build(build_many_luns(luns, min(luns, ADAPTERS)), Path(folder))
         words = [sys.executable, "-m", program, str(count)]
         command = [*OWN_CONFIGURATION, "env", "-C", str(CHECKOUT), *words]
         return json.loads(run(Path(folder), command, timeout=1800))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import build
 from tools.benchmarks_page import IDLE
@@ -25,7 +25,7 @@ def test_idle_daemon_costs_little(installed: Path) -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(LUNS, ADAPTERS), Path(folder))
+        build(build_many_luns(LUNS, ADAPTERS), Path(folder))
         program = str(Path(__file__).with_name("idle.py"))
         words = [
             *OWN_CONFIGURATION,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import Described, build
 from tests.lab.wheel import CHECKOUT
@@ -37,7 +37,7 @@ def diskstats(machine: Described) -> str:
 
 
 def resident(luns: int, installed: Path) -> Any:
-    machine = many(luns)
+    machine = build_many_luns(luns)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(machine, Path(folder))
         (Path(folder) / "proc/diskstats").write_text(diskstats(machine))
