@@ -28,7 +28,7 @@ def seconds() -> float:
 
 @pytest.mark.deadline(3600)
 def test_boot_time_is_unaffected() -> None:
-    kept = reboots.kept()
+    kept = reboots.take_state()
     if not kept:
         reboots.boot_as_a_server()
         reboots.reboot(without=[], with_it=[], next="without")
