@@ -59,8 +59,8 @@ def measured(luns: int, installed: Path, files: str, rounds: int, *, loop: bool 
             "cpu": True,
         }
         words = [sys.executable, "-m", "tests.bench.alternate", str(rounds), json.dumps(commands)]
-        found = run(folder, ["env", "-C", str(CHECKOUT), *words], timeout=1800)
-    subject, reference = json.loads(found)
+        printed = run(folder, ["env", "-C", str(CHECKOUT), *words], timeout=1800)
+    subject, reference = json.loads(printed)
     return Point(
         luns=luns,
         diff=_figure(subject),
@@ -92,7 +92,7 @@ def _figure(samples: list[float]) -> Figure:
 def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:
     load = round(os.getloadavg()[0], 1)
     rounds = int(os.environ.get("HBATUNE_ROUNDS", "5"))
-    sizes = [int(each) for each in os.environ.get("HBATUNE_SIZES", "").split()] or SIZES
+    sizes = [int(size) for size in os.environ.get("HBATUNE_SIZES", "").split()] or SIZES
     points = [measured(luns, installed, files, rounds) for luns in sizes]
     if sizes == SIZES:
         points.append(measured(LARGEST, installed, files, 2, loop=False))
@@ -111,5 +111,5 @@ def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:
     assert at.ratio is not None
     assert at.ratio.median <= MOST_RATIO, at
     last = points[-1]
-    each = last.diff.median / last.luns
-    assert each <= LINEAR * at.diff.median / at.luns, (at, last)
+    seconds_per_lun = last.diff.median / last.luns
+    assert seconds_per_lun <= LINEAR * at.diff.median / at.luns, (at, last)
