@@ -12,9 +12,9 @@ from tools.schemas import schemas
 
 @cache
 def _registry() -> Registry[Any]:
-    found = schemas()
+    schemas_by_id = schemas()
     return Registry().with_resources(
-        (id, Resource.from_contents(schema)) for id, schema in found.items()
+        (id, Resource.from_contents(schema)) for id, schema in schemas_by_id.items()
     )
 
 

@@ -9,7 +9,7 @@ from hbatune.act import paths
 
 def keep_state_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every path below hbatune's state and run folders lie below this one."""
-    own = paths.RUN, paths.STATE
+    own_paths = paths.RUN, paths.STATE
     for name, path in vars(paths).items():
-        if isinstance(path, Path) and any(map(path.is_relative_to, own)):
+        if isinstance(path, Path) and any(map(path.is_relative_to, own_paths)):
             monkeypatch.setattr(paths, name, folder / path.relative_to("/"))

@@ -30,8 +30,8 @@ def steps(page: Path) -> Iterator[tuple[str, str]]:
             fenced = "\n" if line == "```toml" else ""
         elif fenced:
             fenced += line + "\n"
-        elif found := re.match(r" {4}(?:# )?(hbatune .*)$", line):
-            yield "run", _COMMENT.sub("", found[1])
+        elif match := re.match(r" {4}(?:# )?(hbatune .*)$", line):
+            yield "run", _COMMENT.sub("", match[1])
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -41,8 +41,8 @@ def commands(page: Path) -> list[list[str]]:
 
 def mentioned(page: Path) -> list[list[str]]:
     """Return the whole commands that a page names within its sentences."""
-    found = re.findall(r"`hbatune ([^`]+)`", page.read_text(encoding="utf-8").replace("\n", " "))
-    return [shlex.split(text) for text in found]
+    texts = re.findall(r"`hbatune ([^`]+)`", page.read_text(encoding="utf-8").replace("\n", " "))
+    return [shlex.split(text) for text in texts]
 
 
 def configurations(page: Path) -> list[str]:

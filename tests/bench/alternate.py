@@ -13,10 +13,10 @@ from tests.bench.guest.comparison import cpu_seconds, in_turns, seconds
 if __name__ == "__main__":
     wanted = json.loads(sys.argv[2])
     (subject, drift), (reference, done) = wanted["subject"], wanted["reference"]
-    taken = cpu_seconds if wanted.get("cpu") else seconds
+    measure = cpu_seconds if wanted.get("cpu") else seconds
     samples = in_turns(
         int(sys.argv[1]),
-        lambda: taken(subject, expected=drift),
-        lambda: taken(reference, expected=done),
+        lambda: measure(subject, expected=drift),
+        lambda: measure(reference, expected=done),
     )
     print(json.dumps(samples))

@@ -12,7 +12,7 @@ import pyudev
 
 def read_all(wanted: dict[str, list[str]]) -> int:
     """Read all attributes of all devices and return how many of them there are."""
-    found = 0
+    count = 0
     context = pyudev.Context()
     for subsystem, names in wanted.items():
         devices = context.list_devices(subsystem=subsystem)
@@ -20,8 +20,8 @@ def read_all(wanted: dict[str, list[str]]) -> int:
             devices.match(DEVTYPE="disk")
         for device in devices:
             for name in names:
-                found += device.attributes.get(name) is not None
-    return found
+                count += device.attributes.get(name) is not None
+    return count
 
 
 if __name__ == "__main__":

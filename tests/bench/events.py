@@ -41,12 +41,12 @@ def spent() -> float:
 def memory(pid: int) -> dict[str, int]:
     """Return the KiB that a process has in memory: all of it, and its share of what is shared."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    found = {line.split(":")[0]: line.split()[1] for line in lines[1:]}
-    return {name: int(found[name]) for name in ("Rss", "Pss")}
+    sizes = {line.split(":")[0]: line.split()[1] for line in lines[1:]}
+    return {name: int(sizes[name]) for name in ("Rss", "Pss")}
 
 
-def asked(server: Server, order: Order) -> tuple[PassReport, int]:
-    """Have a pass made; return its report and the bytes of that."""
+def request_pass(server: Server, order: Order) -> tuple[PassReport, int]:
+    """Request a pass. Return its report and the size of the report in bytes."""
     server.ask(orders.encode(order))
     while True:
         select.select([server], [], [])
@@ -66,14 +66,14 @@ def main(events: int) -> None:
     profile = load_chosen_profile(None, config)
     passes = work.PassMaker(config, profile)
     server = Server(passes.make, on_idle=passes.rest)
-    report, _ = asked(server, Order(PassReason.START))
+    report, _ = request_pass(server, Order(PassReason.START))
     assert report.whole
     file = Path(f"/sys/class/block/{DISK}/queue/nr_requests")
     seconds, size, first = list[float](), 0, dict[str, int]()
     for number in range(events):
         file.write_text("100\n")
         before = spent()
-        report, size = asked(server, Order(PassReason.EVENT, (DeviceEvent(DISK),)))
+        report, size = request_pass(server, Order(PassReason.EVENT, (DeviceEvent(DISK),)))
         assert not report.whole
         assert file.read_text().strip() == WANTED
         if number >= events // 10:
@@ -83,8 +83,8 @@ def main(events: int) -> None:
     last = memory(server.pid)
     share = sum(memory(pid)["Pss"] for pid in tree(os.getpid()))
     server.kill()
-    found = {"seconds": seconds, "report": size, "first": first, "last": last, "pss": share}
-    print(json.dumps(found))
+    results = {"seconds": seconds, "report": size, "first": first, "last": last, "pss": share}
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

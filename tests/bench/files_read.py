@@ -24,13 +24,13 @@ def files_read(root: Path, command: Sequence[str], log: Path) -> dict[str, list[
     strace = ("strace", "-ff", "-y", "-qq", "-e", "trace=openat", "-o", str(log), *command)
     run(root, ("sh", "-c", '"$@" >/dev/null || test $? = 1', "sh", *strace))
     # A log for each process: in one for all, the parts of a call may stand apart.
-    seen = "".join(each.read_text() for each in log.parent.glob(f"{log.name}.*"))
-    links = {end: (start, link) for start, link, end in _FOLLOWED.findall(seen)}
+    trace = "".join(process_log.read_text() for process_log in log.parent.glob(f"{log.name}.*"))
+    links = {end: (start, link) for start, link, end in _FOLLOWED.findall(trace)}
     names: dict[str, dict[str, None]] = defaultdict(dict)
-    for opened, name in _OPENED.findall(seen):
+    for opened, name in _OPENED.findall(trace):
         directory, link = links.get(opened, (opened, ""))
         names[_subsystem(root, directory)][link + name] = None
-    return {subsystem: list(found) for subsystem, found in sorted(names.items())}
+    return {subsystem: list(paths) for subsystem, paths in sorted(names.items())}
 
 
 def _subsystem(root: Path, directory: str) -> str:

@@ -74,9 +74,9 @@ class Arrivals:
 def service() -> dict[str, Any]:
     """Return what the processes of this service have in memory, and the daemon's descriptors."""
     rss = {pid: memory(pid)["Rss"] for pid in tree(os.getpid())}
-    own = rss.pop(os.getpid())
+    daemon_rss = rss.pop(os.getpid())
     files = len(os.listdir("/proc/self/fd"))
-    return {"daemon": own, "others": list(rss.values()), "descriptors": files}
+    return {"daemon": daemon_rss, "others": list(rss.values()), "descriptors": files}
 
 
 def main(count: int) -> None:
@@ -86,10 +86,10 @@ def main(count: int) -> None:
     Path("/etc/hbatune/hbatune.toml").write_text(CONFIGURATION)
     arrivals, save, last = Arrivals(count), status.save, list[status.Status]()
 
-    def save_and_go_on(path: Path, found: status.Status) -> None:
-        save(path, found)
-        last[:] = [found]
-        arrivals.after_pass(found.passes)
+    def save_and_go_on(path: Path, current: status.Status) -> None:
+        save(path, current)
+        last[:] = [current]
+        arrivals.after_pass(current.passes)
 
     setattr(status, "save", save_and_go_on)  # noqa: B010  (mypy: it is a function's name)
     setattr(daemon, "UdevMonitor", lambda buffer: arrivals)  # noqa: B010
@@ -98,8 +98,8 @@ def main(count: int) -> None:
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # the daemon says what it has set
     daemon.run(SimpleNamespace())  # type: ignore[arg-type]
-    found = {"events": count, "written": last[0].written, "tenths": arrivals.seen}
-    os.write(standard, json.dumps(found).encode())
+    results = {"events": count, "written": last[0].written, "tenths": arrivals.seen}
+    os.write(standard, json.dumps(results).encode())
 
 
 if __name__ == "__main__":

@@ -34,26 +34,29 @@ def main() -> None:
         Path(folder).mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", folder], check=True)
     Path("/etc/hbatune/hbatune.toml").write_text('profile = "oltp"\n')
-    with tempfile.TemporaryFile() as said, subprocess.Popen([hbatune, "daemon"], stdout=said) as it:
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen([hbatune, "daemon"], stdout=output) as daemon,
+    ):
         while not STATUS.exists():
-            if it.poll() is not None:
-                raise SystemExit(f"the daemon ended with {it.returncode}")
+            if daemon.poll() is not None:
+                raise SystemExit(f"the daemon ended with {daemon.returncode}")
             time.sleep(0.1)
         time.sleep(5)
-        began, cpu = time.monotonic(), spent(it.pid)
-        wakes = counted(it.pid, "voluntary_ctxt_switches")
+        began, cpu = time.monotonic(), spent(daemon.pid)
+        wakes = counted(daemon.pid, "voluntary_ctxt_switches")
         time.sleep(seconds)
         took = time.monotonic() - began
-        found = json.loads(STATUS.read_bytes())
+        status = json.loads(STATUS.read_bytes())
         result = {
             "seconds": round(took, 1),
-            "cpu_share": (spent(it.pid) - cpu) / took,
-            "wakeups": counted(it.pid, "voluntary_ctxt_switches") - wakes,
-            "rss_kib": counted(it.pid, "VmRSS"),
-            "endpoints": found["endpoints"],
-            "passes": found["passes"],
+            "cpu_share": (spent(daemon.pid) - cpu) / took,
+            "wakeups": counted(daemon.pid, "voluntary_ctxt_switches") - wakes,
+            "rss_kib": counted(daemon.pid, "VmRSS"),
+            "endpoints": status["endpoints"],
+            "passes": status["passes"],
         }
-        it.terminate()
+        daemon.terminate()
     print(json.dumps(result))
 
 

@@ -53,20 +53,20 @@ def _unlike() -> list[str]:
 def _timed(*command: str) -> float:
     _begin()
     took = seconds(command)
-    left = _unlike()
-    assert not left, f"{command} left {len(left)} LUNs as they were"
+    remaining = _unlike()
+    assert not remaining, f"{command} left {len(remaining)} LUNs as they were"
     return took
 
 
 def _configure(tuned: Path) -> None:
     """Give hbatune a configuration and tuned a profile, in a /etc of the namespace's own."""
-    kept = ("ld.so.cache", "passwd", "group", "alternatives", "python3", "python3.11")
-    for name in kept:
+    retained_names = ("ld.so.cache", "passwd", "group", "alternatives", "python3", "python3.11")
+    for name in retained_names:
         if (Path("/etc") / name).exists():
             subprocess.run(["cp", "-a", f"/etc/{name}", "/run"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/etc"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/var/log"], check=True)
-    for name in kept:
+    for name in retained_names:
         if (Path("/run") / name).exists():
             subprocess.run(["cp", "-a", f"/run/{name}", "/etc"], check=True)
     (Path("/etc/hbatune")).mkdir()
@@ -74,7 +74,7 @@ def _configure(tuned: Path) -> None:
     shutil.copytree(tuned / "etc/tuned", "/etc/tuned")
     main = Path("/etc/tuned/tuned-main.conf")
     main.write_text(main.read_text().replace("daemon = 1", "daemon = 0"))
-    disks = sorted(each.name for each in _BLOCK.iterdir())
+    disks = sorted(path.name for path in _BLOCK.iterdir())
     host = str((_BLOCK / disks[0]).resolve()).partition("/target")[0]
     folder = Path("/etc/tuned") / PROFILE
     folder.mkdir()
@@ -91,9 +91,9 @@ def _locked(apply: list[str], model: list[str]) -> dict[str, Any]:
     locks, log = Path("/run/locks"), Path("/run/refused")
     locks.mkdir(exist_ok=True)
     log.write_text("")
-    own = [f"SLOW_WRITES_LOCK={locks}", f"SLOW_WRITES_LOG={log}"]
+    lock_environment = [f"SLOW_WRITES_LOCK={locks}", f"SLOW_WRITES_LOG={log}"]
     done = subprocess.run(
-        ["env", *model, *own, *apply, "--json"], stdout=subprocess.PIPE, check=True
+        ["env", *model, *lock_environment, *apply, "--json"], stdout=subprocess.PIPE, check=True
     )
     rows = json.loads(done.stdout)["rows"]
     outcomes = Counter(row["outcome"] for row in rows if row["state"] == "drift")
@@ -119,11 +119,11 @@ def main() -> None:
         return
     # As installed, but for the folder: Debian's python3, which its own script names.
     path = f"PYTHONPATH={tuned}/usr/lib/python3/dist-packages"
-    other = ["/usr/bin/python3", "-s", f"{tuned}/usr/sbin/tuned", "--profile", PROFILE]
+    tuned_command = ["/usr/bin/python3", "-s", f"{tuned}/usr/sbin/tuned", "--profile", PROFILE]
     subject, reference = in_turns(
         wanted["rounds"],
         lambda: _timed("env", *model, *apply),
-        lambda: _timed("env", *model, path, *other),
+        lambda: _timed("env", *model, path, *tuned_command),
     )
     python = Path(wanted["hbatune"]).with_name("python3")
     split = phases.split([_phases(python, model) for _ in range(wanted["rounds"])])

@@ -32,11 +32,11 @@ LIMIT = 300.0
 def until_passed(daemon: subprocess.Popen[bytes], passes: int) -> Any:
     """Return the status once so many passes were made."""
     limit = time.monotonic() + LIMIT
-    while not STATUS.exists() or (found := json.loads(STATUS.read_bytes()))["passes"] < passes:
+    while not STATUS.exists() or (status := json.loads(STATUS.read_bytes()))["passes"] < passes:
         if daemon.poll() is not None or time.monotonic() > limit:
             raise SystemExit(f"no pass was made; the daemon's exit code is {daemon.returncode}")
         time.sleep(0.2)
-    return found
+    return status
 
 
 def main(hbatune: str) -> None:
@@ -44,19 +44,22 @@ def main(hbatune: str) -> None:
     for folder in ("/etc/hbatune", "/var/lib/hbatune"):
         Path(folder).mkdir(exist_ok=True)
     Path("/etc/hbatune/hbatune.toml").write_text(CONFIGURATION)
-    with tempfile.TemporaryFile() as said, subprocess.Popen([hbatune, "daemon"], stdout=said) as it:
-        status = until_passed(it, 2)
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen([hbatune, "daemon"], stdout=output) as daemon,
+    ):
+        status = until_passed(daemon, 2)
         time.sleep(REST)
-        processes = {pid: memory(pid) for pid in tree(it.pid)}
-        it.terminate()
-    found = {
-        "rss_kib": processes[it.pid]["Rss"],
+        processes = {pid: memory(pid) for pid in tree(daemon.pid)}
+        daemon.terminate()
+    results = {
+        "rss_kib": processes[daemon.pid]["Rss"],
         "pss_kib": sum(process["Pss"] for process in processes.values()),
         "processes": len(processes),
         "written": status["written"],
         "open": len(status["open"]),
     }
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import pytest
 
 from tests.bench.guest.comparison import compared, save
 from tests.bench.modelled import APPLY
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -66,7 +66,7 @@ def root() -> Iterator[Path]:
     """One adapter with its LUNs, that have no scheduler yet."""
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
-    machine = many(LUNS, 1)
+    machine = build_many_luns(LUNS, 1)
     [function] = machine.functions
     [host] = function.hosts
     luns = tuple(replace(lun, disk=replace(lun.disk, rotational=False)) for lun in host.luns)
@@ -87,16 +87,18 @@ def test_locked_tag_set_refuses_nothing(
     root: Path, installed: Path, library: Path, tuned: Path, waits_us: int
 ) -> None:
     hbatune = installed / "hbatune"
-    found = modelled(root, library=library, waits=waits_us, tuned=tuned, hbatune=hbatune, lock=True)
-    assert found["outcomes"] == {"written": 2 * LUNS}
-    assert found["busy"] > 0, "the model has to have locked something"
+    results = modelled(
+        root, library=library, waits=waits_us, tuned=tuned, hbatune=hbatune, lock=True
+    )
+    assert results["outcomes"] == {"written": 2 * LUNS}
+    assert results["busy"] > 0, "the model has to have locked something"
 
 
 def test_apply_beats_tuned_twentyfold(
     root: Path, installed: Path, library: Path, tuned: Path
 ) -> None:
     hbatune = installed / "hbatune"
-    found = modelled(
+    results = modelled(
         root, library=library, waits=WAITS_US, tuned=tuned, hbatune=hbatune, rounds=ROUNDS
     )
     [package] = sorted(TUNED.glob("tuned_*.deb"))
@@ -104,14 +106,14 @@ def test_apply_beats_tuned_twentyfold(
         "apply-modelled",
         f"applying to {LUNS} LUNs against tuned, each write waiting {WAITS_US // 1000} ms",
         0.05,
-        (" ".join(("hbatune", *APPLY)), found["subject"]),
-        ("tuned --profile same-values", found["reference"]),
+        (" ".join(("hbatune", *APPLY)), results["subject"]),
+        ("tuned --profile same-values", results["reference"]),
         {
             "tuned": f"{package.name.split('_')[1]}, one-shot (daemon = 0), its own code",
             "luns": f"{LUNS} of one adapter, generated",
             "model": "a preloaded library that sleeps in writes of the scheduler and nr_requests",
         },
-        found["split"],
+        results["split"],
     )
     save(comparison, RESULTS)
     assert comparison.met, comparison

@@ -20,7 +20,7 @@ import pytest
 from tests.bench.diff_command import DIFF, DRIFT
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import Figure, figure, ratio
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -41,7 +41,7 @@ def files(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(ADAPTERS, ADAPTERS), Path(folder))
+        build(build_many_luns(ADAPTERS, ADAPTERS), Path(folder))
         log = tmp_path_factory.mktemp("strace") / "log"
         diff = [str(installed / "hbatune"), *DIFF]
         return json.dumps(files_read(Path(folder), diff, log))
@@ -50,7 +50,7 @@ def files(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def measured(luns: int, installed: Path, files: str, rounds: int, *, loop: bool = True) -> Point:
     """Build a machine with so many LUNs and time the two on it, in turns."""
     with _room() as folder:
-        build(many(luns, min(ADAPTERS, luns)), folder, linked=luns > SIZES[-1])
+        build(build_many_luns(luns, min(ADAPTERS, luns)), folder, linked=luns > SIZES[-1])
         program = str(Path(__file__).with_name("bare_loop.py"))
         bare = [str(installed / "python"), program, files] if loop else ["true"]
         commands = {
@@ -59,8 +59,8 @@ def measured(luns: int, installed: Path, files: str, rounds: int, *, loop: bool 
             "cpu": True,
         }
         words = [sys.executable, "-m", "tests.bench.alternate", str(rounds), json.dumps(commands)]
-        found = run(folder, ["env", "-C", str(CHECKOUT), *words], timeout=1800)
-    subject, reference = json.loads(found)
+        printed = run(folder, ["env", "-C", str(CHECKOUT), *words], timeout=1800)
+    subject, reference = json.loads(printed)
     return Point(
         luns=luns,
         diff=_figure(subject),
@@ -92,7 +92,7 @@ def _figure(samples: list[float]) -> Figure:
 def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:
     load = round(os.getloadavg()[0], 1)
     rounds = int(os.environ.get("HBATUNE_ROUNDS", "5"))
-    sizes = [int(each) for each in os.environ.get("HBATUNE_SIZES", "").split()] or SIZES
+    sizes = [int(size) for size in os.environ.get("HBATUNE_SIZES", "").split()] or SIZES
     points = [measured(luns, installed, files, rounds) for luns in sizes]
     if sizes == SIZES:
         points.append(measured(LARGEST, installed, files, 2, loop=False))
@@ -111,5 +111,5 @@ def test_diff_is_cheap_and_linear(installed: Path, files: str) -> None:
     assert at.ratio is not None
     assert at.ratio.median <= MOST_RATIO, at
     last = points[-1]
-    each = last.diff.median / last.luns
-    assert each <= LINEAR * at.diff.median / at.luns, (at, last)
+    seconds_per_lun = last.diff.median / last.luns
+    assert seconds_per_lun <= LINEAR * at.diff.median / at.luns, (at, last)

@@ -11,7 +11,7 @@ import pytest
 from tests.bench.diff_command import DIFF, DRIFT
 from tests.bench.files_read import files_read
 from tests.bench.guest.comparison import compared, save
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -29,8 +29,8 @@ def roots() -> Iterator[tuple[Path, Path]]:
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         large, small = Path(folder, "large"), Path(folder, "small")
-        build(many(LUNS, ADAPTERS), large)
-        build(many(ADAPTERS, ADAPTERS), small)
+        build(build_many_luns(LUNS, ADAPTERS), large)
+        build(build_many_luns(ADAPTERS, ADAPTERS), small)
         yield large, small
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.bench.guest.comparison import compared, save
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -37,27 +37,27 @@ def in_namespace(program: str, luns: int, count: int) -> Any:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(luns, min(luns, ADAPTERS)), Path(folder))
+        build(build_many_luns(luns, min(luns, ADAPTERS)), Path(folder))
         words = [sys.executable, "-m", program, str(count)]
         command = [*OWN_CONFIGURATION, "env", "-C", str(CHECKOUT), *words]
         return json.loads(run(Path(folder), command, timeout=1800))
 
 
 def test_event_cost_is_machine_independent() -> None:
-    found = {luns: in_namespace("tests.bench.events", luns, EVENTS) for luns in LUNS}
-    medians = {luns: statistics.median(each["seconds"]) for luns, each in found.items()}
+    results = {luns: in_namespace("tests.bench.events", luns, EVENTS) for luns in LUNS}
+    medians = {luns: statistics.median(result["seconds"]) for luns, result in results.items()}
     few, most = LUNS[0], LUNS[-1]
     comparison = compared(
         "event-4096",
         f"the CPU time of one disk's event among {most} LUNs against among {few}",
         BOUND,
-        (f"one value is put right among {most} LUNs", found[most]["seconds"]),
-        (f"the same among {few} LUNs", found[few]["seconds"]),
+        (f"one value is put right among {most} LUNs", results[most]["seconds"]),
+        (f"the same among {few} LUNs", results[few]["seconds"]),
         {
             "CPU milliseconds by LUNs": {
                 str(luns): round(1000 * median, 2) for luns, median in medians.items()
             },
-            "report": f"{found[most]['report']} bytes among {most} LUNs",
+            "report": f"{results[most]['report']} bytes among {most} LUNs",
         },
     )
     save(comparison, RESULTS)
@@ -66,23 +66,23 @@ def test_event_cost_is_machine_independent() -> None:
 
 
 def test_ten_thousand_events_leave_nothing() -> None:
-    found = in_namespace("tests.bench.events", 64, MANY)
-    assert found["last"]["Rss"] <= found["first"]["Rss"] + GROWTH_KIB
+    event_result = in_namespace("tests.bench.events", 64, MANY)
+    assert event_result["last"]["Rss"] <= event_result["first"]["Rss"] + GROWTH_KIB
 
 
 def test_ten_thousand_disks_leave_nothing() -> None:
     """The daemon itself, with audits in between and the watch at work."""
-    found = in_namespace("tests.bench.growth", 64, MANY)
+    growth = in_namespace("tests.bench.growth", 64, MANY)
     result = {
         "what": f"the daemon's processes with 64 LUNs after each tenth of {MANY} new disks",
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
         "date": datetime.now(UTC).date().isoformat(),
-        **found,
+        **growth,
     }
     GROWTH.write_text(json.dumps(result, indent=1) + "\n")
-    first, last = found["tenths"][0], found["tenths"][-1]
-    assert found["written"] >= MANY
+    first, last = growth["tenths"][0], growth["tenths"][-1]
+    assert growth["written"] >= MANY
     assert last["descriptors"] <= first["descriptors"]
     assert last["daemon"] <= first["daemon"] + GROWTH_KIB
     assert len(last["others"]) == len(first["others"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import build
 from tools.benchmarks_page import IDLE
@@ -25,7 +25,7 @@ def test_idle_daemon_costs_little(installed: Path) -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(LUNS, ADAPTERS), Path(folder))
+        build(build_many_luns(LUNS, ADAPTERS), Path(folder))
         program = str(Path(__file__).with_name("idle.py"))
         words = [
             *OWN_CONFIGURATION,
@@ -34,15 +34,15 @@ def test_idle_daemon_costs_little(installed: Path) -> None:
             str(installed / "hbatune"),
             str(SECONDS),
         ]
-        found = json.loads(run(Path(folder), words, timeout=SECONDS + 120))
+        measurement = json.loads(run(Path(folder), words, timeout=SECONDS + 120))
     result = {
         "what": f"the daemon with {LUNS} LUNs of {ADAPTERS} adapters and nothing to do",
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
         "date": datetime.now(UTC).date().isoformat(),
-        **found,
+        **measurement,
     }
     IDLE.write_text(json.dumps(result, indent=1) + "\n")
-    assert found["passes"] >= 3
-    assert found["cpu_share"] < CPU
-    assert found["rss_kib"] <= RSS_KIB
+    assert measurement["passes"] >= 3
+    assert measurement["cpu_share"] < CPU
+    assert measurement["rss_kib"] <= RSS_KIB

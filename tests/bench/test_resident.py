@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, can_enter, run
 from tests.hosts.tree import Described, build
 from tests.lab.wheel import CHECKOUT
@@ -37,7 +37,7 @@ def diskstats(machine: Described) -> str:
 
 
 def resident(luns: int, installed: Path) -> Any:
-    machine = many(luns)
+    machine = build_many_luns(luns)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(machine, Path(folder))
         (Path(folder) / "proc/diskstats").write_text(diskstats(machine))
@@ -49,17 +49,17 @@ def resident(luns: int, installed: Path) -> Any:
 def test_daemon_memory_stays_small(installed: Path) -> None:
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
-    found = {luns: resident(luns, installed) for luns in (FEW, MOST)}
-    grown = (found[MOST]["rss_kib"] - found[FEW]["rss_kib"]) / (MOST - FEW)
+    results = {luns: resident(luns, installed) for luns in (FEW, MOST)}
+    grown = (results[MOST]["rss_kib"] - results[FEW]["rss_kib"]) / (MOST - FEW)
     result = {
         "what": "the idle daemon's memory, and the whole service's share, by LUNs",
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
         "date": datetime.now(UTC).date().isoformat(),
         "kib_per_lun": round(grown, 2),
-        "luns": {str(luns): each for luns, each in found.items()},
+        "luns": {str(luns): measured_values for luns, measured_values in results.items()},
     }
     RESIDENT.write_text(json.dumps(result, indent=1) + "\n")
-    assert found[FEW]["rss_kib"] <= RSS_KIB
+    assert results[FEW]["rss_kib"] <= RSS_KIB
     assert grown <= PER_LUN_KIB
-    assert found[FEW]["pss_kib"] < SERVICE_KIB
+    assert results[FEW]["pss_kib"] < SERVICE_KIB

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.guest.comparison import compared, in_turns, save, seconds
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -47,7 +47,7 @@ def in_namespace(tmp_path: Path) -> Callable[..., Pair]:
         subject: tuple[list[str], int], reference: list[str], before: Sequence[str] = ()
     ) -> Pair:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            build(many(4, 1), Path(folder))
+            build(build_many_luns(4, 1), Path(folder))
             commands = json.dumps({"subject": subject, "reference": (reference, 0)})
             program = [sys.executable, "-m", "tests.bench.alternate", str(ROUNDS), commands]
             words = ["env", "-C", str(CHECKOUT), *before, *program]

@@ -52,15 +52,15 @@ def _sas(host: int, names: tuple[str, ...], swapped: bool) -> Function:
     second = "bbbbbbb" if swapped else "a1b2c3d"
     luns = (drive(0, "a1b2c3e"), drive(1, second))
     vectors = tuple(Vector(40 + 9 * host + n, f"mpt3sas{host}-msix{n}") for n in range(2))
-    made = Host(host, "mpt3sas", can_queue=9664, luns=luns)
-    return Function("0000:01:00.0", "mpt3sas", hosts=(made,), vectors=vectors)
+    host_adapter = Host(host, "mpt3sas", can_queue=9664, luns=luns)
+    return Function("0000:01:00.0", "mpt3sas", hosts=(host_adapter,), vectors=vectors)
 
 
 def _flat(host: int, name: str) -> Function:
     """A driver without a transport class: what it calls target and LUN is the drive's place."""
     lun = Lun(f"{host}:0:4:0", Disk(name), wwid="naa.6000", device={"vpd_pgb1": SSD_PAGE})
-    made = Host(host, "mpi3mr", can_queue=4000, luns=(lun,))
-    return Function("0000:02:00.0", "mpi3mr", hosts=(made,))
+    host_adapter = Host(host, "mpi3mr", can_queue=4000, luns=(lun,))
+    return Function("0000:02:00.0", "mpi3mr", hosts=(host_adapter,))
 
 
 def _sata(host: int, name: str) -> Function:
@@ -82,9 +82,9 @@ def _sata(host: int, name: str) -> Function:
 
 def _nvme(instance: int) -> Function:
     disk = Disk(f"nvme{instance}n1", scheduler="[none] mq-deadline ", tags=1023, nr_requests=1023)
-    made = Controller(f"nvme{instance}", (Namespace(disk),))
+    controller = Controller(f"nvme{instance}", (Namespace(disk),))
     vectors = tuple(Vector(70 + 9 * instance + n, f"nvme{instance}q{n}") for n in range(3))
-    return Function("0000:04:00.0", "nvme", controller=made, vectors=vectors)
+    return Function("0000:04:00.0", "nvme", controller=controller, vectors=vectors)
 
 
 def _iscsi(host: int, name: str) -> Host:

@@ -41,8 +41,8 @@ def unpack(archive: Path, root: Path) -> None:
 
 def archives() -> dict[str, Path]:
     """Return the captures in tar archives, by name."""
-    found = sorted(ARCHIVES.glob("*.t*")) if ARCHIVES.is_dir() else []
-    return {each.name.partition(".")[0]: each for each in found if each.suffix != ".ttar"}
+    archive_files = sorted(ARCHIVES.glob("*.t*")) if ARCHIVES.is_dir() else []
+    return {file.name.partition(".")[0]: file for file in archive_files if file.suffix != ".ttar"}
 
 
 def unpack_tar(archive: Path, root: Path) -> None:
@@ -55,8 +55,8 @@ def unpack_tar(archive: Path, root: Path) -> None:
     (root / "proc" / "irq").mkdir(parents=True)
     with tarfile.open(archive) as members:
         for member in members:
-            _, found, path = f"/{member.name}".partition("/sys/")
-            if not found or not path or ".." in path.split("/"):
+            _, separator, path = f"/{member.name}".partition("/sys/")
+            if not separator or not path or ".." in path.split("/"):
                 continue
             target = sysfs / path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,10 @@ from tests.hosts import advised, families, lookalikes, machines, traps
 from tests.hosts.namespace import can_enter, gather_in
 from tests.hosts.tree import Described, build
 
-MIXED = {made.__name__: made for made in (machines.lab, machines.multipath, machines.hostile)}
+MIXED = {
+    build_machine.__name__: build_machine
+    for build_machine in (machines.lab, machines.multipath, machines.hostile)
+}
 NAMED = {**families.MACHINES, **traps.MACHINES, **lookalikes.MACHINES}
 ALL = {**NAMED, **MIXED, **advised.MACHINES}
 

@@ -36,13 +36,18 @@ def compare() -> None:
 def encoded(source=devices.list_directories) -> bytes:  # type: ignore[no-untyped-def]
     """Return all that is known of the devices, found by this source, in bytes."""
     devices.list_directories = source
-    found = devices.find_devices()
+    enumerated_devices = devices.find_devices()
     return msgspec.json.encode(
         {
-            **{name: getattr(found, name) for name in ("disks", "places", "maps", "servers")},
-            "parallel": sorted(found.parallel),
-            "below": found.stack.below,
-            "holders": {name: found.stack.holders(name) for name in found.disks},
+            **{
+                name: getattr(enumerated_devices, name)
+                for name in ("disks", "places", "maps", "servers")
+            },
+            "parallel": sorted(enumerated_devices.parallel),
+            "below": enumerated_devices.stack.below,
+            "holders": {
+                name: enumerated_devices.stack.holders(name) for name in enumerated_devices.disks
+            },
         }
     )
 

@@ -28,30 +28,32 @@ def snapshot_of(described: Described, folder: Path) -> Snapshot:
 
 
 def save_fleet(folder: Path, kinds: list[Snapshot], hosts: int = HOSTS) -> dict[str, str]:
-    """Write the snapshots of a fleet to the folder; return what each odd host is odd in, by name.
+    """Write the snapshots of a fleet to the folder. Return the oddity of each odd host by name.
 
-    Hosts differ by what differs in any fleet: name, boot, identities, times, error counts, slots.
+    All hosts differ in name, boot, identities, times, error counts and slots.
     """
     chance = random.Random(17)
     odd = dict(zip(chance.sample(range(hosts), len(ODD)), ODD.items(), strict=True))
     named = {}
     for number in range(hosts):
-        taken = _one_of_many(kinds[number % len(kinds)], number)
+        snapshot = _one_of_many(kinds[number % len(kinds)], number)
         if number in odd:
-            what, make = odd[number]
-            taken = make(taken)
-            named[taken.machine.hostname] = what
-        (folder / f"{taken.machine.hostname}.snap").write_bytes(encode_snapshot(taken))
+            oddity, make = odd[number]
+            snapshot = make(snapshot)
+            named[snapshot.machine.hostname] = oddity
+        (folder / f"{snapshot.machine.hostname}.snap").write_bytes(encode_snapshot(snapshot))
     return named
 
 
 def _one_of_many(kind: Snapshot, number: int) -> Snapshot:
     machine = kind.machine
     endpoints = tuple(
-        each if each.paths else replace(each, id=f"wwn-{number:08x}-{place}@{_route(each)}")
-        for place, each in enumerate(machine.endpoints)
+        endpoint
+        if endpoint.paths
+        else replace(endpoint, id=f"wwn-{number:08x}-{place}@{_route(endpoint)}")
+        for place, endpoint in enumerate(machine.endpoints)
     )
-    own = replace(
+    host_machine = replace(
         machine,
         hostname=f"host{number}",
         boot_id=f"{number:08x}-0000-4000-8000-000000000000",
@@ -59,12 +61,12 @@ def _one_of_many(kind: Snapshot, number: int) -> Snapshot:
         memory=machine.memory + number * 4096,
     )
     disks = {
-        name: replace(each, done=number * 977, errors=number % 7)
-        for name, each in kind.health.disks.items()
+        name: replace(disk_health, done=number * 977, errors=number % 7)
+        for name, disk_health in kind.health.disks.items()
     }
     return replace(
         kind,
-        machine=own,
+        machine=host_machine,
         health=replace(kind.health, disks=disks),
         policy=replace(kind.policy, active="oltp" if number % 2 else "balanced"),
         taken=kind.taken + number,
@@ -76,27 +78,29 @@ def _route(endpoint: Endpoint) -> str:
 
 
 def _adapter(**facts: object) -> Oddness:
-    def make(taken: Snapshot) -> Snapshot:
-        first, *others = taken.machine.adapters
-        adapters = (replace(first, **facts), *others)
-        return replace(taken, machine=replace(taken.machine, adapters=adapters))
+    def make(snapshot: Snapshot) -> Snapshot:
+        first, *more_adapters = snapshot.machine.adapters
+        adapters = (replace(first, **facts), *more_adapters)
+        return replace(snapshot, machine=replace(snapshot.machine, adapters=adapters))
 
     return make
 
 
 def _link(**facts: object) -> Oddness:
-    def make(taken: Snapshot) -> Snapshot:
-        link = taken.machine.adapters[0].link
+    def make(snapshot: Snapshot) -> Snapshot:
+        link = snapshot.machine.adapters[0].link
         assert isinstance(link, Link)
-        return _adapter(link=replace(link, **facts))(taken)
+        return _adapter(link=replace(link, **facts))(snapshot)
 
     return make
 
 
 def _disk(change: Callable[[Endpoint], Endpoint]) -> Oddness:
-    def make(taken: Snapshot) -> Snapshot:
-        first, *others = taken.machine.endpoints
-        return replace(taken, machine=replace(taken.machine, endpoints=(change(first), *others)))
+    def make(snapshot: Snapshot) -> Snapshot:
+        first, *more_endpoints = snapshot.machine.endpoints
+        return replace(
+            snapshot, machine=replace(snapshot.machine, endpoints=(change(first), *more_endpoints))
+        )
 
     return make
 
@@ -109,12 +113,12 @@ def _attribute(path: str, text: str) -> Oddness:
 
 
 def _host(**facts: object) -> Oddness:
-    return lambda taken: replace(taken, machine=replace(taken.machine, **facts))
+    return lambda snapshot: replace(snapshot, machine=replace(snapshot.machine, **facts))
 
 
-def _daemon(taken: Snapshot) -> Snapshot:
-    daemons = {**taken.health.daemons, "irqbalance": not taken.health.daemons["irqbalance"]}
-    return replace(taken, health=replace(taken.health, daemons=daemons))
+def _daemon(snapshot: Snapshot) -> Snapshot:
+    daemons = {**snapshot.health.daemons, "irqbalance": not snapshot.health.daemons["irqbalance"]}
+    return replace(snapshot, health=replace(snapshot.health, daemons=daemons))
 
 
 ODD: dict[str, Oddness] = {

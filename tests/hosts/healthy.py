@@ -60,11 +60,14 @@ def _full_speed(link: Link | None) -> Link | None:
 
 def _spread(function: Function) -> Iterator[Vector]:
     """Yield the vectors on both CPUs; a virtio host has one for each of its queues."""
-    found = list(function.vectors)
+    spread_vectors = list(function.vectors)
     if function.virtio is not None and function.hosts:
         more = range(1, function.hosts[0].hw_queues)
-        found += [replace(found[-1], number=found[-1].number + number) for number in more]
-    for place, vector in enumerate(found):
+        spread_vectors += [
+            replace(spread_vectors[-1], number=spread_vectors[-1].number + number)
+            for number in more
+        ]
+    for place, vector in enumerate(spread_vectors):
         yield replace(vector, affinity=str(place % CPUS.online))
 
 
@@ -73,5 +76,5 @@ def _host(host: Host, numbers: "count[int]") -> Host:
 
 
 def _lun(lun: Lun, number: int) -> Lun:
-    own = f"naa.5000c500{number:08x}" if lun.wwid.startswith("naa.") else lun.wwid
-    return replace(lun, wwid=own, device={**lun.device, **POLLED})
+    wwid = f"naa.5000c500{number:08x}" if lun.wwid.startswith("naa.") else lun.wwid
+    return replace(lun, wwid=wwid, device={**lun.device, **POLLED})

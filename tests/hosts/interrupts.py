@@ -62,8 +62,8 @@ def two_nodes() -> Described:
                     ),
                 ),
                 vectors=tuple(
-                    Vector(50 + 10 * number + each, name, affinity="5")
-                    for each, name in enumerate(names)
+                    Vector(50 + 10 * number + index, name, affinity="5")
+                    for index, name in enumerate(names)
                 ),
             )
         )

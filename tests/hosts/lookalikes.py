@@ -41,10 +41,10 @@ def vmware_sata() -> Described:
 def msa_sas() -> Described:
     """Two arrays that are attached by SAS: one that is known by name, one by ALUA alone."""
     function = hbas.mpt3sas().functions[0]
-    known = replace(sas(0, 1, Disk("sda", tags=9000)), vendor="HPE", model="MSA 2050 SAS")
-    other = replace(sas(0, 2, Disk("sdb", tags=9000)), vendor="ACME", model="ARRAY")
-    alua = {**other.device, "access_state": "active/optimized", "preferred_path": "1"}
-    luns = (known, replace(other, device=alua))
+    listed_array = replace(sas(0, 1, Disk("sda", tags=9000)), vendor="HPE", model="MSA 2050 SAS")
+    unlisted_array = replace(sas(0, 2, Disk("sdb", tags=9000)), vendor="ACME", model="ARRAY")
+    alua = {**unlisted_array.device, "access_state": "active/optimized", "preferred_path": "1"}
+    luns = (listed_array, replace(unlisted_array, device=alua))
     return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
 
 

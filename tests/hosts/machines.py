@@ -354,8 +354,8 @@ def stuck(hung: int = 1, healthy: int = 3) -> Described:
     )
 
 
-def many(luns: int, adapters: int = 16) -> Described:
-    """A machine with many volumes: what the benchmarks read."""
+def build_many_luns(luns: int, adapters: int = 16) -> Described:
+    """Build a machine with many volumes for the benchmarks."""
     per = -(-luns // adapters)
     numbers = range(luns)
     return Described(

@@ -171,11 +171,11 @@ def everything() -> Described:
             Lun("0:0:2:0", Disk("sdd"), wwid="naa.5000c50000000004", device=_NO_HANDLER),
         ),
     )
-    other = Host(1, "mpt3sas", luns=(_sas("1:0:1:0", Disk("sdc"), "naa.600000000000000a"),))
+    second_host = Host(1, "mpt3sas", luns=(_sas("1:0:1:0", Disk("sdc"), "naa.600000000000000a"),))
     disk = _nvme_disk("nvme0n1")
     functions = [
         Function("0000:01:00.0", "mpt3sas", hosts=(sas,), parameters={"max_queue_depth": "-1"}),
-        Function("0000:02:00.0", "mpt3sas", hosts=(other,)),
+        Function("0000:02:00.0", "mpt3sas", hosts=(second_host,)),
         Function(
             "0000:00:1f.2",
             "ahci",
@@ -222,27 +222,30 @@ def _nvme_disk(name: str) -> Disk:
 def cells() -> list[Cell]:
     """Run every cell: first what looks, so that both users see one state, then what changes."""
     # What root leaves behind: a journal and a record of rollbacks, and later a history.
-    left = [["apply", "--profile", "oltp", "--no-probe", "sda", "nvme0n1"], ["rollback", "sda"]]
-    for code, _, said in _as("root", left, cached=False):
-        assert code in (0, 1), said
+    preparing_commands = [
+        ["apply", "--profile", "oltp", "--no-probe", "sda", "nvme0n1"],
+        ["rollback", "sda"],
+    ]
+    for code, _, errors in _as("root", preparing_commands, cached=False):
+        assert code in (0, 1), errors
     status.save(paths.STATUS, good_status())
-    found = _both(LOOKS, KINDS) + _both(WITHOUT_TARGET, {"": ""})
+    matrix_cells = _both(LOOKS, KINDS) + _both(WITHOUT_TARGET, {"": ""})
     paths.HISTORY.write_text('{"schema":"hbatune.history/1","records":[]}')
     paths.HISTORY.chmod(0o600)
-    found += _both(OF_ROOTS_HISTORY, {"": ""})
+    matrix_cells += _both(OF_ROOTS_HISTORY, {"": ""})
     # As earlier versions made these folders.
     for folder in (paths.STATE, paths.RUN):
         folder.chmod(0o700)
-    found += _both(OF_ROOTS_FOLDERS, {"": ""})
+    matrix_cells += _both(OF_ROOTS_FOLDERS, {"": ""})
     for folder in (paths.STATE, paths.RUN):
         folder.chmod(0o711)
     paths.STATUS.unlink()  # or a rollback would have this process, as the daemon, look again
-    return found + _both(CHANGES, KINDS)
+    return matrix_cells + _both(CHANGES, KINDS)
 
 
 def _both(commands: dict[str, list[str]], targets: dict[str, str]) -> list[Cell]:
     """Run the commands on the targets as root and as an ordinary user, as text and as JSON."""
-    asked = [
+    runs = [
         (kind, command, as_json, [*words, *([name] if name else []), *(["--json"] * as_json)])
         for kind, name in targets.items()
         for command, words in commands.items()
@@ -252,8 +255,8 @@ def _both(commands: dict[str, list[str]], targets: dict[str, str]) -> list[Cell]
         Cell(kind, command, user, as_json, *done)
         for user in ("root", "user")
         for (kind, command, as_json, _), done in zip(
-            asked,
-            _as(user, [each[-1] for each in asked], cached=commands is not CHANGES),
+            runs,
+            _as(user, [run[-1] for run in runs], cached=commands is not CHANGES),
             strict=True,
         )
     ]
@@ -306,13 +309,13 @@ def _ran(arguments: list[str]) -> tuple[int, str, str]:
 
 def _read_once() -> None:
     """Have this process read the attributes of devices once: nothing changes them meanwhile."""
-    known: dict[str, dict[str, Attributes]] = {}
+    attributes_by_request: dict[str, dict[str, Attributes]] = {}
 
     def read(requests: Mapping[str, tuple[str, ...]], **how: Any) -> dict[str, Attributes]:
         key = json.dumps(requests, sort_keys=True)
-        if key not in known:
-            known[key] = survey.survey_requests(requests, **how)
-        return known[key]
+        if key not in attributes_by_request:
+            attributes_by_request[key] = survey.survey_requests(requests, **how)
+        return attributes_by_request[key]
 
     patch("hbatune.facts.assembly.survey_requests", read).start()
 
@@ -324,6 +327,6 @@ def _text(descriptor: int) -> str:
 
 
 if __name__ == "__main__":
-    for each in COMMANDS:
-        import_module(f"hbatune.cli.commands.{each}")
+    for command in COMMANDS:
+        import_module(f"hbatune.cli.commands.{command}")
     print(json.dumps([asdict(cell) for cell in cells()]))

@@ -31,9 +31,11 @@ def parameters(module: str, **loaded_with: str) -> dict[str, Value]:
     ``modules.json`` has their names, the modes of their files and what they say without options. A
     parameter of mode 0 has no file (fs/sysfs/group.c: create_files).
     """
-    own = real_parameters(module, loaded_with)
+    module_parameters = real_parameters(module, loaded_with)
     return {
-        name: Moded(loaded_with.get(name, text), mode) for name, (mode, text) in own.items() if mode
+        name: Moded(loaded_with.get(name, text), mode)
+        for name, (mode, text) in module_parameters.items()
+        if mode
     }
 
 

@@ -22,70 +22,74 @@ from hbatune.settings.table import list_attributes as files
 OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}
 
 
-def bare(found: Machine) -> dict[str, Endpoint]:
-    """Return the endpoints by id, without what a part does not look for."""
-    return {endpoint.id: replace(endpoint, mounts=(), holders=()) for endpoint in found.endpoints}
+def bare(machine: Machine) -> dict[str, Endpoint]:
+    """Return the endpoints by id, without mounts and holders, which a part does not read."""
+    return {endpoint.id: replace(endpoint, mounts=(), holders=()) for endpoint in machine.endpoints}
 
 
-def rows(found: Machine, profile: Profile) -> dict[str, list[Row]]:
-    """Return the rows of the plan by id, those of endpoints alone."""
-    ids = {endpoint.id for endpoint in found.endpoints}
+def rows(machine: Machine, profile: Profile) -> dict[str, list[Row]]:
+    """Return the plan's rows of endpoints by id."""
+    ids = {endpoint.id for endpoint in machine.endpoints}
     planned: dict[str, list[Row]] = {}
-    for row in make_plan(found, profile).rows:
+    for row in make_plan(machine, profile).rows:
         if row.id in ids:
             planned.setdefault(row.id, []).append(row)
     return planned
 
 
-def as_in_the_whole(found: Machine, whole: Machine, name: str, known: Sequence[Profile]) -> bool:
-    """Whether a disk that was looked at by its name is as it is, and is planned, in the whole."""
-    ids = {endpoint.id for endpoint in found.endpoints}
-    serving = {endpoint.adapter for endpoint in found.endpoints}
-    among = tuple(endpoint for endpoint in whole.endpoints if endpoint.id in ids)
-    same = among == found.endpoints and any(each.target == name for each in among)
-    same &= found.adapters == whole.adapters and found.modules == whole.modules
-    for of_found, of_whole in ((found.vectors, whole.vectors), (found.controls, whole.controls)):
-        own, all_of_them = (
-            [each for each in some if each.adapter in serving] for some in (of_found, of_whole)
+def as_in_the_whole(part: Machine, full: Machine, name: str, profiles: Sequence[Profile]) -> bool:
+    """Return whether a disk's part has the facts and plan rows of the full scan."""
+    ids = {endpoint.id for endpoint in part.endpoints}
+    serving = {endpoint.adapter for endpoint in part.endpoints}
+    among = tuple(endpoint for endpoint in full.endpoints if endpoint.id in ids)
+    same = among == part.endpoints and any(endpoint.target == name for endpoint in among)
+    same &= part.adapters == full.adapters and part.modules == full.modules
+    for of_part, of_full in ((part.vectors, full.vectors), (part.controls, full.controls)):
+        part_items, full_items = (
+            [item for item in items if item.adapter in serving] for items in (of_part, of_full)
         )
-        same &= own == all_of_them
-    for profile in known:
-        same &= make_plan(found, profile, only=ids).rows == make_plan(whole, profile, only=ids).rows
+        same &= part_items == full_items
+    for profile in profiles:
+        same &= make_plan(part, profile, only=ids).rows == make_plan(full, profile, only=ids).rows
     return same
 
 
 def main(attributes: list[str]) -> tuple[int, ...]:
-    """Compare all parts with the whole."""
+    """Compare all parts with the full scan."""
     library = installed_library()
-    known = [load_profile(each.name, library) for each in list_profiles(library)]
-    whole = gather_machine(attributes, of=OF)
-    endpoints, planned = bare(whole), [rows(whole, each) for each in known]
+    profiles = [load_profile(listed.name, library) for listed in list_profiles(library)]
+    full = gather_machine(attributes, of=OF)
+    endpoints, planned = bare(full), [rows(full, profile) for profile in profiles]
     alike = unlike = unknown = 0
-    hosts = [host.name for adapter in whole.adapters for host in adapter.hosts]
-    for name in [*(endpoint.target for endpoint in whole.endpoints), *hosts]:
+    hosts = [host.name for adapter in full.adapters for host in adapter.hosts]
+    for name in [*(endpoint.target for endpoint in full.endpoints), *hosts]:
         try:
-            part = gather_machine(attributes, Scope([name], KnownMachine(whole)))
+            part = gather_machine(attributes, Scope([name], KnownMachine(full)))
         except InsufficientFactsError:
             unknown += 1
             continue
-        found = bare(part)
-        same = all(endpoints.get(id) == each for id, each in found.items())
-        same &= name in hosts or any(each.target == name for each in found.values())
-        for profile, all_rows in zip(known, planned, strict=True):
+        part_endpoints = bare(part)
+        same = all(endpoints.get(id) == endpoint for id, endpoint in part_endpoints.items())
+        same &= name in hosts or any(
+            endpoint.target == name for endpoint in part_endpoints.values()
+        )
+        for profile, all_rows in zip(profiles, planned, strict=True):
             same &= rows(part, profile) == {
-                id: each for id, each in all_rows.items() if id in found
+                id: id_rows for id, id_rows in all_rows.items() if id in part_endpoints
             }
         alike, unlike = alike + same, unlike + (not same)
         if not same:
             print(name, file=sys.stderr)
     by_name = {
         endpoint.target: gather_machine(attributes, Scope([endpoint.target]), of=OF)
-        for endpoint in whole.endpoints
+        for endpoint in full.endpoints
     }
-    other = [n for n, found in by_name.items() if not as_in_the_whole(found, whole, n, known)]
-    print(*other, file=sys.stderr)
-    alone = [len(found.endpoints) < len(whole.endpoints) for found in by_name.values()]
-    return alike, unlike, unknown, sum(alone), len(other)
+    differing_parts = [
+        n for n, named_part in by_name.items() if not as_in_the_whole(named_part, full, n, profiles)
+    ]
+    print(*differing_parts, file=sys.stderr)
+    alone = [len(named_part.endpoints) < len(full.endpoints) for named_part in by_name.values()]
+    return alike, unlike, unknown, sum(alone), len(differing_parts)
 
 
 if __name__ == "__main__":

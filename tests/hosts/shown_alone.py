@@ -20,7 +20,7 @@ COMMANDS = {
 }
 
 
-def shown(words: tuple[str, ...]) -> tuple[str, int, int]:
+def run_counted(words: tuple[str, ...]) -> tuple[str, int, int]:
     """Run the command; return its output, its exit code and the number of directories read."""
     out, read = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), []
 
@@ -35,9 +35,9 @@ def shown(words: tuple[str, ...]) -> tuple[str, int, int]:
 
 
 if __name__ == "__main__":
-    found = {}
+    outputs = {}
     for name, words in COMMANDS.items():
-        alone = shown((*words, sys.argv[1]))
-        with patch.object(machine, "_gather_disks", lambda *given: None):
-            found[name] = (alone, shown((*words, sys.argv[1])))
-    print(json.dumps(found))
+        alone = run_counted((*words, sys.argv[1]))
+        with patch.object(machine, "_gather_disks", lambda *arguments: None):
+            outputs[name] = (alone, run_counted((*words, sys.argv[1])))
+    print(json.dumps(outputs))

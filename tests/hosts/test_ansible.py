@@ -103,13 +103,13 @@ def ran(
         json.dumps(with_command),
         str(collections),
     ]
-    found: Results = json.loads(run(root, [*OWN_CONFIGURATION, *strace, *words], timeout=300))
-    return found
+    results: Results = json.loads(run(root, [*OWN_CONFIGURATION, *strace, *words], timeout=300))
+    return results
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What came of all the tasks, one after the other."""
+def results_by_task(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Run all tasks in order and return their results."""
     if not can_enter():
         pytest.skip("needs root and mount namespaces")
     root = tmp_path_factory.mktemp("machine")
@@ -117,47 +117,49 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return ran(root, collections_in(tmp_path_factory.mktemp("collections")), *TASKS)
 
 
-def test_profile_applies_once_and_reverts(found: Results) -> None:
-    for name, result in found.items():
+def test_profile_applies_once_and_reverts(results_by_task: Results) -> None:
+    for name, result in results_by_task.items():
         assert "fault" not in result, (name, result)
-    failed = {name for name, result in found.items() if result.get("failed")}
+    failed = {name for name, result in results_by_task.items() if result.get("failed")}
     assert failed == {"wrong", "no target", "contrary", "no command", "no answer"}
-    changed = {name for name, result in found.items() if result.get("changed")}
+    changed = {name for name, result in results_by_task.items() if result.get("changed")}
     assert changed == {
         *("check", "applied", "back in check mode", "back", "gone in check mode", "gone"),
     }
-    assert {name for name, result in found.items() if result["irq50"] == "0"} == {
+    assert {name for name, result in results_by_task.items() if result["irq50"] == "0"} == {
         *("applied", "again", "info", "back in check mode"),
     }
 
 
-def test_unanswering_hbatune_fails_rollout(found: Results) -> None:
+def test_unanswering_hbatune_fails_rollout(results_by_task: Results) -> None:
     tasks = (CHECKOUT / "ansible/roles/rollout/tasks/remember.yml").read_text()
     [condition] = re.findall(r"^  failed_when: (.*)$", tasks, re.MULTILINE)
     fails = Environment().compile_expression(condition)
     names = ("no profile", "info", "no command", "no answer")
-    assert [bool(fails(hbatune_before=found[name])) for name in names] == [False] * 3 + [True]
+    assert [bool(fails(hbatune_before=results_by_task[name])) for name in names] == [False] * 3 + [
+        True
+    ]
 
 
-def test_results_report_before_and_after(found: Results) -> None:
-    assert found["no profile"]["active"] is None
-    assert found["no profile"]["facts"]["adapters"]
-    assert "diff" not in found["no profile"]
-    planned, applied = found["check"], found["applied"]
+def test_results_report_before_and_after(results_by_task: Results) -> None:
+    assert results_by_task["no profile"]["active"] is None
+    assert results_by_task["no profile"]["facts"]["adapters"]
+    assert "diff" not in results_by_task["no profile"]
+    planned, applied = results_by_task["check"], results_by_task["applied"]
     assert "irq50 irq_affinity: 5\n" in planned["diff"]["before"]
     assert "irq50 irq_affinity: 0\n" in planned["diff"]["after"]
     assert planned["diff"] == applied["diff"], "a check says what is done then"
     assert {row["outcome"] for row in applied["rows"]} == {"written"}
     assert (applied["profile"], applied["regressed"]) == ("oltp", False)
-    assert found["info"]["active"] == "oltp"
-    assert found["info"]["drifted"] is False
-    assert found["info"]["status"]["running"] is False
-    assert {row["before"] for row in found["back"]["rows"]} >= {"5"}
-    assert 'no profile "nosuch"' in found["wrong"]["msg"]
-    assert "nosuch" in found["no target"]["msg"]
-    assert "verify" in found["contrary"]["msg"]
-    assert "/var/lib/hbatune" in found["gone in check mode"]["removed"]
-    assert found["gone in check mode"]["removed"] == found["gone"]["removed"]
+    assert results_by_task["info"]["active"] == "oltp"
+    assert results_by_task["info"]["drifted"] is False
+    assert results_by_task["info"]["status"]["running"] is False
+    assert {row["before"] for row in results_by_task["back"]["rows"]} >= {"5"}
+    assert 'no profile "nosuch"' in results_by_task["wrong"]["msg"]
+    assert "nosuch" in results_by_task["no target"]["msg"]
+    assert "verify" in results_by_task["contrary"]["msg"]
+    assert "/var/lib/hbatune" in results_by_task["gone in check mode"]["removed"]
+    assert results_by_task["gone in check mode"]["removed"] == results_by_task["gone"]["removed"]
 
 
 @pytest.mark.programs
@@ -166,47 +168,47 @@ def test_check_mode_writes_nothing(built: Build, tmp_path: Path) -> None:
     check = {"_ansible_check_mode": True, "_ansible_diff": True}
     root, log = built(interrupts.two_nodes()), tmp_path / "strace"
     first = [("applied", "hbatune", APPLIED)]
-    asked = [
+    tasks = [
         ("apply", "hbatune", {**APPLIED, **check, "targets": []}),
         ("back", "hbatune", {**BACK, **check}),
         ("gone", "hbatune", {**GONE, **check}),
         ("info", "hbatune_info", dict(check)),
     ]
-    found = ran(root, collections, *asked, traced=log)
-    assert all(not result.get("failed") for result in found.values()), found
-    said = log.read_text()
-    assert "/proc/irq/50" in said, "it was followed"
-    written = [each["opened"] or each["changed"] for each in _WRITES.finditer(said)]
+    results = ran(root, collections, *tasks, traced=log)
+    assert all(not result.get("failed") for result in results.values()), results
+    trace = log.read_text()
+    assert "/proc/irq/50" in trace, "it was followed"
+    written = [match["opened"] or match["changed"] for match in _WRITES.finditer(trace)]
     assert [path for path in written if path.startswith(KEPT)] == []
     # The same eyes see the writes of a run that is no check.
     ran(root, collections, *first, traced=log)
-    written = [each["opened"] or each["changed"] for each in _WRITES.finditer(log.read_text())]
+    written = [match["opened"] or match["changed"] for match in _WRITES.finditer(log.read_text())]
     assert any(path.startswith("/var/lib/hbatune") for path in written)
 
 
 def test_fetched_snapshot_leaves_no_trace(tmp_path: Path, built: Build) -> None:
-    root, here, there = built(interrupts.two_nodes()), tmp_path / "fleet", tmp_path / "scratch"
-    there.mkdir()
+    root, fleet, scratch = built(interrupts.two_nodes()), tmp_path / "fleet", tmp_path / "scratch"
+    scratch.mkdir()
     programs = Path(sys.executable).parent
     playbook = CHECKOUT / "ansible/playbooks/snapshots.yml"
     variables = {
         "ansible_become": False,
         "ansible_python_interpreter": sys.executable,
         "hbatune_executable": str(programs / "hbatune"),
-        "hbatune_snapshots": str(here),
+        "hbatune_snapshots": str(fleet),
     }
     for words in ((), ("--check",)):
         run(
             root,
             [
-                *("env", f"TMPDIR={there}", f"ANSIBLE_LOCAL_TEMP={tmp_path}/local"),
+                *("env", f"TMPDIR={scratch}", f"ANSIBLE_LOCAL_TEMP={tmp_path}/local"),
                 *(f"ANSIBLE_REMOTE_TEMP={tmp_path}/remote", str(programs / "ansible-playbook")),
                 *("-i", "db1,", "-c", "local", "-e", json.dumps(variables), *words, str(playbook)),
             ],
             timeout=300,
         )
-    assert [path.name for path in here.iterdir()] == ["db1.snap"]
-    assert not list(there.glob("hbatune*"))
+    assert [path.name for path in fleet.iterdir()] == ["db1.snap"]
+    assert not list(scratch.glob("hbatune*"))
     assert {"0000:01:00.0", "0000:02:00.0"} <= load_snapshot(
-        here / "db1.snap"
+        fleet / "db1.snap"
     ).machine.local_cpus.keys()

@@ -15,15 +15,15 @@ Survey = Callable[[str], Surveyed]
 def test_path_reports_port_access_preference(
     surveyed: Survey,
 ) -> None:
-    found = surveyed("fc_arrays").endpoints
-    assert {name: each.port for name, each in found.items()} == {
+    endpoints = surveyed("fc_arrays").endpoints
+    assert {name: endpoint.port for name, endpoint in endpoints.items()} == {
         "sda": "0x500601613b240f3a",
         "sdb": "0x500601613b240f3a",
         "sdc": None,
     }
-    assert (found["sda"].access, found["sda"].preferred) == ("active/optimized", True)
-    assert (found["sdb"].access, found["sdb"].preferred) == ("active/non-optimized", False)
-    access = found["sdc"].access
+    assert (endpoints["sda"].access, endpoints["sda"].preferred) == ("active/optimized", True)
+    assert (endpoints["sdb"].access, endpoints["sdb"].preferred) == ("active/non-optimized", False)
+    access = endpoints["sdc"].access
     assert isinstance(access, Missing)
     assert access.reason is Reason.UNREADABLE
 
@@ -36,8 +36,8 @@ def test_budget_uses_make_and_port(surveyed: Survey) -> None:
         )
     )
     machine = surveyed("fc_arrays").machine
-    found = compute_budgets(machine, site, load_arrays(find_shipped("rules")))
-    depths = {endpoint.target: found[endpoint.id].depth for endpoint in machine.endpoints}
+    budgets = compute_budgets(machine, site, load_arrays(find_shipped("rules")))
+    depths = {endpoint.target: budgets[endpoint.id].depth for endpoint in machine.endpoints}
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
 
 

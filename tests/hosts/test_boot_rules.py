@@ -74,51 +74,55 @@ def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
 
 
 def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
-    """Assert that the plan wants whatever the rules write, marked as it is, and return that."""
+    """Assert that the plan wants each value that the rules write. Return these values."""
     rules = compile_rules(profile, Site())
     rows = {(row.target, row.setting): row for row in make.make_plan(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
-    found = []
-    for each in (*tuned(machine), *maps(machine)):
-        done = event(root, each, rules)
+    values = []
+    for endpoint in (*tuned(machine), *maps(machine)):
+        done = event(root, endpoint, rules)
         # Without the mark, hbatune does not look for what the rules have saved (facts/udev.py).
-        assert SEEN_PROPERTY in done.recorded or not (done.kept or done.written)
+        assert SEEN_PROPERTY in done.recorded or not (done.saved_values or done.written)
         for path, value in done.written.items():
-            row = rows.get((each.target, names[path]))
-            assert row is not None, (each.target, path, value)
-            found.append((each.target, names[path], value))
-            if at_most(row, each, value):
+            row = rows.get((endpoint.target, names[path]))
+            assert row is not None, (endpoint.target, path, value)
+            values.append((endpoint.target, names[path], value))
+            if at_most(row, endpoint, value):
                 continue
             assert str(row.value) == value, row
-            reset = {name for other in done.written for name in SETTINGS[names[other]].resets}
+            reset = {
+                name
+                for written_path in done.written
+                for name in SETTINGS[names[written_path]].resets
+            }
             assert row.state is State.DRIFT or row.setting in reset, row
-    return found
+    return values
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
 @pytest.mark.parametrize("profile", PROFILES)
 def test_shipped_rules_match_plan(name: str, profile: str, surveyed: Survey) -> None:
-    it = surveyed(name)
-    agree(it.machine, it.root, shipped_profile(profile))
+    described = surveyed(name)
+    agree(described.machine, described.root, shipped_profile(profile))
 
 
-def some(*values: object) -> st.SearchStrategy[list[object]]:
-    """One or two of these, or any at all."""
+def choose_up_to_two(*values: object) -> st.SearchStrategy[list[object]]:
+    """Return a strategy for lists of at most two of the values."""
     return st.lists(st.sampled_from(values), max_size=2, unique=True)
 
 
 WHEN = st.fixed_dictionaries(
     {},
     optional={
-        "family": some(
+        "family": choose_up_to_two(
             "mpt3sas", "mpi3mr", "megaraid_sas", "nvme", "ipr", "scsi_debug", "nobody's"
         ),
-        "protocol": some(*map(str, Protocol)),
-        "medium": some(*map(str, Medium)),
-        "kind": some(*map(str, Kind)),
-        "multipath": some(*map(str, Multipath)),
-        "vendor": some("SEA*", "ATA", "*", "A?A", "[A-S]*", "NVMe", "DE|LL", "LS*"),
-        "model": some("ST*", "*0*", "MODEL", "?*", "QEMU*", "M[OZ]*", "x"),
+        "protocol": choose_up_to_two(*map(str, Protocol)),
+        "medium": choose_up_to_two(*map(str, Medium)),
+        "kind": choose_up_to_two(*map(str, Kind)),
+        "multipath": choose_up_to_two(*map(str, Multipath)),
+        "vendor": choose_up_to_two("SEA*", "ATA", "*", "A?A", "[A-S]*", "NVMe", "DE|LL", "LS*"),
+        "model": choose_up_to_two("ST*", "*0*", "MODEL", "?*", "QEMU*", "M[OZ]*", "x"),
         "tri_mode": st.booleans(),
         "link": st.one_of(
             st.just({}),
@@ -147,8 +151,8 @@ CHANGES: st.SearchStrategy[tuple[str, Effect]] = st.sampled_from(
 )
 
 
-def made(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
-    """A profile of such rules."""
+def build_profile(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
+    """Build a profile from the rules."""
     listed = tuple(
         Rule(f"rule-{number}", when, setting, effect, "because", "site", "x.toml")
         for number, (when, (setting, effect)) in enumerate(rules)
@@ -167,8 +171,8 @@ def made(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
 def test_random_site_rules_match_plan(
     rules: list[tuple[Match, tuple[str, Effect]]], name: str, surveyed: Survey
 ) -> None:
-    it = surveyed(name)
-    agree(it.machine, it.root, made(rules))
+    described = surveyed(name)
+    agree(described.machine, described.root, build_profile(rules))
 
 
 LEFT = {
@@ -186,23 +190,23 @@ LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_udev_sets_every_settable_value(name: str, surveyed: Survey) -> None:
-    it, profile = surveyed(name), shipped_profile("throughput")
+    described, profile = surveyed(name), shipped_profile("throughput")
     rules = compile_rules(profile, Site())
     rows = {
         (row.target, row.setting): row
-        for row in make.make_plan(it.machine, profile).rows
+        for row in make.make_plan(described.machine, profile).rows
         if row.state is State.DRIFT and row.setting in rules.settings
     }
     missing = set()
-    for each in tuned(it.machine):
-        done = event(it.root, each, rules) if each.kind is Kind.DISK else None
-        scheduler = rows.get((each.target, "scheduler"))
+    for endpoint in tuned(described.machine):
+        done = event(described.root, endpoint, rules) if endpoint.kind is Kind.DISK else None
+        scheduler = rows.get((endpoint.target, "scheduler"))
         for setting in rules.settings:
             # A switch to no scheduler brings the whole tag set by itself.
             follows = setting == "nr_requests" and scheduler and scheduler.value == "none"
-            wanted = done is not None and not follows and (each.target, setting) in rows
+            wanted = done is not None and not follows and (endpoint.target, setting) in rows
             if wanted and done is not None and SETTINGS[setting].path not in done.written:
-                missing.add((each.target, setting))
+                missing.add((endpoint.target, setting))
     assert missing == LEFT.get(name, set())
 
 
@@ -210,38 +214,59 @@ def test_uncertain_scheduler_defers_nr_requests(surveyed: Survey) -> None:
     """Without a scheduler nr_requests is the adapter's tag set, which nobody may lower."""
     odd = msgspec.convert({"link": {"gen": [1]}}, Match)
     rules = [(Match(), ("scheduler", Exactly("none"))), (odd, ("scheduler", Exactly("none")))]
-    it = surveyed("aacraid")
-    assert agree(it.machine, it.root, made([*rules, (Match(), ("nr_requests", Exactly(64)))])) == []
+    described = surveyed("aacraid")
+    assert (
+        agree(
+            described.machine,
+            described.root,
+            build_profile([*rules, (Match(), ("nr_requests", Exactly(64)))]),
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_any_excluded_name_skips_disk(name: str, surveyed: Survey) -> None:
-    it, profile = surveyed(name), shipped_profile("throughput")
-    for each in tuned(it.machine):
-        for known in list_endpoint_names(each):
-            done = event(it.root, each, compile_rules(profile, Site(exclude=(known,))))
-            assert not done.written, known
-        done = event(it.root, each, compile_rules(profile, Site(), excluded=(each.id,)))
+    described, profile = surveyed(name), shipped_profile("throughput")
+    for endpoint in tuned(described.machine):
+        for endpoint_name in list_endpoint_names(endpoint):
+            done = event(
+                described.root, endpoint, compile_rules(profile, Site(exclude=(endpoint_name,)))
+            )
+            assert not done.written, endpoint_name
+        done = event(
+            described.root, endpoint, compile_rules(profile, Site(), excluded=(endpoint.id,))
+        )
         assert not done.written
-        rows = [RevertedValue(each.id, setting, 2048) for setting in ("nr_requests", "scheduler")]
-        done = event(it.root, each, compile_rules(profile, Site(), reverted=rows))
+        rows = [
+            RevertedValue(endpoint.id, setting, 2048) for setting in ("nr_requests", "scheduler")
+        ]
+        done = event(described.root, endpoint, compile_rules(profile, Site(), reverted=rows))
         assert not done.written.keys() & {"queue/nr_requests", "queue/scheduler"}
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_exclusions_match_case_and_links(name: str, surveyed: Survey) -> None:
-    it, profile = surveyed(name), shipped_profile("throughput")
-    for each in tuned(it.machine):
-        stable = extract_stable_part(each.id)
+    described, profile = surveyed(name), shipped_profile("throughput")
+    for endpoint in tuned(described.machine):
+        stable = extract_stable_part(endpoint.id)
         if stable.startswith(("naa.", "eui.")):
-            for known in (stable.upper(), f"wwn-0x{stable[4:].upper()}"):
-                for spelled in (known, f"{known}@{each.id.rpartition('@')[2].upper()}"):
+            for written_name in (stable.upper(), f"wwn-0x{stable[4:].upper()}"):
+                for spelled in (
+                    written_name,
+                    f"{written_name}@{endpoint.id.rpartition('@')[2].upper()}",
+                ):
                     rules = compile_rules(profile, Site(exclude=(spelled,)))
-                    assert not event(it.root, each, rules).written, spelled
+                    assert not event(described.root, endpoint, rules).written, spelled
         mine = compile_rules(profile, Site(exclude=("/dev/oracle/asm1",)))
-        assert not event(it.root, each, mine, SYMLINK="disk/x oracle/asm1").written
-        other = event(it.root, each, mine, SYMLINK="disk/x oracle/asm2").written
-        assert other == event(it.root, each, compile_rules(profile, Site())).written
+        assert not event(described.root, endpoint, mine, SYMLINK="disk/x oracle/asm1").written
+        with_other_link = event(
+            described.root, endpoint, mine, SYMLINK="disk/x oracle/asm2"
+        ).written
+        assert (
+            with_other_link
+            == event(described.root, endpoint, compile_rules(profile, Site())).written
+        )
 
 
 OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(512)))
@@ -249,18 +274,21 @@ A_MAP = "multipath"
 
 
 def test_map_is_set_at_activation(surveyed: Survey) -> None:
-    it, profile = surveyed(A_MAP), made([OF_MAPS])
-    [joined, *_] = maps(it.machine)
+    described, profile = surveyed(A_MAP), build_profile([OF_MAPS])
+    [joined, *_] = maps(described.machine)
     rules = compile_rules(profile, Site())
-    assert event(it.root, joined, rules).written == {"queue/read_ahead_kb": "512"}
-    from_initramfs = event(it.root, joined, rules, ACTION="add")
+    assert event(described.root, joined, rules).written == {"queue/read_ahead_kb": "512"}
+    from_initramfs = event(described.root, joined, rules, ACTION="add")
     assert from_initramfs.written == {"queue/read_ahead_kb": "512"}
     for plain in ({"DM_ACTIVATION": "0"}, {"ACTION": "remove"}, {"DM_UUID": "LVM-1"}):
-        done = event(it.root, joined, rules, **plain)
+        done = event(described.root, joined, rules, **plain)
         assert not done.written, plain
-    kept = {"HBATUNE_WAS_READ_AHEAD_KB": "64"}
-    known = {"ACTION": "change", "DEVTYPE": "disk"}
-    assert Event(it.root, joined.target, known, kept).run(rules).kept == kept
+    saved_values = {"HBATUNE_WAS_READ_AHEAD_KB": "64"}
+    properties = {"ACTION": "change", "DEVTYPE": "disk"}
+    assert (
+        Event(described.root, joined.target, properties, saved_values).run(rules).saved_values
+        == saved_values
+    )
 
 
 def test_table_reload_resets_only_limits(
@@ -268,16 +296,21 @@ def test_table_reload_resets_only_limits(
 ) -> None:
     """An administrator's value that the load leaves as it is stays as it is, too."""
     merges = (msgspec.convert({"kind": ["map"]}, Match), ("nomerges", Exactly(2)))
-    it, profile = surveyed(A_MAP), made([OF_MAPS, merges])
-    [joined, *_] = maps(it.machine)
+    described, profile = surveyed(A_MAP), build_profile([OF_MAPS, merges])
+    [joined, *_] = maps(described.machine)
     rules = compile_rules(profile, Site())
-    first = event(it.root, joined, rules, DISKSEQ="9")
+    first = event(described.root, joined, rules, DISKSEQ="9")
     assert first.written == {"queue/read_ahead_kb": "512", "queue/nomerges": "2"}
 
     def later(**properties: str) -> Event:
-        known = {"ACTION": "change", "DEVTYPE": "disk", "DISKSEQ": "9", "DM_ACTIVATION": "1"}
-        known |= {"DM_UUID": "mpath-1", **properties}
-        return Event(it.root, joined.target, known, first.recorded).run(rules)
+        event_properties = {
+            "ACTION": "change",
+            "DEVTYPE": "disk",
+            "DISKSEQ": "9",
+            "DM_ACTIVATION": "1",
+        }
+        event_properties |= {"DM_UUID": "mpath-1", **properties}
+        return Event(described.root, joined.target, event_properties, first.recorded).run(rules)
 
     assert later().written == {"queue/read_ahead_kb": "512"}
     assert later().recorded == first.recorded
@@ -288,41 +321,41 @@ def test_table_reload_resets_only_limits(
 
 def test_repeated_add_tunes_once(surveyed: Survey) -> None:
     """As by `udevadm trigger --action=add`, or when systemd-udev-trigger is restarted."""
-    it = surveyed("megaraid_sas")
-    [first, *_] = tuned(it.machine)
+    described = surveyed("megaraid_sas")
+    [first, *_] = tuned(described.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
-    appeared = event(it.root, first, rules, DISKSEQ="17")
+    appeared = event(described.root, first, rules, DISKSEQ="17")
     assert appeared.written
     assert appeared.recorded["HBATUNE_SEEN"] == "17"
-    known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
-    again = Event(it.root, first.target, dict(known), appeared.recorded).run(rules)
+    properties = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
+    again = Event(described.root, first.target, dict(properties), appeared.recorded).run(rules)
     assert not again.written
     assert again.recorded == appeared.recorded
-    gone = {**known, "ACTION": "remove"}
-    removed = Event(it.root, first.target, gone, again.recorded).run(rules)
-    back = {**known, "DISKSEQ": "18"}
-    assert Event(it.root, first.target, back, removed.recorded).run(rules).written
+    removal = {**properties, "ACTION": "remove"}
+    removed = Event(described.root, first.target, removal, again.recorded).run(rules)
+    back = {**properties, "DISKSEQ": "18"}
+    assert Event(described.root, first.target, back, removed.recorded).run(rules).written
 
 
 def test_initramfs_disk_is_new(surveyed: Survey) -> None:
-    it = surveyed("megaraid_sas")
-    [first, *_] = tuned(it.machine)
-    known = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
+    described = surveyed("megaraid_sas")
+    [first, *_] = tuned(described.machine)
+    properties = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
     rules = compile_rules(shipped_profile("oltp"), Site())
     database = {"ID_SERIAL": "of the initramfs"}
-    assert Event(it.root, first.target, known, database).run(rules).written
+    assert Event(described.root, first.target, properties, database).run(rules).written
 
 
 def test_unnumbered_disk_tuned_once(
     surveyed: Survey,
 ) -> None:
-    it = surveyed("megaraid_sas")
-    [first, *_] = tuned(it.machine)
+    described = surveyed("megaraid_sas")
+    [first, *_] = tuned(described.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
-    appeared = event(it.root, first, rules)
+    appeared = event(described.root, first, rules)
     assert appeared.written
-    known = {"ACTION": "add", "DEVTYPE": "disk"}
-    assert not Event(it.root, first.target, known, appeared.recorded).run(rules).written
+    properties = {"ACTION": "add", "DEVTYPE": "disk"}
+    assert not Event(described.root, first.target, properties, appeared.recorded).run(rules).written
 
 
 def test_marked_disk_is_skipped(built: Callable[[Described], Path], surveyed: Survey) -> None:
@@ -341,58 +374,62 @@ def test_marked_disk_is_skipped(built: Callable[[Described], Path], surveyed: Su
 
 
 def test_any_exclusion_defers_maps(surveyed: Survey) -> None:
-    it, profile = surveyed(A_MAP), made([OF_MAPS])
-    [joined, *_] = maps(it.machine)
+    described, profile = surveyed(A_MAP), build_profile([OF_MAPS])
+    [joined, *_] = maps(described.machine)
     for rules in (
         compile_rules(profile, Site(exclude=(joined.target,))),
         compile_rules(profile, Site(), excluded=(joined.id,)),
         compile_rules(profile, Site(), reverted=[RevertedValue(joined.id, "read_ahead_kb", 512)]),
     ):
-        assert not event(it.root, joined, rules).written
-        assert [what for what, why in rules.left if "maps" in why] == ["read_ahead_kb (rule-0)"]
+        assert not event(described.root, joined, rules).written
+        assert [setting for setting, why in rules.left if "maps" in why] == [
+            "read_ahead_kb (rule-0)"
+        ]
 
 
 @pytest.mark.parametrize("action", ["change", "remove", "move", "bind"])
 def test_only_add_event_writes(action: str, surveyed: Survey) -> None:
-    it = surveyed("megaraid_sas")
-    [first, *_] = tuned(it.machine)
+    described = surveyed("megaraid_sas")
+    [first, *_] = tuned(described.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
-    kept = {"HBATUNE_WAS_NR_REQUESTS": "64"}
-    known = {"ACTION": action, "DEVTYPE": "disk"}
-    done = Event(it.root, first.target, known, kept).run(rules)
+    saved_values = {"HBATUNE_WAS_NR_REQUESTS": "64"}
+    properties = {"ACTION": action, "DEVTYPE": "disk"}
+    done = Event(described.root, first.target, properties, saved_values).run(rules)
     assert not done.written
-    assert done.kept == ({} if action == "remove" else kept)
+    assert done.saved_values == ({} if action == "remove" else saved_values)
 
 
 def test_first_saved_value_stays(surveyed: Survey) -> None:
-    it = surveyed("megaraid_sas")
-    [first, *_] = tuned(it.machine)
+    described = surveyed("megaraid_sas")
+    [first, *_] = tuned(described.machine)
     rules = compile_rules(shipped_profile("oltp"), Site())
-    known = {"ACTION": "add", "DEVTYPE": "disk"}
-    done = Event(it.root, first.target, known, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(rules)
+    properties = {"ACTION": "add", "DEVTYPE": "disk"}
+    done = Event(described.root, first.target, properties, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(
+        rules
+    )
     assert done.written
-    assert done.kept["HBATUNE_WAS_NR_REQUESTS"] == "64"
+    assert done.saved_values["HBATUNE_WAS_NR_REQUESTS"] == "64"
 
 
 def test_rules_start_no_process() -> None:
     """A thousand disks that appear at once are a thousand processes less."""
     for name in ("oltp", "throughput", "latency", "balanced"):
-        whole = format_rules(compile_rules(shipped_profile(name), Site()))
-        assert "target_port_protocols" in whole
-        assert not re.search(r"PROGRAM|RUN|IMPORT\{(?!db\})", whole)
+        rules_text = format_rules(compile_rules(shipped_profile(name), Site()))
+        assert "target_port_protocols" in rules_text
+        assert not re.search(r"PROGRAM|RUN|IMPORT\{(?!db\})", rules_text)
 
 
 @pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode writes")
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_real_udev_agrees(name: str, surveyed: Survey, built: Callable[[Described], Path]) -> None:
-    it, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
+    described, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
     root = built(ALL[name]())
-    for endpoint in it.machine.endpoints:
+    for endpoint in described.machine.endpoints:
         if endpoint.kind is Kind.DISK and endpoint.device_node is not None:
-            done = event(it.root, endpoint, rules)
-            said = real(root, format_rules(rules), endpoint.target)
-            assert re.search(r"rules:\d+ (?!ATTR )", said) is None, said
-            wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", said))
-            assert wrote == done.written, said
-            kept = dict(re.findall(r"^(HBATUNE_WAS_\w+)=(.*)$", said, re.MULTILINE))
-            assert kept == done.kept
+            done = event(described.root, endpoint, rules)
+            output = real(root, format_rules(rules), endpoint.target)
+            assert re.search(r"rules:\d+ (?!ATTR )", output) is None, output
+            wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", output))
+            assert wrote == done.written, output
+            saved_values = dict(re.findall(r"^(HBATUNE_WAS_\w+)=(.*)$", output, re.MULTILINE))
+            assert saved_values == done.saved_values

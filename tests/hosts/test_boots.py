@@ -45,8 +45,8 @@ def boot(tmp_path: Path) -> Gather:
 
 
 def disk(machine: Machine, wwid: str) -> Endpoint:
-    [found] = (endpoint for endpoint in machine.endpoints if endpoint.id.startswith(f"{wwid}@"))
-    return found
+    [endpoint] = (endpoint for endpoint in machine.endpoints if endpoint.id.startswith(f"{wwid}@"))
+    return endpoint
 
 
 def left_alone(machine: Machine, filed: Journal) -> set[str]:
@@ -67,14 +67,16 @@ def written(root: Path, machine: Machine, excluded: Collection[str]) -> set[str]
 
 
 def test_ids_survive_renumbering(boot: Gather) -> None:
-    _, one = boot(server())
-    _, other = boot(server(7, names=LATER))
-    assert {endpoint.target for endpoint in one.endpoints} != {
-        endpoint.target for endpoint in other.endpoints
+    _, first_boot = boot(server())
+    _, second_boot = boot(server(7, names=LATER))
+    assert {endpoint.target for endpoint in first_boot.endpoints} != {
+        endpoint.target for endpoint in second_boot.endpoints
     }
-    assert set(list_targets(one)) == set(list_targets(other))
-    assert {vector.id for vector in one.vectors} == {vector.id for vector in other.vectors}
-    assert {endpoint.id.partition("@")[2] for endpoint in one.endpoints} == {
+    assert set(list_targets(first_boot)) == set(list_targets(second_boot))
+    assert {vector.id for vector in first_boot.vectors} == {
+        vector.id for vector in second_boot.vectors
+    }
+    assert {endpoint.id.partition("@")[2] for endpoint in first_boot.endpoints} == {
         "0000:01:00.0/sas-0x5000c500a1b2c3e1-lun-0",
         "0000:01:00.0/sas-0x5000c500a1b2c3d1-lun-0",
         "0000:02:00.0/scsi-0:4:0",
@@ -82,7 +84,7 @@ def test_ids_survive_renumbering(boot: Gather) -> None:
         "0000:04:00.0",
         "iscsi/ip-10.0.0.1:3260-iscsi-iqn.2003-01.org.linux-iscsi:disk-lun-1",
     }
-    assert {control.id for control in one.controls} == {
+    assert {control.id for control in first_boot.controls} == {
         "host-0@0000:01:00.0",
         "host-0@0000:02:00.0",
         "host-0@0000:00:1f.2",
@@ -94,78 +96,84 @@ def test_ids_survive_renumbering(boot: Gather) -> None:
 
 @pytest.mark.parametrize("wwid", ["naa.5000c500a1b2c3d0", "eui.0025385b71b00c6f", "naa.5002"])
 def test_rollback_survives_reboot(boot: Gather, tmp_path: Path, wwid: str) -> None:
-    _, one = boot(server())
+    _, first_boot = boot(server())
     path = tmp_path / "journal.json"
-    journal.save(path, Journal(one.boot_id, excluded=(disk(one, wwid).id,)))
-    root, other = boot(server(7, names=LATER))
-    filed, earlier = journal.load_with_current_ids(path, other)
+    journal.save(path, Journal(first_boot.boot_id, excluded=(disk(first_boot, wwid).id,)))
+    root, second_boot = boot(server(7, names=LATER))
+    filed, earlier = journal.load_with_current_ids(path, second_boot)
     assert earlier is not None
-    again = disk(other, wwid)
-    assert left_alone(other, filed) == {again.target}
-    unhindered = written(root, other, ())
+    again = disk(second_boot, wwid)
+    assert left_alone(second_boot, filed) == {again.target}
+    unhindered = written(root, second_boot, ())
     assert len(unhindered) > 1
-    assert written(root, other, filed.excluded) == unhindered - {again.target}
+    assert written(root, second_boot, filed.excluded) == unhindered - {again.target}
 
 
 def test_replacement_drive_is_tuned(boot: Gather, tmp_path: Path) -> None:
-    _, one = boot(server())
-    gone = disk(one, "naa.5000c500a1b2c3d0")
+    _, first_boot = boot(server())
+    removed_disk = disk(first_boot, "naa.5000c500a1b2c3d0")
     path = tmp_path / "journal.json"
-    journal.save(path, Journal(one.boot_id, excluded=(gone.id,)))
-    root, other = boot(server(swapped=True))
-    new = disk(other, "naa.5000c500bbbbbbb0")
-    assert new.address == gone.address
-    filed, _ = journal.load_with_current_ids(path, other)
-    assert left_alone(other, filed) == set()
-    assert new.target in written(root, other, filed.excluded)
+    journal.save(path, Journal(first_boot.boot_id, excluded=(removed_disk.id,)))
+    root, second_boot = boot(server(swapped=True))
+    new = disk(second_boot, "naa.5000c500bbbbbbb0")
+    assert new.address == removed_disk.address
+    filed, _ = journal.load_with_current_ids(path, second_boot)
+    assert left_alone(second_boot, filed) == set()
+    assert new.target in written(root, second_boot, filed.excluded)
 
 
 def former_of(machine: Machine, id: str) -> str:
-    [former] = (former for former, now in map_former_ids(machine).items() if now == id)
+    [former] = (former for former, current in map_former_ids(machine).items() if current == id)
     return former
 
 
 def test_old_journal_converts_within_boot(boot: Gather, tmp_path: Path) -> None:
-    _, here = boot(server(3, names=LATER))
+    _, machine = boot(server(3, names=LATER))
     path = tmp_path / "journal.json"
-    old = {id: former_of(here, id) for id in list_targets(here)}
+    old = {id: former_of(machine, id) for id in list_targets(machine)}
     assert old.keys().isdisjoint(old.values())
-    drive = disk(here, "naa.6000")
+    drive = disk(machine, "naa.6000")
     assert old[drive.id] == f"naa.6000@0000:02:00.0/{drive.address}"
     entries = tuple(Entry(former, "x", None, "nr_requests", 64) for former in old.values())
     reverted = (RevertedValue(old[drive.id], "nr_requests", 2048),)
-    journal.save(path, Journal(here.boot_id, entries, None, tuple(old.values()), reverted))
-    filed, earlier = journal.load_with_current_ids(path, here)
+    journal.save(path, Journal(machine.boot_id, entries, None, tuple(old.values()), reverted))
+    filed, earlier = journal.load_with_current_ids(path, machine)
     assert earlier is None
-    assert {entry.id for entry in filed.entries} == set(list_targets(here))
-    assert set(filed.excluded) == set(list_targets(here))
+    assert {entry.id for entry in filed.entries} == set(list_targets(machine))
+    assert set(filed.excluded) == set(list_targets(machine))
     assert filed.reverted == (RevertedValue(drive.id, "nr_requests", 2048),)
-    assert journal.find_unknown_ids(filed, RollbackRecords(), here) == ()
+    assert journal.find_unknown_ids(filed, RollbackRecords(), machine) == ()
 
 
 def test_old_journal_converts_after_reboot(boot: Gather, tmp_path: Path) -> None:
-    _, one = boot(server())
-    drives = [endpoint for endpoint in one.endpoints if build_former_id(endpoint) != endpoint.id]
+    _, first_boot = boot(server())
+    drives = [
+        endpoint for endpoint in first_boot.endpoints if build_former_id(endpoint) != endpoint.id
+    ]
     path = tmp_path / "journal.json"
-    others = [build_former_id(control) for control in one.controls if "1f.2" not in control.id]
-    excluded = (*map(build_former_id, drives), *others, "naa.gone@0000:09:00.0/0:0:0:0")
-    journal.save(path, Journal(one.boot_id, excluded=excluded))
-    _, other = boot(server(7, names=LATER))
-    filed, _ = journal.load_with_current_ids(path, other)
-    lasting = {drive.id for drive in drives} | {e.id for e in one.controls if "1f.2" not in e.id}
+    former_ids = [
+        build_former_id(control) for control in first_boot.controls if "1f.2" not in control.id
+    ]
+    excluded = (*map(build_former_id, drives), *former_ids, "naa.gone@0000:09:00.0/0:0:0:0")
+    journal.save(path, Journal(first_boot.boot_id, excluded=excluded))
+    _, second_boot = boot(server(7, names=LATER))
+    filed, _ = journal.load_with_current_ids(path, second_boot)
+    lasting = {drive.id for drive in drives} | {
+        e.id for e in first_boot.controls if "1f.2" not in e.id
+    }
     unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
     assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
-    assert set(journal.find_unknown_ids(filed, RollbackRecords(), other)) == unknown
+    assert set(journal.find_unknown_ids(filed, RollbackRecords(), second_boot)) == unknown
 
 
 def test_old_target_names_still_resolve(boot: Gather) -> None:
-    _, here = boot(server(3, names=LATER))
-    for endpoint in here.endpoints:
+    _, machine = boot(server(3, names=LATER))
+    for endpoint in machine.endpoints:
         for name in (
             endpoint.target,
             f"/dev/{endpoint.target}",
             endpoint.id,
             build_former_id(endpoint),
         ):
-            assert find_named_targets(here, [name]) == {endpoint.id}
-    assert without_attributes(here).endpoints[0].id == here.endpoints[0].id
+            assert find_named_targets(machine, [name]) == {endpoint.id}
+    assert without_attributes(machine).endpoints[0].id == machine.endpoints[0].id

@@ -30,8 +30,8 @@ def machine(tmp_path: Path) -> Machine:
 
 @captured
 def test_adapters_match_capture(machine: Machine) -> None:
-    found = {adapter.target: adapter for adapter in machine.adapters}
-    hba, nvme = found["0000:03:00.0"], found["0000:01:00.0"]
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    hba, nvme = adapters["0000:03:00.0"], adapters["0000:01:00.0"]
     assert (hba.driver, hba.family) == ("mpt3sas", "mpt3sas")
     assert hba.product == "HBA 9400-8i8e"
     assert hba.pci is not None
@@ -42,18 +42,18 @@ def test_adapters_match_capture(machine: Machine) -> None:
 
 @captured
 def test_disks_are_classified_without_queue(machine: Machine) -> None:
-    found = {endpoint.target: endpoint for endpoint in machine.endpoints}
-    assert {name: each.protocol for name, each in found.items()} == {
+    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
+    assert {name: endpoint.protocol for name, endpoint in endpoints.items()} == {
         "nvme0n1": Protocol.NVME,
         "sdv": Protocol.SATA,
         "sdw": Protocol.SAS,
         "sdx": Protocol.SATA,
     }
-    assert found["sdw"].id == "naa.5000cca26128b1f4@0000:03:00.0/sas-0x5000cca26128b1f5-lun-0"
+    assert endpoints["sdw"].id == "naa.5000cca26128b1f4@0000:03:00.0/sas-0x5000cca26128b1f5-lun-0"
     for name in ("sdv", "sdw", "sdx"):
-        assert found[name].attributes["queue/nr_requests"] == ABSENT
-        assert found[name].medium is Medium.UNKNOWN
-        assert (found[name].tags, found[name].rotational) == (ABSENT, ABSENT)
+        assert endpoints[name].attributes["queue/nr_requests"] == ABSENT
+        assert endpoints[name].medium is Medium.UNKNOWN
+        assert (endpoints[name].tags, endpoints[name].rotational) == (ABSENT, ABSENT)
 
 
 SPOKEN = {
@@ -87,7 +87,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(root: Path, *words: str) -> Any:
+def run_json(root: Path, *words: str) -> Any:
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words, "--json"]
     return json.loads(run(root, command))
 
@@ -95,19 +95,19 @@ def told(root: Path, *words: str) -> Any:
 @pytest.mark.parametrize("root", SPOKEN, indirect=True)
 def test_captured_host_answers_are_true(root: Path, request: pytest.FixtureRequest) -> None:
     spoken = SPOKEN[request.node.callspec.params["root"]]
-    listed = {each["target"]: each for each in told(root, "list")["endpoints"]}
-    assert {disk: each["protocol"] for disk, each in listed.items()} == spoken
-    plan = told(root, "diff", "--profile", "oltp")
+    listed = {endpoint["target"]: endpoint for endpoint in run_json(root, "list")["endpoints"]}
+    assert {disk: endpoint["protocol"] for disk, endpoint in listed.items()} == spoken
+    plan = run_json(root, "diff", "--profile", "oltp")
     unknown = {disk for disk, protocol in spoken.items() if protocol == "unknown"}
-    assert {each["target"] for each in plan["left_alone"]} == unknown
-    assert all(each["evidence"] for each in plan["left_alone"])
+    assert {entry["target"] for entry in plan["left_alone"]} == unknown
+    assert all(entry["evidence"] for entry in plan["left_alone"])
     # Old kernels offer schedulers of other names; nothing that they do not have is planned.
     for row in plan["rows"]:
         if row["setting"] == "scheduler" and row["state"] == "drift":
             disk = root / listed[row["target"]]["sysfs"].removeprefix("/")
             offered = (disk / "queue" / "scheduler").read_text().split()
-            assert row["value"] in {each.strip("[]") for each in offered}
-    findings = told(root, "check", "--profile", "oltp")["findings"]
+            assert row["value"] in {scheduler.strip("[]") for scheduler in offered}
+    findings = run_json(root, "check", "--profile", "oltp")["findings"]
     # What was not captured cannot be read, and nothing worse than that may be said.
     grave = {finding["id"] for finding in findings if finding["severity"] != "info"}
     assert grave <= {"adapter-unread", "disk-unread"}

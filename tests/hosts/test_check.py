@@ -60,9 +60,9 @@ def checked(root: Path, *arguments: str, script: str = _CHECK) -> tuple[int, Fin
 
 
 def test_ailing_machine_has_findings(built: Built) -> None:
-    code, found = check(built, ailing())
+    code, findings = check(built, ailing())
     assert code == 1
-    link = found["pcie-link", ADAPTER]
+    link = findings["pcie-link", ADAPTER]
     # The port above, in the switch, is Gen3; the card and the root port could do Gen4.
     assert link["facts"] == {
         "speed": 2.5,
@@ -72,49 +72,49 @@ def test_ailing_machine_has_findings(built: Built) -> None:
         "port": "0000:02:00.0",
     }
     assert (link["severity"], link["source"]) == ("warning", "D0-10")
-    errors = found["pcie-errors", ADAPTER]
+    errors = findings["pcie-errors", ADAPTER]
     assert errors["severity"] == "warning"
     assert (errors["facts"]["correctable"], errors["facts"]["nonfatal"]) == (7, 1)
     assert (errors["facts"]["root"], errors["facts"]["root_correctable"]) == ("0000:00:01.0", 7)
-    assert found["command-timeouts", "sda"]["facts"] == {"timeouts": 16, "done": 4096}
+    assert findings["command-timeouts", "sda"]["facts"] == {"timeouts": 16, "done": 4096}
     # Of the disk that was sda before nothing is said.
-    assert found["medium-errors", "sda"]["facts"]["count"] == 2
-    assert found["medium-errors", "sda"]["facts"]["kinds"] == ["medium", "hardware"]
-    assert found["medium-errors", "sda"]["severity"] == "critical"
-    assert "replace the drive" in found["medium-errors", "sda"]["advice"]
-    assert "resets of the device: 1" in found["transport-errors", "sdb"]["evidence"]
-    assert "offline" in found["device-state", "sdb"]["evidence"]
-    assert "at phy-0:1" in found["counters-rising", "phy-0:1 invalid_dword_count"]["advice"]
-    assert ("counters-rising", "phy-0:0 invalid_dword_count") not in found
-    assert found["drive-cache", "sda"]["facts"] == {"cache": "write back"}
-    assert found["host-credits", ADAPTER]["facts"]["value"] == 1000
+    assert findings["medium-errors", "sda"]["facts"]["count"] == 2
+    assert findings["medium-errors", "sda"]["facts"]["kinds"] == ["medium", "hardware"]
+    assert findings["medium-errors", "sda"]["severity"] == "critical"
+    assert "replace the drive" in findings["medium-errors", "sda"]["advice"]
+    assert "resets of the device: 1" in findings["transport-errors", "sdb"]["evidence"]
+    assert "offline" in findings["device-state", "sdb"]["evidence"]
+    assert "at phy-0:1" in findings["counters-rising", "phy-0:1 invalid_dword_count"]["advice"]
+    assert ("counters-rising", "phy-0:0 invalid_dword_count") not in findings
+    assert findings["drive-cache", "sda"]["facts"] == {"cache": "write back"}
+    assert findings["host-credits", ADAPTER]["facts"]["value"] == 1000
     if os.cpu_count() != 1:
-        assert found["msix-few", ADAPTER]["facts"]["vectors"] == 1
-        assert "max_msix_vectors=1" in found["msix-few", ADAPTER]["evidence"]
-    assert found["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
+        assert findings["msix-few", ADAPTER]["facts"]["vectors"] == 1
+        assert "max_msix_vectors=1" in findings["msix-few", ADAPTER]["evidence"]
+    assert findings["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
 
 
 def test_target_is_checked_alone(built: Built) -> None:
-    _, found = check(built, ailing(), "sdb")
-    targets = {each["target"] for each in found.values()} - {"machine"}
+    _, findings = check(built, ailing(), "sdb")
+    targets = {finding["target"] for finding in findings.values()} - {"machine"}
     assert targets <= {"sdb", ADAPTER}
-    assert ("pcie-link", ADAPTER) in found
+    assert ("pcie-link", ADAPTER) in findings
 
 
 def test_shared_line_adapter_is_warned(built: Built) -> None:
-    code, found = check(built, shared_line())
+    code, findings = check(built, shared_line())
     assert code == 1
-    assert "msix_disable=1" in found["msix-off", ADAPTER]["advice"]
-    assert found["msix-off", ADAPTER]["severity"] == "warning"
+    assert "msix_disable=1" in findings["msix-off", ADAPTER]["advice"]
+    assert findings["msix-off", ADAPTER]["severity"] == "warning"
     # This described card has a link, and no kernel that counts its errors.
-    assert found["pcie-errors-not-counted", ADAPTER]["severity"] == "info"
+    assert findings["pcie-errors-not-counted", ADAPTER]["severity"] == "info"
 
 
 def test_kernel_option_explains_shared_line(built: Built) -> None:
-    told = replace(shared_line(), cpus=Cpus(command_line="ro pci=noaer,nomsi quiet"))
-    _, found = check(built, told)
-    assert "take pci=noaer,nomsi off" in found["msix-off", ADAPTER]["advice"]
-    assert "msix_disable" not in found["msix-off", ADAPTER]["advice"]
+    with_option = replace(shared_line(), cpus=Cpus(command_line="ro pci=noaer,nomsi quiet"))
+    _, findings = check(built, with_option)
+    assert "take pci=noaer,nomsi off" in findings["msix-off", ADAPTER]["advice"]
+    assert "msix_disable" not in findings["msix-off", ADAPTER]["advice"]
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_kernel_option_explains_shared_line(built: Built) -> None:
 )
 def test_card_without_msix_passes(built: Built, otherwise: dict[str, Any]) -> None:
     function = replace(shared_line().functions[0], **otherwise)
-    _, found = check(built, Described((function,)))
-    assert ("msix-off", ADAPTER) not in found
+    _, findings = check(built, Described((function,)))
+    assert ("msix-off", ADAPTER) not in findings
 
 
 @pytest.mark.parametrize("family", MACHINES)
 def test_polled_healthy_host_passes(built: Built, family: str) -> None:
-    code, found = check(built, healthy(family))
-    assert {id: each for id, each in found.items() if each["severity"] != "info"} == {}
-    assert {id for id, _ in found} <= HEALTHY_FINDINGS
+    code, findings = check(built, healthy(family))
+    assert {id: finding for id, finding in findings.items() if finding["severity"] != "info"} == {}
+    assert {id for id, _ in findings} <= HEALTHY_FINDINGS
     assert code == 0
 
 
@@ -150,8 +150,8 @@ HEALTHY_FINDINGS = {
 def test_uncaptured_facts_give_no_findings(tmp_path: Path) -> None:
     """Its polled drives count up to 609 commands without good status, its HBA has no vectors."""
     unpack(PROCFS, tmp_path)
-    _, found = checked(tmp_path)
-    assert not {id for id, _ in found} & {"msix-off", "command-errors", "counters-rising"}
+    _, findings = checked(tmp_path)
+    assert not {id for id, _ in findings} & {"msix-off", "command-errors", "counters-rising"}
 
 
 def test_user_gets_root_hint(built: Built) -> None:
@@ -162,10 +162,10 @@ def test_user_gets_root_hint(built: Built) -> None:
     luns = (replace(lun, device={**lun.device, **none}) for lun in function.hosts[0].luns)
     host = replace(function.hosts[0], luns=tuple(luns))
     machine = replace(healthy("mpt3sas"), functions=(replace(function, hosts=(host,)),))
-    code, found = checked(built(machine), script=_AS_A_USER + _CHECK)
-    told = found["command-errors", "sda"]
-    assert (code, told["severity"]) == (0, "info")
-    assert "as root" in told["advice"]
+    code, findings = checked(built(machine), script=_AS_A_USER + _CHECK)
+    finding = findings["command-errors", "sda"]
+    assert (code, finding["severity"]) == (0, "info")
+    assert "as root" in finding["advice"]
 
 
 _AS_A_USER = """

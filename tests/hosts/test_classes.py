@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.conftest import ALL
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, gather_in, run
 from tests.hosts.tree import Described, Disk, build
 from tests.lab.wheel import CHECKOUT
@@ -21,8 +21,8 @@ COMPARE = ("env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.enumer
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -62,18 +62,18 @@ def find(root: Path, how: str = "") -> tuple[int, int, list[str]]:
 
 
 def test_vanishing_devices_are_omitted(built: Callable[[Described], Path]) -> None:
-    root = built(many(8, 2))
+    root = built(build_many_luns(8, 2))
     assert find(root)[:2] == (8, 2)
     assert find(root, "vanishing")[:2] == (5, 1)
 
 
 def test_huge_tree_is_complete(built: Callable[[Described], Path]) -> None:
-    assert find(built(many(4096, 16)))[:2] == (4096, 16)
+    assert find(built(build_many_luns(4096, 16)))[:2] == (4096, 16)
 
 
 def test_undecodable_name_shows_as_holder(built: Callable[[Described], Path]) -> None:
     """What stands on a disk keeps a probe from writing to it, whatever it is called."""
-    root = built(Described(many(1, 1).functions, virtual=(Disk("md_x", tags=None),)))
+    root = built(Described(build_many_luns(1, 1).functions, virtual=(Disk("md_x", tags=None),)))
     name = os.fsdecode(b"md_\xff\n")
     upper = root / "sys/devices/virtual/block/md_x"
     (root / "sys/class/block" / name).symlink_to(f"../../devices/virtual/block/{name}")
@@ -90,8 +90,8 @@ def test_undecodable_name_shows_as_holder(built: Callable[[Described], Path]) ->
 def test_hard_linked_tree_reads_same(folder: Path) -> None:
     for linked in (False, True):
         build(ALL["lab"](), folder / f"linked-{linked}", linked=linked)
-    [one, other] = (
+    [copied_machine, linked_machine] = (
         gather_in(folder / f"linked-{linked}", ("queue/nr_requests",)) for linked in (False, True)
     )
-    assert one == other
+    assert copied_machine == linked_machine
     assert (folder / "linked-True/sys/class/block/sda/size").stat().st_nlink > 1

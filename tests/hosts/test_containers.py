@@ -28,13 +28,13 @@ def ran(root: Path, *steps: str) -> list[str]:
     ["apply --profile oltp", "apply --profile oltp --no-probe --once", "install --profile oltp"],
 )
 def test_read_only_sys_refuses_changes(built: Build, command: str) -> None:
-    said = ran(
+    output = ran(
         built(hbas.mpt3sas()),
         READ_ONLY,
         f'"$@" {command}; echo $?',
         "find /etc /var/lib/hbatune -type f -not -name ld.so.cache 2>/dev/null; true",
     )
-    assert said == [
+    assert output == [
         "hbatune: /sys is mounted read-only, so no setting can be written; nothing was changed",
         "         many containers mount it so: run hbatune on the host",
         "2",
@@ -67,28 +67,28 @@ def purged(root: Path, *steps: str) -> list[str]:
 
 @pytest.mark.parametrize("hidden", [("/sys",), ("/sys", "/proc")])
 def test_untouched_image_uninstalls_without_sys(built: Build, hidden: tuple[str, ...]) -> None:
-    said = purged(built(hbas.mpt3sas()), *(HIDE[place] for place in hidden))
-    assert said == ["hbatune is not installed here any more.", "0"]
+    output = purged(built(hbas.mpt3sas()), *(HIDE[place] for place in hidden))
+    assert output == ["hbatune is not installed here any more.", "0"]
 
 
 def test_earlier_boot_journal_allows_removal(built: Build) -> None:
-    said = purged(
+    output = purged(
         built(hbas.mpt3sas()),
         "mkdir -p /var/lib/hbatune",
         f"printf '%s' '{EARLIER}' >{JOURNAL}",
         "rm -r /run/hbatune",
         HIDE["/sys"],
     )
-    assert said[-1] == "0", said
+    assert output[-1] == "0", output
 
 
 @pytest.mark.parametrize("lost", ["", f"rm {JOURNAL}", HIDE["/proc"]], ids=["none", "file", "boot"])
 def test_changed_machine_keeps_package(built: Build, lost: str) -> None:
-    said = purged(
+    output = purged(
         built(hbas.mpt3sas()),
         '"$@" apply --profile oltp --no-probe >/dev/null',
         lost,
         HIDE["/sys"],
     )
-    assert said[-1] == "1", said
-    assert any("the package stays" in line for line in said)
+    assert output[-1] == "1", output
+    assert any("the package stays" in line for line in output)

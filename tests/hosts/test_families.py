@@ -62,9 +62,9 @@ def test_adapter_reports_product_and_document(surveyed: Survey, name: str) -> No
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_driver_determines_family(surveyed: Survey, name: str) -> None:
-    found = surveyed(name)
-    assert [adapter.family for adapter in found.machine.adapters] == [name]
-    assert {endpoint.family for endpoint in found.machine.endpoints} == {name}
+    described = surveyed(name)
+    assert [adapter.family for adapter in described.machine.adapters] == [name]
+    assert {endpoint.family for endpoint in described.machine.endpoints} == {name}
 
 
 VERSIONS = {
@@ -149,9 +149,11 @@ SPOKEN = {
 
 @pytest.mark.parametrize("name", SPOKEN)
 def test_endpoints_are_classified(surveyed: Survey, name: str) -> None:
-    found = surveyed(name).endpoints
-    assert {disk: (each.protocol, each.medium) for disk, each in found.items()} == SPOKEN[name]
-    tri_mode = [disk for disk, each in found.items() if each.tri_mode]
+    endpoints = surveyed(name).endpoints
+    assert {
+        disk: (endpoint.protocol, endpoint.medium) for disk, endpoint in endpoints.items()
+    } == SPOKEN[name]
+    tri_mode = [disk for disk, endpoint in endpoints.items() if endpoint.tri_mode]
     assert tri_mode == [disk for disk, (spoken, _) in SPOKEN[name].items() if spoken is NVME]
 
 
@@ -171,8 +173,8 @@ WHERE = {
 
 @pytest.mark.parametrize("name", WHERE)
 def test_endpoints_report_storage(surveyed: Survey, name: str) -> None:
-    found = surveyed(name).endpoints
-    assert {disk: str(each.storage) for disk, each in found.items()} == WHERE[name]
+    endpoints = surveyed(name).endpoints
+    assert {disk: str(endpoint.storage) for disk, endpoint in endpoints.items()} == WHERE[name]
 
 
 def test_depth_caps_follow_drivers(surveyed: Survey) -> None:
@@ -183,8 +185,8 @@ def test_depth_caps_follow_drivers(surveyed: Survey) -> None:
     assert surveyed("libsas").endpoints["sdb"].depth_cap == 31
 
 
-def planned(found: Surveyed, effect: Effect) -> dict[str, Row]:
-    rows = make_plan(found.machine, wishes("queue_depth", effect)).rows
+def planned(described: Surveyed, effect: Effect) -> dict[str, Row]:
+    rows = make_plan(described.machine, wishes("queue_depth", effect)).rows
     return {row.target: row for row in rows}
 
 
@@ -225,12 +227,12 @@ def test_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
     rows = planned(surveyed(name), AtLeast(200))
     assert {row.state for row in rows.values()} == {State.FIXED}
     options = {"aic7xxx": "aic7xxx", "sym53c8xx": "cmd_per_lun"}
-    said = f"; its module's option {options[name]} sets it" if name in options else ""
+    reason = f"; its module's option {options[name]} sets it" if name in options else ""
     assert all(
-        describe_limit(row.limit).startswith(f"read-only in this driver{said}")
+        describe_limit(row.limit).startswith(f"read-only in this driver{reason}")
         for row in rows.values()
     )
-    assert all(("option" in describe_limit(row.limit)) is bool(said) for row in rows.values())
+    assert all(("option" in describe_limit(row.limit)) is bool(reason) for row in rows.values())
 
 
 def test_missing_and_slow_links_show(surveyed: Survey) -> None:
@@ -241,9 +243,9 @@ def test_missing_and_slow_links_show(surveyed: Survey) -> None:
 
 
 def test_mixed_map_has_both_adapters(surveyed: Survey) -> None:
-    found = surveyed("fc_multipath")
-    assert {adapter.family for adapter in found.machine.adapters} == {"qla2xxx", "lpfc"}
-    paths = [endpoint for endpoint in found.machine.endpoints if endpoint.kind is Kind.PATH]
+    described = surveyed("fc_multipath")
+    assert {adapter.family for adapter in described.machine.adapters} == {"qla2xxx", "lpfc"}
+    paths = [endpoint for endpoint in described.machine.endpoints if endpoint.kind is Kind.PATH]
     assert [path.family for path in paths] == ["qla2xxx", "lpfc"]
 
 

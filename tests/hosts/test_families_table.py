@@ -39,48 +39,50 @@ HOST_DEPTH = {
 COALESCING = {"perf_mode", "lpfc_fcp_imax", "lpfc_cr_delay", "lpfc_cr_count", "zio", "zio_timer"}
 
 
-def parameters(found: Surveyed, family: Family) -> set[str]:
+def parameters(described: Surveyed, family: Family) -> set[str]:
     """Return the parameters that the driver's module has there."""
-    folder = found.root / "sys" / "module" / family.name / "parameters"
+    folder = described.root / "sys" / "module" / family.name / "parameters"
     return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
-def host_attributes(found: Surveyed) -> set[str]:
-    hosts = (found.root / "sys" / "class" / "scsi_host").glob("*")
+def host_attributes(described: Surveyed) -> set[str]:
+    hosts = (described.root / "sys" / "class" / "scsi_host").glob("*")
     return {name for host in hosts for name in os.listdir(host)}
 
 
-def identity(found: Surveyed, family: Family) -> Access:
-    return Access.READ if found.adapter.product else Access.ABSENT
+def identity(described: Surveyed, family: Family) -> Access:
+    return Access.READ if described.adapter.product else Access.ABSENT
 
 
-def firmware(found: Surveyed, family: Family) -> Access:
-    return Access.READ if isinstance(found.adapter.firmware, str) else Access.ABSENT
+def firmware(described: Surveyed, family: Family) -> Access:
+    return Access.READ if isinstance(described.adapter.firmware, str) else Access.ABSENT
 
 
-def depth(found: Surveyed, family: Family) -> Access:
+def depth(described: Surveyed, family: Family) -> Access:
     """Say what becomes of a wish: planned on one endpoint at least, or on none."""
-    states = {row.state for row in make_plan(found.machine, wishes("queue_depth", Exactly(2))).rows}
+    states = {
+        row.state for row in make_plan(described.machine, wishes("queue_depth", Exactly(2))).rows
+    }
     if State.DRIFT in states:
         return Access.SET
     return {State.FIXED: Access.FIXED, State.ABSENT: Access.ABSENT}[states.pop()]
 
 
-def host_depth(found: Surveyed, family: Family) -> Access:
-    return Access.SET if parameters(found, family) & HOST_DEPTH else Access.FIXED
+def host_depth(described: Surveyed, family: Family) -> Access:
+    return Access.SET if parameters(described, family) & HOST_DEPTH else Access.FIXED
 
 
-def vectors(found: Surveyed, family: Family) -> Access:
+def vectors(described: Surveyed, family: Family) -> Access:
     """Say what the files of the data vectors let anybody do; a line is nobody's to move."""
-    pci = found.adapter.pci
+    pci = described.adapter.pci
     if pci is None:
         return Access.ABSENT
-    function = found.root / "sys" / "bus" / "pci" / "devices" / pci.address
+    function = described.root / "sys" / "bus" / "pci" / "devices" / pci.address
     if not (function / "msi_irqs").is_dir():
         assert (function / "irq").read_text() != "0\n"
         return Access.FIXED
     numbers = os.listdir(function / "msi_irqs")
-    locked = [_locked(found.root / "proc" / "irq" / number) for number in numbers]
+    locked = [_locked(described.root / "proc" / "irq" / number) for number in numbers]
     return Access.FIXED if any(locked) else Access.SET
 
 
@@ -88,9 +90,9 @@ def _locked(vector: Path) -> bool:
     return not (vector / "smp_affinity_list").stat().st_mode & 0o222
 
 
-def coalescing(found: Surveyed, family: Family) -> Access:
-    names = host_attributes(found) | parameters(found, family)
-    if names & COALESCING or found.adapter.controller:
+def coalescing(described: Surveyed, family: Family) -> Access:
+    names = host_attributes(described) | parameters(described, family)
+    if names & COALESCING or described.adapter.controller:
         return Access.SET
     # hpsa's figures are in its code alone, so no machine can show them.
     return Access.FIXED if family.name == "hpsa" else Access.ABSENT
@@ -115,11 +117,11 @@ def test_table_cells_match_machine(surveyed: Survey, name: str, column: str) -> 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_options_and_attributes_exist(surveyed: Survey, name: str) -> None:
-    family, found = FAMILIES[name], surveyed(name)
+    family, described = FAMILIES[name], surveyed(name)
     options = {option.name for option in family.options}
     if options:
         real_parameters(name, options)
-    attributes = host_attributes(found)
+    attributes = host_attributes(described)
     for lever in family.coalescing:
         if lever.mechanism is Mechanism.HOST_ATTRIBUTE:
             assert lever.name in attributes
@@ -131,9 +133,9 @@ def test_depth_file_mode_matches_table(surveyed: Survey) -> None:
     for name, family in FAMILIES.items():
         for endpoint in surveyed(name).machine.endpoints:
             file = endpoint.attributes["device/queue_depth"]
-            word = capabilities(family)["depth"].access
+            access = capabilities(family)["depth"].access
             writable = isinstance(file, Attribute) and file.writable
-            assert writable is (word is Access.SET)
+            assert writable is (access is Access.SET)
 
 
 def test_host_depths_are_options() -> None:

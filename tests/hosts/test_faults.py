@@ -21,9 +21,9 @@ ONCE_SUCCESS = (
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_failed_call_is_never_success(name: str) -> None:
     results = Results()
-    with machine(name) as made:
-        faults = one_of_each(made.faults(), seed=1, most=FAULTS)
-        made.fail(faults, results)
+    with machine(name) as simulated_machine:
+        faults = one_of_each(simulated_machine.faults(), seed=1, most=FAULTS)
+        simulated_machine.fail(faults, results)
     assert not results.problems, "\n".join(results.problems)
     injected = sum(results.outcomes.values()) - results.outcomes["not reached"]
     assert injected >= len(faults) * 9 // 10, results.outcomes
@@ -32,7 +32,10 @@ def test_failed_call_is_never_success(name: str) -> None:
 @pytest.mark.parametrize(("name", "pattern"), ONCE_SUCCESS)
 def test_past_fault_is_never_success(name: str, pattern: str) -> None:
     results = Results()
-    with machine(name) as made:
-        made.fail([fault for fault in made.faults() if re.search(pattern, str(fault))], results)
+    with machine(name) as simulated_machine:
+        simulated_machine.fail(
+            [fault for fault in simulated_machine.faults() if re.search(pattern, str(fault))],
+            results,
+        )
     assert not results.problems, "\n".join(results.problems)
     assert results.outcomes["named"] + results.outcomes["refused"] >= 1, results.outcomes

@@ -22,31 +22,38 @@ def kinds(_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> list[S
 def test_audit_names_exactly_odd_hosts(kinds: list[Snapshot], tmp_path: Path) -> None:
     odd = save_fleet(tmp_path, kinds)
     code, text = output(["audit", "--json", str(tmp_path)])
-    found = json.loads(text)
+    audit = json.loads(text)
     assert code == 1
-    assert len(found["hosts"]) == 1000
-    assert found["unusable"] == []
-    assert {(each["host"], each["what"]) for each in found["odd"]} == set(odd.items())
-    assert len(found["groups"]) == len(KINDS)
+    assert len(audit["hosts"]) == 1000
+    assert audit["unusable"] == []
+    assert {(oddity["host"], oddity["what"]) for oddity in audit["odd"]} == set(odd.items())
+    assert len(audit["groups"]) == len(KINDS)
 
 
 def test_compare_lists_important_differences_first(kinds: list[Snapshot], tmp_path: Path) -> None:
-    own = kinds[KINDS.index("mpi3mr")]
-    slow = own
-    for what in ("link width", "firmware", "kernel", "CPUs", "read_ahead_kb", "queue_depth"):
-        slow = ODD[what](slow) if what in ODD else depth(slow)
+    normal = kinds[KINDS.index("mpi3mr")]
+    slow = normal
+    for difference in ("link width", "firmware", "kernel", "CPUs", "read_ahead_kb", "queue_depth"):
+        slow = ODD[difference](slow) if difference in ODD else depth(slow)
     slow = replace(slow, machine=replace(slow.machine, hostname="db17", boot_id="another"))
     files = [tmp_path / "db16.snap", tmp_path / "db17.snap"]
-    for file, snapshot in zip(files, (own, slow), strict=True):
+    for file, snapshot in zip(files, (normal, slow), strict=True):
         file.write_bytes(encode_snapshot(snapshot))
     code, text = output(["compare", "--json", *map(str, files)])
-    told = [each["what"] for each in json.loads(text)["differences"]]
+    differences = [difference["what"] for difference in json.loads(text)["differences"]]
     assert code == 1
-    assert told == ["link width", "firmware", "queue_depth", "read_ahead_kb", "kernel", "CPUs"]
+    assert differences == [
+        "link width",
+        "firmware",
+        "queue_depth",
+        "read_ahead_kb",
+        "kernel",
+        "CPUs",
+    ]
 
 
-def depth(taken: Snapshot) -> Snapshot:
-    first, *others = taken.machine.endpoints
+def depth(snapshot: Snapshot) -> Snapshot:
+    first, *more_endpoints = snapshot.machine.endpoints
     path = SETTINGS["queue_depth"].path
-    other = replace(first, attributes={**first.attributes, path: Attribute("7", True)})
-    return replace(taken, machine=replace(taken.machine, endpoints=(other, *others)))
+    deeper = replace(first, attributes={**first.attributes, path: Attribute("7", True)})
+    return replace(snapshot, machine=replace(snapshot.machine, endpoints=(deeper, *more_endpoints)))

@@ -90,7 +90,7 @@ KINDS = ("bytes", "inodes", "read-only")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_survives_unwritable_run(built: Build, kind: str) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 mount(RUN, FEW)
@@ -102,16 +102,16 @@ found["rollback again"] = hbatune("rollback", "sda", "sdb")
 """,
         kind,
     )
-    assert found["apply"]["code"] == 0, found["apply"]
-    assert found["apply"]["values"] != found["before"]
-    assert found["rollback"]["values"] == found["before"], found["rollback"]
-    assert found["rollback"]["code"] == 0, found["rollback"]
-    assert found["rollback again"]["values"] == found["before"], found["rollback again"]
+    assert results["apply"]["code"] == 0, results["apply"]
+    assert results["apply"]["values"] != results["before"]
+    assert results["rollback"]["values"] == results["before"], results["rollback"]
+    assert results["rollback"]["code"] == 0, results["rollback"]
+    assert results["rollback again"]["values"] == results["before"], results["rollback again"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unwritable_run_allows_commands(built: Build, kind: str) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 mount(RUN, FEW)
@@ -126,18 +126,18 @@ found["rollback"] = hbatune("rollback")
     # Files without content take no blocks.
     reason = {"bytes": None, "inodes": "No space left on device", "read-only": "Read-only"}[kind]
     spare = kind != "bytes"
-    assert found["locks"] == ["/var/lib/hbatune/lock" if spare else "/run/hbatune/lock"]
-    assert found["apply"]["values"] != found["before"]
-    assert found["apply"]["code"] == (1 if reason else 0), found["apply"]
+    assert results["locks"] == ["/var/lib/hbatune/lock" if spare else "/run/hbatune/lock"]
+    assert results["apply"]["values"] != results["before"]
+    assert results["apply"]["code"] == (1 if reason else 0), results["apply"]
     if reason:
-        assert reason in found["apply"]["err"]
-        assert "run it as root" not in found["apply"]["err"]
-    assert found["rollback"]["values"] == found["before"], found["rollback"]
-    assert found["rollback"]["code"] == 0, found["rollback"]
+        assert reason in results["apply"]["err"]
+        assert "run it as root" not in results["apply"]["err"]
+    assert results["rollback"]["values"] == results["before"], results["rollback"]
+    assert results["rollback"]["code"] == 0, results["rollback"]
 
 
 def test_remaining_irqbalance_list_fails_rollback(built: Build) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 mount(RUN, FEW)
@@ -149,18 +149,18 @@ found["again"] = hbatune("rollback")
 found["list"] = (RUN / "irqs").exists()
 """,
     )
-    assert found["apply"]["code"] == 0, found["apply"]
-    assert found["apply"]["values"] != found["before"]
-    assert found["rollback"]["values"] == found["before"]
-    assert found["rollback"]["code"] == 1, found["rollback"]
-    assert "irqbalance could not be told" in found["rollback"]["err"]
-    assert "remount it read-write" in found["rollback"]["err"]
-    assert (found["again"]["code"], found["list"]) == (0, False), found["again"]
+    assert results["apply"]["code"] == 0, results["apply"]
+    assert results["apply"]["values"] != results["before"]
+    assert results["rollback"]["values"] == results["before"]
+    assert results["rollback"]["code"] == 1, results["rollback"]
+    assert "irqbalance could not be told" in results["rollback"]["err"]
+    assert "remount it read-write" in results["rollback"]["err"]
+    assert (results["again"]["code"], results["list"]) == (0, False), results["again"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_daemon_repairs_despite_unwritable_run(built: Build, kind: str) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 from hbatune.agent import passes
@@ -191,13 +191,13 @@ found["rollback"] = hbatune("rollback")
 """,
         kind,
     )
-    assert found["start"]["values"] != found["before"], found["start"]
+    assert results["start"]["values"] != results["before"], results["start"]
     for name in ("start", "event", "audit"):
-        assert found[name]["error"] is None, found[name]
-        assert found[name]["values"] == found["start"]["values"], name
-    assert found["event"]["written"] == found["audit"]["written"] == 1
-    assert found["rollback"]["values"] == found["before"]
-    assert found["rollback"]["code"] == 0, found["rollback"]
+        assert results[name]["error"] is None, results[name]
+        assert results[name]["values"] == results["start"]["values"], name
+    assert results["event"]["written"] == results["audit"]["written"] == 1
+    assert results["rollback"]["values"] == results["before"]
+    assert results["rollback"]["code"] == 0, results["rollback"]
 
 
 # Takes the lock and holds it until its input ends.
@@ -226,7 +226,7 @@ def holder():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("later", ["same", "writable"])
 def test_lock_has_one_holder(built: Build, kind: str, later: str) -> None:
-    found = ran(
+    results = ran(
         built,
         f"""{_HOLDER}
 mount(RUN, FEW)
@@ -247,12 +247,12 @@ second.communicate(), third.communicate()
         kind,
         later,
     )
-    assert found["first"] == found["third"] == "held"
-    assert found["second"].startswith(f"LockedError another hbatune (process {found['pid']}")
+    assert results["first"] == results["third"] == "held"
+    assert results["second"].startswith(f"LockedError another hbatune (process {results['pid']}")
 
 
 def test_lock_error_reports_read_only(built: Build) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 mount(RUN, FEW)
@@ -261,10 +261,10 @@ mount(Path("/var/lib"), "ro")
 found["rollback"] = hbatune("rollback")
 """,
     )
-    assert found["rollback"]["code"] == 1, found["rollback"]
-    assert "the lock /run/hbatune/lock cannot be made: Read-only" in found["rollback"]["err"]
-    assert "remount it read-write" in found["rollback"]["err"]
-    assert "run it as root" not in found["rollback"]["err"]
+    assert results["rollback"]["code"] == 1, results["rollback"]
+    assert "the lock /run/hbatune/lock cannot be made: Read-only" in results["rollback"]["err"]
+    assert "remount it read-write" in results["rollback"]["err"]
+    assert "run it as root" not in results["rollback"]["err"]
 
 
 # Runs a command whose first forks are refused.
@@ -295,7 +295,7 @@ sys.exit(main())
 
 
 def test_rollback_retries_refused_forks(built: Build) -> None:
-    found = ran(
+    results = ran(
         built,
         f"""{_REFUSED}
 found["apply"] = hbatune("apply", "--profile", "small", "--no-probe")
@@ -303,18 +303,18 @@ found["never"] = hbatune("rollback", shell="export REFUSED=100000;")
 found["first"] = hbatune("rollback", shell="export REFUSED=3;")
 """,
     )
-    assert found["apply"]["code"] == 0
-    never = found["never"]
-    assert (never["code"], never["values"]) == (1, found["apply"]["values"])
+    assert results["apply"]["code"] == 0
+    never = results["never"]
+    assert (never["code"], never["values"]) == (1, results["apply"]["values"])
     for name in ("sda", "sdb", "nomerges", "queue_depth", "no process could be started"):
         assert name in never["out"], never
     assert "4 could not be put back" in never["out"]
-    assert found["first"]["values"] == found["before"], found["first"]
-    assert found["first"]["code"] == 0, found["first"]
+    assert results["first"]["values"] == results["before"], results["first"]
+    assert results["first"]["code"] == 0, results["first"]
 
 
 def test_few_descriptors_never_fake_success(built: Build) -> None:
-    found = ran(
+    results = ran(
         built,
         """
 found["limits"] = {}
@@ -324,9 +324,9 @@ for limit in (6, 8, 12, 16):
     found["last"] = hbatune("rollback")
 """,
     )
-    assert found["last"]["code"] == 0
+    assert results["last"]["code"] == 0
     codes = {}
-    for limit, done in found["limits"].items():
+    for limit, done in results["limits"].items():
         codes[limit] = done["code"]
-        assert (done["code"] == 0) <= (done["values"] == found["before"]), (limit, done)
+        assert (done["code"] == 0) <= (done["values"] == results["before"]), (limit, done)
     assert {0, 1} <= set(codes.values()) <= {0, 1}, codes

@@ -109,11 +109,11 @@ def test_only_free_data_vectors_move(built: Build) -> None:
 
 def test_first_ipr_vector_is_admin(built: Build) -> None:
     machine = gather_in(built(raid.ipr()))
-    own, *data = machine.vectors
-    assert (own.names, own.role) == (("host0-0",), Role.ADMIN)
-    assert {each.role for each in data} == {Role.DATA}
+    admin_vector, *data = machine.vectors
+    assert (admin_vector.names, admin_vector.role) == (("host0-0",), Role.ADMIN)
+    assert {vector.role for vector in data} == {Role.DATA}
     moved = {row.target for row in planned(machine).rows if row.setting == "irq_affinity"}
-    assert moved == {f"irq{each.irq}" for each in data}
+    assert moved == {f"irq{vector.irq}" for vector in data}
 
 
 def test_lone_vector_serves_data(built: Build) -> None:
@@ -131,20 +131,20 @@ def test_resetting_controller_vector_is_admin(built: Build) -> None:
 
 def test_repurposed_interrupt_is_restored(built: Build, tmp_path: Path) -> None:
     out = run(built(interrupts.mixed()), [sys.executable, "-c", _BACK, str(tmp_path)])
-    rows, back, left = msgspec.json.decode(out)
-    found = {row["target"]: (row["outcome"], row["gone"]) for row in rows}
+    rows, back, remaining = msgspec.json.decode(out)
+    outcomes = {row["target"]: (row["outcome"], row["gone"]) for row in rows}
     admin, data, managed = "irq40", "irq41", "irq42"
-    assert found[admin] == found[data] == (Outcome.WRITTEN, False)
+    assert outcomes[admin] == outcomes[data] == (Outcome.WRITTEN, False)
     assert back[admin] == back[data] == "1"
-    assert found[managed] == (Outcome.VANISHED, True)
+    assert outcomes[managed] == (Outcome.VANISHED, True)
     assert back[managed] != "1"
-    assert not left
+    assert not remaining
 
 
 def test_polled_vectors_stay_put(built: Build) -> None:
     machine = gather_in(built(interrupts.polled("1")))
-    found = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}
-    assert found == {
+    roles = {vector.irq: (vector.role, vector.serves) for vector in machine.vectors}
+    assert roles == {
         40: (Role.ADMIN, None),
         41: (Role.DATA, "0"),
         42: (Role.DATA, "1"),
@@ -226,17 +226,17 @@ def test_irqaffinity_limits_vector_cpus(built: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("option", "message"),
     [
         ("irqaffinity=0-x", "makes no sense"),
         ("irqaffinity=1", "no CPU is left for interrupts: irqaffinity=1 on"),
     ],
 )
-def test_empty_irqaffinity_moves_nothing(built: Build, word: str, said: str) -> None:
-    rows = affinities(planned(gather_in(built(confined(word)))))
+def test_empty_irqaffinity_moves_nothing(built: Build, option: str, message: str) -> None:
+    rows = affinities(planned(gather_in(built(confined(option)))))
     assert {row.state for row in rows.values()} == {State.FIXED}
     for row in rows.values():
-        assert said in describe_limit(row.limit)
+        assert message in describe_limit(row.limit)
 
 
 def test_shared_line_is_not_movable(built: Build) -> None:
@@ -262,16 +262,16 @@ def test_names_select_adapter_vectors(built: Build) -> None:
 def test_named_plan_matches_full_plan(built: Build) -> None:
     """What is not named does not change where the named ones go."""
     machine = gather_in(built(interrupts.two_nodes()))
-    one = make_plan(machine, profile("oltp"), only=find_named_targets(machine, ["irq52"]))
-    assert one.rows == (affinities(planned(machine))["irq52"],)
+    named_plan = make_plan(machine, profile("oltp"), only=find_named_targets(machine, ["irq52"]))
+    assert named_plan.rows == (affinities(planned(machine))["irq52"],)
 
 
 def test_vectors_move_and_return(built: Build, tmp_path: Path) -> None:
     root = built(interrupts.two_nodes())
     out = run(root, [sys.executable, "-c", _THERE_AND_BACK, str(tmp_path)])
-    applied, there, restored, back = msgspec.json.decode(out)
+    applied, moved, restored, back = msgspec.json.decode(out)
     assert {row["outcome"] for row in applied} == {str(Outcome.WRITTEN)}
-    assert there == {row["target"]: row["value"] for row in applied}
+    assert moved == {row["target"]: row["value"] for row in applied}
     assert {row["outcome"] for row in restored} == {str(Outcome.WRITTEN)}
     assert set(back.values()) == {"5"}
 

@@ -6,8 +6,8 @@ KILLS = 40
 
 
 def test_rollback_recovers_killed_commands() -> None:
-    found = kill(KILLS, seed=1)
-    assert not found.problems, "\n".join(found.problems)
-    killed = sum(count for what, count in found.counts.items() if what.endswith(": killed"))
-    assert killed >= KILLS * 3 // 4, found.counts
-    assert found.counts["restored"] == KILLS + len(SCENARIOS)
+    report = kill(KILLS, seed=1)
+    assert not report.problems, "\n".join(report.problems)
+    killed = sum(count for outcome, count in report.counts.items() if outcome.endswith(": killed"))
+    assert killed >= KILLS * 3 // 4, report.counts
+    assert report.counts["restored"] == KILLS + len(SCENARIOS)

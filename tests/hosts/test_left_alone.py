@@ -32,7 +32,7 @@ UNKNOWN = {
 }
 
 
-def said(root: Path, *words: str) -> str:
+def run_command(root: Path, *words: str) -> str:
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words]
     # `diff` has no drift to report there, and exits 0 like the others.
     return run(root, command).decode()
@@ -44,12 +44,16 @@ def test_commands_report_unknown_disks(built: Built, name: str) -> None:
     root = built(described())
     profile = ("--profile", "oltp")
     for words in (("list",), ("diff", *profile), ("apply", "--dry-run", *profile)):
-        told = [line for line in said(root, *words).splitlines() if "left alone: not known" in line]
+        messages = [
+            line
+            for line in run_command(root, *words).splitlines()
+            if "left alone: not known" in line
+        ]
         for disk, evidence in disks.items():
-            [line] = [each for each in told if each.startswith(f"{disk}:")]
+            [line] = [message for message in messages if message.startswith(f"{disk}:")]
             assert ", ".join(evidence) in line
     for disk, evidence in disks.items():
-        explained = said(root, "explain", disk, *profile)
+        explained = run_command(root, "explain", disk, *profile)
         assert f"{disk}: left alone: not known what it is ({', '.join(evidence)}" in explained
 
 
@@ -59,26 +63,26 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
     root = built(described())
 
     def document(*words: str) -> Any:
-        return json.loads(said(root, *words, "--json"))
+        return json.loads(run_command(root, *words, "--json"))
 
     plan = document("diff", "--profile", "oltp")
-    found = {each["target"]: each for each in plan["left_alone"]}
-    assert found.keys() == disks.keys()
-    listed = {each["target"]: each for each in document("list")["endpoints"]}
+    left_alone = {disk_entry["target"]: disk_entry for disk_entry in plan["left_alone"]}
+    assert left_alone.keys() == disks.keys()
+    listed = {endpoint["target"]: endpoint for endpoint in document("list")["endpoints"]}
     for disk, evidence in disks.items():
-        assert found[disk]["reason"] == "not known what it is"
-        assert found[disk]["evidence"][: len(evidence)] == evidence
-        assert listed[disk]["evidence"] == found[disk]["evidence"]
+        assert left_alone[disk]["reason"] == "not known what it is"
+        assert left_alone[disk]["evidence"][: len(evidence)] == evidence
+        assert listed[disk]["evidence"] == left_alone[disk]["evidence"]
         [bare] = document("explain", disk, "--profile", "oltp")["without_rules"]
         assert (bare["reason"], bare["evidence"]) == (
             "not known what it is",
-            found[disk]["evidence"],
+            left_alone[disk]["evidence"],
         )
 
 
 def test_identified_disk_is_not_reported(built: Built) -> None:
     root = built(lookalikes.msa_sas())
-    listed = said(root, "list")
+    listed = run_command(root, "list")
     assert "left alone: not known" not in listed
     assert "sas ssd, array" in listed
-    assert json.loads(said(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []
+    assert json.loads(run_command(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []

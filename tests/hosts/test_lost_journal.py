@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
@@ -79,7 +79,7 @@ server.kill()
 """
 
 
-def said(root: Path, script: str) -> str:
+def run_script(root: Path, script: str) -> str:
     words = ["env", f"PYTHON={sys.executable}", "sh", "-c", _SCRIPT + script]
     return run(root, [*OWN_CONFIGURATION, *words]).decode()
 
@@ -94,11 +94,11 @@ def codes(output: str) -> list[str]:
 
 @pytest.fixture
 def root(built: Built) -> Path:
-    return built(many(3, 1))
+    return built(build_many_luns(3, 1))
 
 
 def test_missing_journal_reported_once(root: Path) -> None:
-    output = said(
+    output = run_script(
         root,
         "apply; rm -r $state; apply --allow-reset; cat /tmp/applied; hbatune rollback; values\n"
         "hbatune rollback; apply",
@@ -112,7 +112,7 @@ def test_missing_journal_reported_once(root: Path) -> None:
 
 
 def test_older_journal_restores_partially(root: Path) -> None:
-    output = said(
+    output = run_script(
         root,
         "apply sda; cp -a $state /tmp/backup; apply; rm -r $state; cp -a /tmp/backup $state\n"
         "values; hbatune rollback --dry-run --json; hbatune rollback; values",
@@ -125,7 +125,7 @@ def test_older_journal_restores_partially(root: Path) -> None:
 
 
 def test_torn_line_costs_one_disk(root: Path) -> None:
-    output = said(
+    output = run_script(
         root,
         passes(LOGGED) + "grep -n . $state/journal.log | cut -c1-1 | tr -d '\\n'; echo; values\n"
         'line=$(grep -n \'"target":"sdb"\' $state/journal.log | head -n 1 | cut -d: -f1)\n'
@@ -140,7 +140,7 @@ def test_torn_line_costs_one_disk(root: Path) -> None:
 
 
 def test_broken_character_costs_one_value(root: Path) -> None:
-    output = said(
+    output = run_script(
         root,
         "apply\n"
         'line=$(grep -n \'"sdb".*"nr_requests"\' $state/journal.json | cut -d: -f1)\n'
@@ -158,7 +158,7 @@ def test_broken_character_costs_one_value(root: Path) -> None:
 
 
 def test_daemon_reports_vanished_journal(root: Path) -> None:
-    output = said(root, passes(VANISHES) + "values; hbatune rollback; values")
+    output = run_script(root, passes(VANISHES) + "values; hbatune rollback; values")
     assert "daemon: the journal /var/lib/hbatune/journal.json is missing: the daemon has" in output
     assert codes(output) == ["rollback: exit 0"]
     assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["2048 2048 2048 ", "1024 1024 1024 "]

@@ -41,7 +41,10 @@ def test_endpoints_have_hardware(lab: Machine) -> None:
 
 
 def test_endpoints_are_classified(lab: Machine) -> None:
-    assert {name: (each.family, each.protocol, each.medium) for name, each in of(lab).items()} == {
+    assert {
+        name: (endpoint.family, endpoint.protocol, endpoint.medium)
+        for name, endpoint in of(lab).items()
+    } == {
         "sda": ("megaraid_sas", Protocol.VOLUME, Medium.SSD),
         "sdb": ("megaraid_sas", Protocol.SATA, Medium.SSD),
         "sdc": ("megaraid_sas", Protocol.NVME, Medium.NVME),
@@ -60,18 +63,18 @@ def test_endpoints_are_classified(lab: Machine) -> None:
         "nvme1c2n1": ("nvme", Protocol.NVME, Medium.NVME),
         "nvme1n1": ("nvme", Protocol.NVME, Medium.NVME),
     }
-    assert [name for name, each in of(lab).items() if each.tri_mode] == ["sdc"]
+    assert [name for name, endpoint in of(lab).items() if endpoint.tri_mode] == ["sdc"]
 
 
 def test_ids_hold_name_and_path(lab: Machine) -> None:
-    found = of(lab)
-    assert found["sda"].id == "naa.600605b000000001@0000:01:00.0/scsi-2:0:0"
-    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/scsi-0:0:0"
-    assert found["sdk"].id == "naa.5000c500a1b2c3d4@adapter0/scsi-0:0:0"
-    assert found["nvme0n1"].id == "eui.0025385b71b00c6f@0000:04:00.0"
-    assert found["nvme1c2n1"].id == "uuid.6c5f@0000:06:00.0"
-    assert found["nvme1n1"].id == "uuid.6c5f"
-    assert found["vda"].id == "root_disk@0000:00:06.0"
+    endpoints = of(lab)
+    assert endpoints["sda"].id == "naa.600605b000000001@0000:01:00.0/scsi-2:0:0"
+    assert endpoints["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:03:01.0/scsi-0:0:0"
+    assert endpoints["sdk"].id == "naa.5000c500a1b2c3d4@adapter0/scsi-0:0:0"
+    assert endpoints["nvme0n1"].id == "eui.0025385b71b00c6f@0000:04:00.0"
+    assert endpoints["nvme1c2n1"].id == "uuid.6c5f@0000:06:00.0"
+    assert endpoints["nvme1n1"].id == "uuid.6c5f"
+    assert endpoints["vda"].id == "root_disk@0000:00:06.0"
 
 
 def test_endpoint_ids_are_unique(lab: Machine) -> None:
@@ -84,73 +87,73 @@ def test_duplicate_ids_get_device_suffix(built: Build) -> None:
         Namespace(Disk(f"nvme3n{n}", scheduler="[none]", tags=1023), "eui.01") for n in (1, 2)
     )
     function = Function("0000:04:00.0", "nvme", controller=Controller("nvme3", spaces))
-    found = of(gather_in(built(Described((function,)))))
-    assert {name: each.id for name, each in found.items()} == {
+    endpoints = of(gather_in(built(Described((function,)))))
+    assert {name: endpoint.id for name, endpoint in endpoints.items()} == {
         "nvme3n1": "eui.01@0000:04:00.0~nvme3n1",
         "nvme3n2": "eui.01@0000:04:00.0~nvme3n2",
     }
 
 
 def test_depth_caps_refine_can_queue(lab: Machine) -> None:
-    found = of(lab)
-    assert found["sda"].depth_cap == 975
-    assert found["sdh"].depth_cap == 128
-    assert found["sdj"].depth_cap == 31
-    assert isinstance(found["nvme0n1"].depth_cap, Missing)
+    endpoints = of(lab)
+    assert endpoints["sda"].depth_cap == 975
+    assert endpoints["sdh"].depth_cap == 128
+    assert endpoints["sdj"].depth_cap == 31
+    assert isinstance(endpoints["nvme0n1"].depth_cap, Missing)
 
 
 def test_requested_attributes_report_writability(lab: Machine) -> None:
-    found = of(lab)["sdg"].attributes
-    assert found["device/queue_depth"] == Attribute("16", writable=False)
-    assert found["queue/nr_requests"] == Attribute("256", writable=True)
-    assert found["queue/iosched/fifo_batch"] == Attribute("16", writable=True)
-    assert "size" not in found
-    assert len(found) == 3 + 7
+    attributes = of(lab)["sdg"].attributes
+    assert attributes["device/queue_depth"] == Attribute("16", writable=False)
+    assert attributes["queue/nr_requests"] == Attribute("256", writable=True)
+    assert attributes["queue/iosched/fifo_batch"] == Attribute("16", writable=True)
+    assert "size" not in attributes
+    assert len(attributes) == 3 + 7
 
 
 def test_nvme_heads_map_hidden_paths(lab: Machine) -> None:
-    found = of(lab)
-    head, path = found["nvme1n1"], found["nvme1c1n1"]
+    endpoints = of(lab)
+    head, path = endpoints["nvme1n1"], endpoints["nvme1c1n1"]
     assert (head.kind, head.paths) == (Kind.MAP, ("nvme1c1n1", "nvme1c2n1"))
     assert (head.device_node, head.adapter) == ("/dev/nvme1n1", None)
     assert (path.kind, path.map, path.device_node) == (Kind.PATH, "nvme1n1", None)
     assert (path.adapter, path.controller) == ("0000:05:00.0", "nvme1")
     assert path.mounts == head.mounts == ("/data",)
     assert not path.held
-    assert found["nvme0n1"].kind is Kind.DISK
-    assert (found["nvme0n1"].tags, found["nvme0n1"].hw_queues) == (1023, 2)
+    assert endpoints["nvme0n1"].kind is Kind.DISK
+    assert (endpoints["nvme0n1"].tags, endpoints["nvme0n1"].hw_queues) == (1023, 2)
 
 
 def test_mounts_cover_partitions_lvm_swap(lab: Machine) -> None:
-    found = of(lab)
-    assert found["sda"].mounts == ("/boot", "/srv/with blank", "[SWAP]")
-    assert found["sda"].holders == ("dm-0",)
-    assert not found["sdb"].mounted
-    assert not found["sdb"].held
+    endpoints = of(lab)
+    assert endpoints["sda"].mounts == ("/boot", "/srv/with blank", "[SWAP]")
+    assert endpoints["sda"].holders == ("dm-0",)
+    assert not endpoints["sdb"].mounted
+    assert not endpoints["sdb"].held
 
 
 def test_adapters_report_link_and_versions(lab: Machine) -> None:
-    found = {adapter.target: adapter for adapter in lab.adapters}
-    megaraid = found["0000:01:00.0"]
+    adapters = {adapter.target: adapter for adapter in lab.adapters}
+    megaraid = adapters["0000:01:00.0"]
     assert megaraid.link == Link(8.0, 4, 8.0, 8)
     assert (megaraid.numa_node, megaraid.driver_version) == (1, "07.719.03.00-rc1")
     assert megaraid.firmware == Missing(Reason.ABSENT, 2)
-    assert found["0000:02:00.0"].firmware == "00.01.46.00"
-    assert found["0000:03:01.0"].link is None
-    assert found["0000:03:01.0"].numa_node is None
-    virtio = found["0000:00:04.0"]
+    assert adapters["0000:02:00.0"].firmware == "00.01.46.00"
+    assert adapters["0000:03:01.0"].link is None
+    assert adapters["0000:03:01.0"].numa_node is None
+    virtio = adapters["0000:00:04.0"]
     assert (virtio.family, virtio.driver, virtio.hw_queues) == ("virtio_scsi", "virtio_scsi", 2)
-    nvme = found["0000:04:00.0"]
+    nvme = adapters["0000:04:00.0"]
     assert (nvme.controller, nvme.firmware, nvme.hw_queues) == ("nvme0", "8.0.2", 2)
     assert nvme.pci is not None
     assert nvme.pci.class_code == 0x010802
-    ahci = found["0000:00:1f.2"]
+    ahci = adapters["0000:00:1f.2"]
     assert [host.name for host in ahci.hosts] == ["host5", "host6", "host7"]
     assert ahci.link is not None
     assert ahci.link.speed == Missing(Reason.UNPARSABLE, text="Unknown")
     assert ahci.link.width == Missing(Reason.UNPARSABLE, text="0")
-    assert found["host8"].pci is None
-    assert found["host8"].family == "scsi_debug"
+    assert adapters["host8"].pci is None
+    assert adapters["host8"].family == "scsi_debug"
 
 
 def test_empty_adapter_is_listed(built: Build) -> None:
@@ -162,16 +165,16 @@ def test_empty_adapter_is_listed(built: Build) -> None:
 
 
 def test_multipath_members_are_paths(built: Build) -> None:
-    found = of(gather_in(built(machines.multipath())))
-    upper, path = found["dm-0"], found["sda"]
-    assert set(found) == {"sda", "sdb", "sdc", "sdd", "dm-0", "dm-1"}
+    endpoints = of(gather_in(built(machines.multipath())))
+    upper, path = endpoints["dm-0"], endpoints["sda"]
+    assert set(endpoints) == {"sda", "sdb", "sdc", "sdd", "dm-0", "dm-1"}
     assert (upper.kind, upper.paths, upper.id) == (Kind.MAP, ("sda", "sdc"), "mpath-36000")
     assert (upper.protocol, upper.medium, upper.model) == (Protocol.SAS, Medium.SSD, path.model)
     assert (path.kind, path.map, path.holders) == (Kind.PATH, "dm-0", ("dm-0",))
     assert path.mounts == upper.mounts == ("/srv",)
-    assert found["sdb"].mounts == ()
-    assert found["sda"].id.partition("@")[0] == found["sdc"].id.partition("@")[0]
-    assert found["sda"].id != found["sdc"].id
+    assert endpoints["sdb"].mounts == ()
+    assert endpoints["sda"].id.partition("@")[0] == endpoints["sdc"].id.partition("@")[0]
+    assert endpoints["sda"].id != endpoints["sdc"].id
 
 
 def test_hostile_names_are_printable(built: Build) -> None:
@@ -181,24 +184,24 @@ def test_hostile_names_are_printable(built: Build) -> None:
         for text in (endpoint.id, endpoint.vendor, endpoint.model, endpoint.revision):
             assert text.isprintable()
     assert machine.adapters[0].product == r"HBA\x1b[2J\u202e"
-    found = of(machine)
-    assert found["sda"].model == r"\x1b]0;owned\x07model"
-    assert found["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/scsi-0:9:0"
-    assert found["sdc"].model == r"back\\slash"
+    endpoints = of(machine)
+    assert endpoints["sda"].model == r"\x1b]0;owned\x07model"
+    assert endpoints["sdz"].id == r"t10.ATA_X\x1b_Y@0000:01:00.0/scsi-0:9:0"
+    assert endpoints["sdc"].model == r"back\\slash"
 
 
 def test_missing_values_have_distinct_reasons(built: Build) -> None:
     machine = gather_in(built(machines.troubled()), ("queue/nr_requests", "queue/scheduler"))
-    found = of(machine)
+    endpoints = of(machine)
     absent = Missing(Reason.ABSENT, 2)
-    assert found["sda"].attributes["queue/nr_requests"] == absent
-    assert (found["sda"].tags, found["sda"].zoned) == (absent, absent)
-    assert found["sdb"].attributes["queue/nr_requests"] == Missing(Reason.UNREADABLE, 5)
-    assert found["sdb"].rotational == Missing(Reason.UNPARSABLE, text="maybe")
-    assert found["sdb"].medium is Medium.UNKNOWN
-    assert found["sdd"].zoned is True
-    assert found["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:01:00.0/scsi-2:6:0"
-    host = found["sda"].host
+    assert endpoints["sda"].attributes["queue/nr_requests"] == absent
+    assert (endpoints["sda"].tags, endpoints["sda"].zoned) == (absent, absent)
+    assert endpoints["sdb"].attributes["queue/nr_requests"] == Missing(Reason.UNREADABLE, 5)
+    assert endpoints["sdb"].rotational == Missing(Reason.UNPARSABLE, text="maybe")
+    assert endpoints["sdb"].medium is Medium.UNKNOWN
+    assert endpoints["sdd"].zoned is True
+    assert endpoints["sdg"].id == "SEAGATE-ST1200MM0088-SER123@0000:01:00.0/scsi-2:6:0"
+    host = endpoints["sda"].host
     assert host is not None
     assert host.hw_queues == absent
     assert host.cmd_per_lun == Missing(Reason.UNPARSABLE, text="few")
@@ -208,17 +211,17 @@ def test_missing_values_have_distinct_reasons(built: Build) -> None:
 
 
 def test_blocked_device_queue_is_untouched(built: Build) -> None:
-    found = of(gather_in(built(machines.troubled()), ASKED))["sdc"]
+    blocked_disk = of(gather_in(built(machines.troubled()), ASKED))["sdc"]
     why = Missing(Reason.UNREADABLE, text="device state is blocked")
-    assert found.attributes["queue/scheduler"] == why
-    assert found.attributes["device/queue_depth"] == Attribute("64", writable=True)
-    assert (found.state, found.tags) == ("blocked", why)
+    assert blocked_disk.attributes["queue/scheduler"] == why
+    assert blocked_disk.attributes["device/queue_depth"] == Attribute("64", writable=True)
+    assert (blocked_disk.state, blocked_disk.tags) == ("blocked", why)
 
 
 def test_only_removed_medium_hides_drive(built: Build) -> None:
-    found = of(gather_in(built(machines.troubled())))
-    assert found["sdf"].size == 0
-    assert "sde" not in found
+    endpoints = of(gather_in(built(machines.troubled())))
+    assert endpoints["sdf"].size == 0
+    assert "sde" not in endpoints
 
 
 def test_unknown_host_is_listed(built: Build) -> None:
@@ -230,32 +233,32 @@ def test_unknown_host_is_listed(built: Build) -> None:
 
 
 def test_stuck_disk_costs_one_queue(built: Build) -> None:
-    found = of(gather_in(built(machines.stuck()), ASKED, deadline=3.0))
+    endpoints = of(gather_in(built(machines.stuck()), ASKED, deadline=3.0))
     timed_out = Missing(Reason.UNREADABLE, 110)
-    assert found["sdba"].attributes["queue/nr_requests"] == timed_out
-    assert found["sdba"].attributes["queue/scheduler"] == timed_out
-    assert found["sdba"].attributes["device/queue_depth"] == Attribute("64", writable=True)
-    assert found["sdba"].id == "naa.b0@0000:01:00.0/scsi-2:0:0"
-    healthy = [each for each in found.values() if each.target != "sdba"]
+    assert endpoints["sdba"].attributes["queue/nr_requests"] == timed_out
+    assert endpoints["sdba"].attributes["queue/scheduler"] == timed_out
+    assert endpoints["sdba"].attributes["device/queue_depth"] == Attribute("64", writable=True)
+    assert endpoints["sdba"].id == "naa.b0@0000:01:00.0/scsi-2:0:0"
+    healthy = [endpoint for endpoint in endpoints.values() if endpoint.target != "sdba"]
     assert len(healthy) == 3
-    for each in healthy:
-        assert each.attributes["queue/nr_requests"] == Attribute("256", writable=True)
+    for endpoint in healthy:
+        assert endpoint.attributes["queue/nr_requests"] == Attribute("256", writable=True)
 
 
 def test_fully_stuck_adapter_is_abandoned(built: Build) -> None:
-    found = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=3.0))
-    hung = [each for each in found.values() if each.target.startswith("sdb")]
+    endpoints = of(gather_in(built(machines.stuck(hung=24)), ASKED, deadline=3.0))
+    hung = [endpoint for endpoint in endpoints.values() if endpoint.target.startswith("sdb")]
     assert len(hung) == 24
-    reasons = [each.attributes["queue/nr_requests"] for each in hung]
+    reasons = [endpoint.attributes["queue/nr_requests"] for endpoint in hung]
     assert all(isinstance(reason, Missing) and reason.errno == 110 for reason in reasons)
     assert any(isinstance(reason, Missing) and reason.text for reason in reasons)
-    assert found["sdga"].attributes["queue/nr_requests"] == Attribute("256", writable=True)
+    assert endpoints["sdga"].attributes["queue/nr_requests"] == Attribute("256", writable=True)
 
 
 def test_all_512_luns_are_listed(built: Build) -> None:
-    machine = gather_in(built(machines.many(512)), ("queue/nr_requests",))
+    machine = gather_in(built(machines.build_many_luns(512)), ("queue/nr_requests",))
     assert len(machine.endpoints) == 512
     assert len({endpoint.id for endpoint in machine.endpoints}) == 512
-    assert {each.attributes["queue/nr_requests"] for each in machine.endpoints} == {
+    assert {endpoint.attributes["queue/nr_requests"] for endpoint in machine.endpoints} == {
         Attribute("256", writable=True)
     }

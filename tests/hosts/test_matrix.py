@@ -64,19 +64,19 @@ def cells(_namespaces: None) -> Cells:
         printed = run(Path(folder), [*OWN_CONFIGURATION, *OWN_DEVICES, *inside], timeout=900)
     every = [Cell(**load) for load in json.loads(printed)]
 
-    def found(**fields: object) -> list[Cell]:
+    def select_cells(**fields: object) -> list[Cell]:
         return [
             cell
             for cell in every
             if all(getattr(cell, name) == value for name, value in fields.items())
         ]
 
-    return found
+    return select_cells
 
 
-def documents(found: Iterable[Cell]) -> dict[str, Any]:
+def documents(target_cells: Iterable[Cell]) -> dict[str, Any]:
     """Return the JSON document of each cell by the kind of its target."""
-    return {cell.target: json.loads(cell.out) for cell in found}
+    return {cell.target: json.loads(cell.out) for cell in target_cells}
 
 
 def test_every_matrix_cell_runs(cells: Cells) -> None:
@@ -100,8 +100,8 @@ CODES = {"check": (0, 1), "diff": (0, 1), "probe": (1,), "rollback": (0, 1)}
 @pytest.mark.parametrize("user", ["root", "user"])
 @pytest.mark.parametrize("command", [*LOOKS, *CHANGES])
 def test_commands_accept_every_target_kind(cells: Cells, command: str, user: str) -> None:
-    found = cells(command=command, user=user)
-    for cell in found:
+    command_cells = cells(command=command, user=user)
+    for cell in command_cells:
         if cell.target in NOTHING or (command in CHANGES and user != "root"):
             continue
         if command == "probe" and not MEANS.get(cell.target, {"sda"}):
@@ -117,8 +117,8 @@ def test_invalid_target_gets_hint(cells: Cells, kind: str) -> None:
     for cell in cells(target=kind):
         assert (cell.code, cell.out) == (2, ""), cell
         if cell.user == "root" or cell.command in LOOKS:
-            told, hint = cell.err.splitlines()[-2:]
-            assert told == f"hbatune: no target {KINDS[kind]!r} on this machine"
+            message, hint = cell.err.splitlines()[-2:]
+            assert message == f"hbatune: no target {KINDS[kind]!r} on this machine"
             assert ("`hbatune list`" if kind == UNKNOWN else "carries no data") in hint
 
 
@@ -136,7 +136,7 @@ def test_user_gets_root_hint(cells: Cells) -> None:
 
 
 # No two moments of `watch` are the same.
-@pytest.mark.parametrize("command", [*(each for each in LOOKS if each != "watch"), *WITHOUT_TARGET])
+@pytest.mark.parametrize("command", [*(look for look in LOOKS if look != "watch"), *WITHOUT_TARGET])
 def test_both_users_get_same_answer(cells: Cells, command: str) -> None:
     for mine, theirs in zip(
         cells(command=command, user="root"), cells(command=command, user="user"), strict=True
@@ -200,20 +200,25 @@ def test_json_matches_schema(cells: Cells) -> None:
 def test_answer_matches_target(cells: Cells, kind: str) -> None:
     meant = MEANS.get(kind, {"sda"})
     [listed] = documents(cells(command="list", user="user", as_json=True, target=kind)).values()
-    assert {each["target"] for each in listed["endpoints"]} == meant
+    assert {endpoint["target"] for endpoint in listed["endpoints"]} == meant
     assert len(listed["adapters"]) in (1, 2)
-    assert {each["adapter"] for each in listed["endpoints"]} - {None} <= {
-        each["target"] for each in listed["adapters"]
+    assert {endpoint["adapter"] for endpoint in listed["endpoints"]} - {None} <= {
+        adapter["target"] for adapter in listed["adapters"]
     }
     disks = {"sda", "sdb", "sdc", "sdd", "dm-0", "nvme0n1", *HEAD}
     for command in ("diff", "apply --dry-run", "apply"):
         [plan] = documents(cells(command=command, user="root", as_json=True, target=kind)).values()
-        assert {each["target"] for each in plan["rows"]} & disks <= meant
-    [told] = documents(cells(command="explain", user="root", as_json=True, target=kind)).values()
-    explained = {each["target"] for each in (*told["explained"], *told["without_rules"])}
+        assert {row["target"] for row in plan["rows"]} & disks <= meant
+    [explanation] = documents(
+        cells(command="explain", user="root", as_json=True, target=kind)
+    ).values()
+    explained = {
+        target_entry["target"]
+        for target_entry in (*explanation["explained"], *explanation["without_rules"])
+    }
     assert explained & disks == meant
-    [found] = documents(cells(command="check", user="root", as_json=True, target=kind)).values()
-    assert {each["target"] for each in found["findings"]} & disks <= meant
+    [checked] = documents(cells(command="check", user="root", as_json=True, target=kind)).values()
+    assert {finding["target"] for finding in checked["findings"]} & disks <= meant
 
 
 @pytest.mark.parametrize("kind", KNOWN)

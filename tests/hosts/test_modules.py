@@ -16,7 +16,7 @@ Survey = Callable[[str], Surveyed]
 @pytest.mark.parametrize("name", ["mpt3sas", "megaraid_sas", "lpfc", "qla2xxx", "ipr", "nvme"])
 def test_declared_module_options_are_read(surveyed: Survey, name: str) -> None:
     [module] = surveyed(name).machine.modules
-    family = next(each for each in families() if each.name == name)
+    family = next(candidate for candidate in families() if candidate.name == name)
     assert module.name == name
     real = real_parameters(name)
     assert module.parameters == {

@@ -76,15 +76,15 @@ def unmeasured(words: list[str]) -> list[str]:
 def test_first_rule_example_works(built: Build) -> None:
     page = DOCS / "write-your-first-rule.md"
     todo: list[tuple[str, object]] = []
-    for kind, what in steps(page):
-        if len([each for each in todo if each[0] == "toml"]) == 1 and kind == "toml":
+    for kind, text in steps(page):
+        if len([step for step in todo if step[0] == "toml"]) == 1 and kind == "toml":
             break  # the other files of the page are for other machines
-        words = what.split()[1:]
-        todo.append((kind, what if kind == "toml" else unmeasured(words)))
-    before, told, planned, explained, applied, back = do(built(hbas.mpt3sas()), todo)
-    assert (before.code, told.code) == (0, 0), before.err + told.err
+        words = text.split()[1:]
+        todo.append((kind, text if kind == "toml" else unmeasured(words)))
+    before, original, planned, explained, applied, back = do(built(hbas.mpt3sas()), todo)
+    assert (before.code, original.code) == (0, 0), before.err + original.err
     assert "volume" in before.out
-    assert "512" not in told.out
+    assert "512" not in original.out
     assert planned.code == 1, planned.err
     assert "the backup reads whole files in order" in " ".join(planned.out.split())
     [deciding] = [line for line in explained.out.splitlines() if line.startswith("decides")]
@@ -93,13 +93,15 @@ def test_first_rule_example_works(built: Build) -> None:
     assert applied.code == 0, applied.err
     assert applied.values[READ_AHEAD] == "512"
     # Its exit code says nothing here: a file that is no kernel's keeps the tail of a longer value.
-    assert back.values[READ_AHEAD] == told.values[READ_AHEAD] == "128"
+    assert back.values[READ_AHEAD] == original.values[READ_AHEAD] == "128"
 
 
 def test_undo_everything_reports_success(built: Build) -> None:
     apply = ["apply", "--profile", "oltp", "--no-probe", "irq50", "irq60"]
     todo = (apply, *commands(DOCS / "undo-everything.md"))
-    applied, back, after, *_ = do(built(interrupts.two_nodes()), [("run", each) for each in todo])
+    applied, back, after, *_ = do(
+        built(interrupts.two_nodes()), [("run", command) for command in todo]
+    )
     assert (applied.code, back.code) == (0, 0), applied.err + back.err
     assert (applied.values[INTERRUPT], back.values[INTERRUPT]) == ("0", "5")
     assert re.search(r"^All \d+ values are as they were before the first apply\.$", back.out, re.M)

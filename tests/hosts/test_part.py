@@ -10,7 +10,7 @@ import pytest
 from hbatune.settings.table import list_attributes
 from tests.hosts import matrix, traps
 from tests.hosts.conftest import ALL
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -29,12 +29,12 @@ def test_partial_scan_matches_full_plan(name: str) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         build(MACHINES[name](), Path(folder))
         command = ["env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.parts_compared"]
-        found = run(Path(folder), [*command, *list_attributes()]).decode().split()
-    alike, unlike, unknown, alone, other = (int(each) for each in found)
+        printed = run(Path(folder), [*command, *list_attributes()]).decode().split()
+    alike, unlike, unknown, alone, differing_parts = (int(count) for count in printed)
     assert unlike == 0
     assert alike > 0 or name in SPANNING
     assert unknown == 0 or name in SPANNING
-    assert other == 0
+    assert differing_parts == 0
     assert alone > 0 or name not in SEVERAL
 
 
@@ -44,7 +44,7 @@ def test_partial_scan_matches_full_plan(name: str) -> None:
 )
 def test_disk_output_matches_full_scan(name: str, disk: str) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        build(many(64, 4) if name == "many" else MACHINES[name](), Path(folder))
+        build(build_many_luns(64, 4) if name == "many" else MACHINES[name](), Path(folder))
         command = [
             "env",
             "-C",
@@ -54,8 +54,8 @@ def test_disk_output_matches_full_scan(name: str, disk: str) -> None:
             "tests.hosts.shown_alone",
             disk,
         ]
-        found = json.loads(run(Path(folder), command))
-    for (said, code, read), (whole_said, whole_code, whole_read) in found.values():
-        assert (said, code) == (whole_said, whole_code)
-        assert disk in said
-        assert read < (whole_read if name != "many" else 12)
+        outputs = json.loads(run(Path(folder), command))
+    for (text, code, read), (full_text, full_code, full_read) in outputs.values():
+        assert (text, code) == (full_text, full_code)
+        assert disk in text
+        assert read < (full_read if name != "many" else 12)

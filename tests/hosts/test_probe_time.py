@@ -30,7 +30,7 @@ LUNS, ADAPTERS = 64, 4
 @pytest.fixture
 def server(built: Callable[[Described], Path]) -> Machine:
     """Four adapters with sixteen LUNs each, half of them spinning."""
-    return gather_in(built(machines.many(LUNS, ADAPTERS)), list_attributes())
+    return gather_in(built(machines.build_many_luns(LUNS, ADAPTERS)), list_attributes())
 
 
 @pytest.fixture
@@ -43,28 +43,28 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def situation(it: Machine, config: Config | None = None) -> Situation:
+def situation(machine: Machine, config: Config | None = None) -> Situation:
     library = Library(find_shipped("rules"), site=Path("/nonexistent"))
     profile = load_profile("oltp", library)
-    known = config or Config()
+    configuration = config or Config()
     return Situation(
-        known,
+        configuration,
         profile,
-        it,
-        choose_targets(it, ()),
-        Journal(it.boot_id),
+        machine,
+        choose_targets(machine, ()),
+        Journal(machine.boot_id),
         RollbackRecords(),
         (),
         {},
-        known.site,
+        configuration.site,
     )
 
 
 def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
-    here = situation(server)
-    plan = here.plan()
+    server_situation = situation(server)
+    plan = server_situation.plan()
     assert len({row.target for row in plan.drift}) == LUNS
-    verifying = Verification(make_context(), here, plan, ComparisonRequest())
+    verifying = Verification(make_context(), server_situation, plan, ComparisonRequest())
     assert 60 < verifying.seconds <= 120
     adapters = {endpoint.target: endpoint.adapter for endpoint in server.endpoints}
     # Each has spinning disks and others, and there is time for one kind.
@@ -74,8 +74,8 @@ def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
 
 def test_verdicts_respect_time_limit(server: Machine, probed: None) -> None:
     limit = 120
-    here = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
-    asked = ComparisonRequest(thorough=True)
-    verifying = Verification(make_context(), here, here.plan(), asked)
+    server_situation = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
+    request = ComparisonRequest(thorough=True)
+    verifying = Verification(make_context(), server_situation, server_situation.plan(), request)
     assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
     assert verifying.seconds <= limit

@@ -46,11 +46,11 @@ ALIKE: dict[str, set[tuple[str, str]]] = {
 """The pairs of profiles that are alike on each kind of disk; all others differ."""
 
 
-def kind_of(it: Endpoint) -> str | None:
-    """Return the kind of a disk that no map joins, None for one that is none of these."""
-    if it.kind is not Kind.DISK or it.zoned is True:
+def kind_of(disk: Endpoint) -> str | None:
+    """Return the kind of a disk outside maps, or None for another kind of disk."""
+    if disk.kind is not Kind.DISK or disk.zoned is True:
         return None
-    match it.protocol, it.medium, it.storage:
+    match disk.protocol, disk.medium, disk.storage:
         case Protocol.VIRTIO | Protocol.VIRTUAL, _, _:
             return "virtual disk"
         case Protocol.NVME, _, Storage.VIRTUAL:
@@ -76,8 +76,8 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profile]:
     return {name: load_profile(name, library) for name in PROFILES}
 
 
-def said(machine: Machine, profile: Profile) -> dict[str, Said]:
-    """Return what a profile plans and promises for each disk and its adapter, by the disk."""
+def collect_goals(machine: Machine, profile: Profile) -> dict[str, Said]:
+    """Return the planned values and the objective of each disk and its adapter, by disk."""
     adapters = {adapter.target: adapter for adapter in machine.adapters}
     controls = {control.target: control.adapter for control in machine.controls}
     rows: dict[str, set[tuple[str, object]]] = {}
@@ -96,24 +96,29 @@ def said(machine: Machine, profile: Profile) -> dict[str, Said]:
     }
 
 
-def _goal(profile: Profile, it: Endpoint, behind: Adapter | None) -> float | None:
-    found = find_objective(profile, build_traits(it, behind))
-    return None if found is None else found.p99_ms
+def _goal(profile: Profile, disk: Endpoint, behind: Adapter | None) -> float | None:
+    objective = find_objective(profile, build_traits(disk, behind))
+    return None if objective is None else objective.p99_ms
 
 
 @pytest.fixture(scope="module")
 def differing(surveyed: Survey, profiles: dict[str, Profile]) -> dict[str, set[tuple[str, str]]]:
-    """The pairs that differ, by kind of disk, on any of the described machines."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    """Return the pairs that differ on any described machine, by kind of disk."""
+    differing_pairs: dict[str, set[tuple[str, str]]] = {}
     for name in ALL:
         machine = surveyed(name).machine
-        by_profile = {each: said(machine, profile) for each, profile in profiles.items()}
-        for it in machine.endpoints:
-            if kind := kind_of(it):
-                here = {each: of[it.target] for each, of in by_profile.items()}
-                pairs = {pair for pair in PAIRS if here[pair[0]] != here[pair[1]]}
-                found.setdefault(kind, set()).update(pairs)
-    return found
+        by_profile = {
+            profile_name: collect_goals(machine, profile)
+            for profile_name, profile in profiles.items()
+        }
+        for disk in machine.endpoints:
+            if kind := kind_of(disk):
+                disk_plans = {
+                    profile_name: of[disk.target] for profile_name, of in by_profile.items()
+                }
+                pairs = {pair for pair in PAIRS if disk_plans[pair[0]] != disk_plans[pair[1]]}
+                differing_pairs.setdefault(kind, set()).update(pairs)
+    return differing_pairs
 
 
 @pytest.mark.parametrize("kind", ALIKE)
@@ -131,12 +136,12 @@ def test_only_latency_disables_nvme_sleep(surveyed: Survey, profiles: dict[str, 
     """The other controller is a cloud's, which may say what it wants of its sleep."""
     machine = surveyed("nvme_cloud").machine
     planned = {name: make_plan(machine, profile).rows for name, profile in profiles.items()}
-    found = {
+    sleep_rows = {
         name: {row.target: (row.current, row.value) for row in rows if row.setting == SLEEP}
         for name, rows in planned.items()
     }
-    assert found.pop("latency") == {"nvme1": (100_000, 0)}
-    assert not any(found.values())
+    assert sleep_rows.pop("latency") == {"nvme1": (100_000, 0)}
+    assert not any(sleep_rows.values())
 
 
 def test_queue_without_wbt_lacks_setting(

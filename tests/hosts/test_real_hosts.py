@@ -115,39 +115,39 @@ EXPECTED_FINDINGS = {
 def test_real_host_answers_are_true(built: Callable[[Described], Path], name: str) -> None:
     root = built(MACHINES[name]())
 
-    def told(*commands: tuple[str, ...]) -> list[str]:
+    def run_commands(*commands: tuple[str, ...]) -> list[str]:
         command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, json.dumps(commands)]
         texts: list[str] = json.loads(run(root, command))
         return texts
 
-    asked = (("list",), ("diff", *PROFILE), ("check", *PROFILE))
-    documents = told(*((*words, "--json") for words in asked))
+    commands = (("list",), ("diff", *PROFILE), ("check", *PROFILE))
+    documents = run_commands(*((*words, "--json") for words in commands))
     listed, plan, checked = map(json.loads, documents)
     disks = {
-        each["target"]: f"{each['protocol']} {each['medium']} {each['storage']}"
-        for each in listed["endpoints"]
+        endpoint["target"]: f"{endpoint['protocol']} {endpoint['medium']} {endpoint['storage']}"
+        for endpoint in listed["endpoints"]
     }
     rows: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
     for row in plan["rows"]:
         key = (row["setting"], row["value"]) if row["state"] == "drift" else row["setting"]
         rows[row["state"]][key].append(row["target"])
     findings = defaultdict(list)
-    for each in checked["findings"]:
-        if each["target"] != "machine":
-            findings[each["id"]].append(each["target"])
-    found = Said(
+    for finding in checked["findings"]:
+        if finding["target"] != "machine":
+            findings[finding["id"]].append(finding["target"])
+    findings_summary = Said(
         disks,
         _joined(rows["drift"]),
-        " ".join(each["target"] for each in plan["left_alone"]),
+        " ".join(entry["target"] for entry in plan["left_alone"]),
         _joined(rows["fixed"]),
         _joined(rows["excluded"]),
         _joined(findings),
     )
-    assert found == EXPECTED_FINDINGS[name]
-    explained = told(*(("explain", disk, *PROFILE) for disk in disks))
+    assert findings_summary == EXPECTED_FINDINGS[name]
+    explained = run_commands(*(("explain", disk, *PROFILE) for disk in disks))
     for disk, text in zip(disks, explained, strict=True):
         assert disk in text
 
 
-def _joined(found: dict[Any, list[str]]) -> dict[Any, str]:
-    return {key: " ".join(sorted(targets)) for key, targets in found.items()}
+def _joined(targets_by_key: dict[Any, list[str]]) -> dict[Any, str]:
+    return {key: " ".join(sorted(targets)) for key, targets in targets_by_key.items()}

@@ -138,11 +138,11 @@ def test_oltp_matches_table(surveyed: Survey, oltp: Profile, name: str) -> None:
         for row in make_plan(machine, oltp).rows
     }
     settings = ("scheduler", "nr_requests", "queue_depth")
-    found = {
+    values_by_target = {
         endpoint.target: tuple(cells.get((endpoint.target, setting)) for setting in settings)
         for endpoint in machine.endpoints
     }
-    assert found == OLTP[name]
+    assert values_by_target == OLTP[name]
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -58,9 +58,9 @@ def sampled(
     (root / "proc/stat").write_text(STAT)
     printed = run(root, [sys.executable, "-c", _SAMPLE])
     kind = tuple[list[Sample], dict[str, str], Subjects]
-    samples, ids, found = msgspec.json.decode(printed, type=kind)
+    samples, ids, subjects = msgspec.json.decode(printed, type=kind)
     assert samples[0].disks == samples[1].disks
-    return samples[1], ids, found
+    return samples[1], ids, subjects
 
 
 def test_ailing_machine_is_sampled(built: Built) -> None:
@@ -74,7 +74,7 @@ def test_ailing_machine_is_sampled(built: Built) -> None:
     assert (first.writes, first.written_bytes, first.write_ms) == (500, 4000 * 512, 1500)
     assert (first.in_flight, first.busy_ms) == (7, 2000)
     assert first.depth == next(disk.depth for disk in subjects.disks if disk.target == "sda")
-    counters = {ids.get(target, target): found for target, found in sample.counters.items()}
+    counters = {ids.get(target, target): counts for target, counts in sample.counters.items()}
     assert counters["sda"] == {"errors": 64, "timeouts": 16}  # hexadecimal in the file
     # 5 at the card and 2 at the port above it; the root port's totals are those of others, too.
     assert counters[ADAPTER] == {"correctable": 7, "nonfatal": 1, "fatal": 0}

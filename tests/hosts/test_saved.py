@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.hosts.machines import many
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import can_enter, run
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
@@ -37,8 +37,10 @@ print(json.dumps({ids.index(id): [it.texts, it.appeared] for id, it in found.ite
 @pytest.mark.skipif(not can_enter(), reason="needs root and mount namespaces")
 @pytest.mark.parametrize("disks", [5, 40])
 def test_every_saved_value_is_read(tmp_path: Path, disks: int) -> None:
-    build(many(40, 1), tmp_path)
+    build(build_many_luns(40, 1), tmp_path)
     words = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-c", SCRIPT, str(disks)]
-    found = msgspec.json.decode(run(tmp_path, words), type=dict[int, tuple[dict[str, str], str]])
+    saved_texts = msgspec.json.decode(
+        run(tmp_path, words), type=dict[int, tuple[dict[str, str], str]]
+    )
     wanted = range(0, disks, 3)
-    assert found == {n: ({"NR_REQUESTS": str(n)}, str(n + 1)) for n in wanted}
+    assert saved_texts == {n: ({"NR_REQUESTS": str(n)}, str(n + 1)) for n in wanted}

@@ -37,11 +37,14 @@ def test_snapshot_answers_match_host(built: Built, tmp_path: Path, name: str) ->
 def test_anonymous_snapshot_changes_only_names(built: Built, tmp_path: Path, name: str) -> None:
     recorded(built, MACHINES[name](), tmp_path)
     _, text = output([*COMMANDS["diff"], "--snapshot", str(tmp_path / "anonymous.snapshot")])
-    told, original = json.loads(text), json.loads((tmp_path / "diff.json").read_text())
-    assert [nameless(row) for row in told["rows"]] == [nameless(row) for row in original["rows"]]
-    assert told["summary"]["hostname"].startswith("anon-")
+    anonymous, original = json.loads(text), json.loads((tmp_path / "diff.json").read_text())
+    assert [nameless(row) for row in anonymous["rows"]] == [
+        nameless(row) for row in original["rows"]
+    ]
+    assert anonymous["summary"]["hostname"].startswith("anon-")
     pairs = {
-        (row["id"], other["id"]) for row, other in zip(told["rows"], original["rows"], strict=True)
+        (row["id"], original_row["id"])
+        for row, original_row in zip(anonymous["rows"], original["rows"], strict=True)
     }
     assert len({new for new, _ in pairs}) == len({old for _, old in pairs}) == len(pairs)
 

@@ -172,6 +172,6 @@ def test_uninstall_abandons_hung_tools(built: Build) -> None:
     printed = run(root, [*OWN_CONFIGURATION, *command], timeout=120).decode()
     applied, code, restored, files, *errors = printed.splitlines()
     assert (applied, code, restored, files) == ("0", "1", "5", "0"), printed
-    said = " ".join(" ".join(errors).split())
-    assert "failed: it did not end within 0.5 s; `systemctl list-jobs`" in said
-    assert "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs" in said
+    messages = " ".join(" ".join(errors).split())
+    assert "failed: it did not end within 0.5 s; `systemctl list-jobs`" in messages
+    assert "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs" in messages

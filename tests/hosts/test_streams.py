@@ -105,9 +105,9 @@ def test_closed_descriptors_change_nothing(built: Build) -> None:
     assert after["diff"].strip() == after["rollback"].strip() == "5"
     assert after["apply"].strip() == after["daemon"].strip() == "0"
     for closed, commands in done.items():
-        for name, (code, values, said) in commands.items():
-            assert (code, values) == (opened[name][0], opened[name][1]), (closed, name, said)
-            assert "Traceback" not in said[1], (closed, name)
+        for name, (code, values, outputs) in commands.items():
+            assert (code, values) == (opened[name][0], opened[name][1]), (closed, name, outputs)
+            assert "Traceback" not in outputs[1], (closed, name)
     for name, (_, _, (out, err)) in opened.items():
         assert done["[0]"][name][2] == [out, err], name
         assert done["[1]"][name][2] == ["", err], name
@@ -126,9 +126,9 @@ def test_unwritable_output_is_reported_last(built: Build) -> None:
     printed = run(
         root, [*OWN_CONFIGURATION, "sh", "-c", script, "sh", sys.executable, "-c", main]
     ).decode()
-    code, applied, said, code_back, back = printed.split("\n")[:5]
+    code, applied, messages, code_back, back = printed.split("\n")[:5]
     assert (code, applied) == ("74", "0")
-    assert said == "hbatune: the output cannot be written: No space left on device"
+    assert messages == "hbatune: the output cannot be written: No space left on device"
     assert (code_back, back) == ("0", "5")
 
 

@@ -37,27 +37,31 @@ def row(machine: Machine, profile: Profile, rendered: RenderedOptions | None = N
 
 
 def test_ipr_vector_option_is_unreadable(surveyed: Survey, tmp_path: Path) -> None:
-    found = surveyed("ipr")
-    folder = found.root / "sys" / "module" / "ipr" / "parameters"
+    described = surveyed("ipr")
+    folder = described.root / "sys" / "module" / "ipr" / "parameters"
     assert "number_of_msix" not in os.listdir(folder)
     oltp = load_profile("oltp", Library(find_shipped("rules"), site=tmp_path))
-    it = row(found.machine, oltp)
-    assert (it.setting, it.state, it.current) == ("ipr.number_of_msix", State.OK, None)
-    assert "does not say what is in use; 16 is the driver's own" in describe_limit(it.limit)
+    vector_row = row(described.machine, oltp)
+    assert (vector_row.setting, vector_row.state, vector_row.current) == (
+        "ipr.number_of_msix",
+        State.OK,
+        None,
+    )
+    assert "does not say what is in use; 16 is the driver's own" in describe_limit(vector_row.limit)
     # Another number that hbatune wrote down was wanted once, and nothing says that it is gone.
-    fewer = row(found.machine, oltp, {("ipr", "number_of_msix"): "4"})
+    fewer = row(described.machine, oltp, {("ipr", "number_of_msix"): "4"})
     assert (fewer.state, fewer.value) == (State.DRIFT, 15)
-    down = row(found.machine, oltp, {("ipr", "number_of_msix"): "15"})
+    down = row(described.machine, oltp, {("ipr", "number_of_msix"): "15"})
     assert down.state is State.PENDING
 
 
 def test_symbios_depth_uses_option(surveyed: Survey) -> None:
     machine = surveyed("sym53c8xx").machine
     wish = wishes("queue_depth", AtLeast(200))
-    it = row(machine, wish)
+    depth_row = row(machine, wish)
     # 64 is all that the driver takes, and the LUNs show the 16 that they have.
-    assert (it.setting, it.state) == ("sym53c8xx.cmd_per_lun", State.DRIFT)
-    assert (it.current, it.value) == (16, 64)
+    assert (depth_row.setting, depth_row.state) == ("sym53c8xx.cmd_per_lun", State.DRIFT)
+    assert (depth_row.current, depth_row.value) == (16, 64)
     assert row(machine, wish, {("sym53c8xx", "cmd_per_lun"): "64"}).state is State.PENDING
     deep = row(_deep(machine, 64), wish, {("sym53c8xx", "cmd_per_lun"): "64"})
     assert (deep.state, deep.value) == (State.OK, 64)
@@ -75,8 +79,12 @@ def test_symbios_depth_uses_option(surveyed: Survey) -> None:
 def test_adaptec_depth_preserves_options(surveyed: Survey, loaded_with: str, value: str) -> None:
     machine = _loaded(surveyed("aic7xxx").machine, loaded_with)
     wish = wishes("queue_depth", AtLeast(32))
-    it = row(machine, wish)
-    assert (it.setting, it.state, it.value) == ("aic7xxx.aic7xxx", State.DRIFT, value)
+    depth_row = row(machine, wish)
+    assert (depth_row.setting, depth_row.state, depth_row.value) == (
+        "aic7xxx.aic7xxx",
+        State.DRIFT,
+        value,
+    )
     after = row(_deep(_loaded(machine, value), 32), wish)
     assert (after.state, after.value) == (State.OK, value)
 
@@ -85,9 +93,9 @@ def test_deep_adaptec_is_unchanged(surveyed: Survey) -> None:
     machine = surveyed("aic7xxx").machine
     assert not plan_options(machine, wishes("queue_depth", AtLeast(4)), {})
     by_drive = _loaded(machine, "tag_info:{{8,0,8}}")
-    it = row(by_drive, wishes("queue_depth", AtLeast(32)))
-    assert (it.state, it.value) == (State.EXCLUDED, None)
-    assert "each drive a depth of its own" in describe_limit(it.limit)
+    depth_row = row(by_drive, wishes("queue_depth", AtLeast(32)))
+    assert (depth_row.state, depth_row.value) == (State.EXCLUDED, None)
+    assert "each drive a depth of its own" in describe_limit(depth_row.limit)
 
 
 def _deep(machine: Machine, depth: int) -> Machine:

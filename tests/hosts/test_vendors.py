@@ -79,10 +79,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(find_shipped("rules"), site=site)
 
 
-def advice_on(found: Surveyed, library: Library, site: Site) -> tuple[Advice, ...]:
+def advice_on(described: Surveyed, library: Library, site: Site) -> tuple[Advice, ...]:
     profile = load_profile("oltp", library, load_followed_rules(library, site))
-    plan = make_plan(found.machine, profile)
-    return find_advice(found.machine, load_enabled_rules(library, site), plan, uses=site.uses)
+    plan = make_plan(described.machine, profile)
+    return find_advice(described.machine, load_enabled_rules(library, site), plan, uses=site.uses)
 
 
 def test_table_covers_vendor_rules() -> None:
@@ -93,27 +93,31 @@ def test_table_covers_vendor_rules() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_advises_intended_machine(surveyed: Survey, library: Library, rule: str) -> None:
     machine, target, advised, stance = RULES[rule]
-    told = advice_on(surveyed(machine), library, EVERYTHING)
-    [found] = [each for each in told if (each.rule, each.target) == (rule, target)]
-    assert (found.advised, found.stance) == (advised, stance)
-    assert found.source in library.sources()
-    assert (found.against is not None) == (stance is CONFLICT)
+    machine_advice = advice_on(surveyed(machine), library, EVERYTHING)
+    [rule_advice] = [
+        advice for advice in machine_advice if (advice.rule, advice.target) == (rule, target)
+    ]
+    assert (rule_advice.advised, rule_advice.stance) == (advised, stance)
+    assert rule_advice.source in library.sources()
+    assert (rule_advice.against is not None) == (stance is CONFLICT)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_skips_foreign_machines(surveyed: Survey, library: Library, rule: str) -> None:
-    own, *_ = RULES[rule]
+    own_machine, *_ = RULES[rule]
     site = Site(vendors=Vendors.ADVISE)
-    for other in ("mpt3sas", "nvme", "fc_arrays", "megaraid_sas", "virtio_scsi", own):
-        told = {each.rule for each in advice_on(surveyed(other), library, site)}
-        assert other == own or rule not in told
-        assert not told & {name for name in told if name.startswith(("asm", "sap", "beegfs"))}
+    for machine in ("mpt3sas", "nvme", "fc_arrays", "megaraid_sas", "virtio_scsi", own_machine):
+        advising_rules = {advice.rule for advice in advice_on(surveyed(machine), library, site)}
+        assert machine == own_machine or rule not in advising_rules
+        assert not advising_rules & {
+            name for name in advising_rules if name.startswith(("asm", "sap", "beegfs"))
+        }
 
 
 def test_controller_advice_depends_on_transport(surveyed: Survey, library: Library) -> None:
-    told = advice_on(surveyed("ontap_nvme_fc"), library, EVERYTHING)
-    assert [each.rule for each in told if each.setting == "ctrl_loss_tmo"] == []
-    assert "ontap-iopolicy" in {each.rule for each in told}
+    machine_advice = advice_on(surveyed("ontap_nvme_fc"), library, EVERYTHING)
+    assert [advice.rule for advice in machine_advice if advice.setting == "ctrl_loss_tmo"] == []
+    assert "ontap-iopolicy" in {advice.rule for advice in machine_advice}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -124,9 +128,9 @@ def test_advice_off_changes_nothing(surveyed: Survey, library: Library, name: st
     for profile in ("balanced", "latency", "oltp", "throughput"):
         plan = make_plan(machine, load_profile(profile, library, load_followed_rules(library, off)))
         assert plan == make_plan(machine, load_profile(profile, library))
-        shown = Site(vendors=Vendors.ADVISE)
+        advising_site = Site(vendors=Vendors.ADVISE)
         assert plan == make_plan(
-            machine, load_profile(profile, library, load_followed_rules(library, shown))
+            machine, load_profile(profile, library, load_followed_rules(library, advising_site))
         )
         assert not {row.rule for row in plan.rows} & vendors
 

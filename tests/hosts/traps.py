@@ -111,7 +111,7 @@ def lpfc_lp10000() -> Described:
 def fc_multipath() -> Described:
     """One LUN of an array over two FC adapters, joined by device-mapper."""
     first, second = fabrics.qla2xxx().functions[0], fabrics.lpfc().functions[0]
-    one = replace(first.hosts[0], luns=(replace(first.hosts[0].luns[0], wwid="naa.6006"),))
+    first_host = replace(first.hosts[0], luns=(replace(first.hosts[0].luns[0], wwid="naa.6006"),))
     lun = replace(
         second.hosts[0].luns[0],
         address="1:0:0:0",
@@ -124,7 +124,7 @@ def fc_multipath() -> Described:
     two = replace(second.hosts[0], number=1, luns=(lun,))
     return Described(
         (
-            replace(first, hosts=(one,)),
+            replace(first, hosts=(first_host,)),
             replace(second, address="0000:02:00.0", hosts=(two,), vectors=()),
         ),
         mapped=(Mapped(Disk("dm-0", tags=2048), "mpath-36006", ("sda", "sdb")),),
@@ -160,11 +160,11 @@ def fc_arrays() -> Described:
         port="rport-1:0-0",
         device={"access_state": Odd.EIO, "preferred_path": Odd.EIO},
     )
-    one = replace(first.hosts[0], luns=clariion)
+    first_host = replace(first.hosts[0], luns=clariion)
     two = replace(second.hosts[0], number=1, luns=(hitachi,))
     return Described(
         (
-            replace(first, hosts=(one,)),
+            replace(first, hosts=(first_host,)),
             replace(second, address="0000:02:00.0", hosts=(two,), vectors=()),
         )
     )
@@ -219,8 +219,8 @@ def ahci_noncq() -> Described:
     function = hbas.ahci().functions[0]
     host = function.hosts[0]
     lun = replace(host.luns[0], queue_depth="1")
-    told = replace(function, hosts=(replace(host, luns=(lun,)),))
-    return Described((told,), cpus=Cpus(command_line="ro libata.force=1:noncq quiet"))
+    without_ncq = replace(function, hosts=(replace(host, luns=(lun,)),))
+    return Described((without_ncq,), cpus=Cpus(command_line="ro libata.force=1:noncq quiet"))
 
 
 def nvme_shared() -> Described:

@@ -44,8 +44,8 @@ class Event:
         return self
 
     @property
-    def kept(self) -> dict[str, str]:
-        """The old values that udev's database has afterwards."""
+    def saved_values(self) -> dict[str, str]:
+        """The old values in udev's database after the event."""
         return {k: text for k, text in self.recorded.items() if k.startswith(SAVED_PREFIX)}
 
     @property
@@ -53,8 +53,8 @@ class Event:
         """What udev's database has of the rules afterwards; ``remove`` drops all of it."""
         if self.environment["ACTION"] == "remove":
             return {}
-        found = self.environment.items()
-        return {k: text for k, text in found if k.startswith("HBATUNE_") and text}
+        variables = self.environment.items()
+        return {k: text for k, text in variables if k.startswith("HBATUNE_") and text}
 
     @property
     def device(self) -> Path:
@@ -117,11 +117,11 @@ class Event:
 
     def _ancestors(self) -> Iterator[Path]:
         top = self.root / "sys/devices"
-        here = self.device
-        while here != top:
-            if (here / "uevent").exists():
-                yield here
-            here = here.parent
+        directory = self.device
+        while directory != top:
+            if (directory / "uevent").exists():
+                yield directory
+            directory = directory.parent
 
     def _attribute(self, path: str) -> str | None:
         if path not in self._read:
@@ -133,17 +133,17 @@ class Event:
         path = _ENV.sub(self._property, text.replace("$id", self._id))
         return self.root / path[1:] if path.startswith("/") else Path(path)
 
-    def _property(self, found: re.Match[str]) -> str:
-        return self.environment.get(found[1], "")
+    def _property(self, match: re.Match[str]) -> str:
+        return self.environment.get(match[1], "")
 
     def _expanded(self, text: str) -> str:
         text = _ENV.sub(self._property, text)
-        found = re.fullmatch(r"\$attr\{(.+)\}", text)
-        if found is None:
+        match = re.fullmatch(r"\$attr\{(.+)\}", text)
+        if match is None:
             assert "$" not in text
             assert "%" not in text
             return text
-        return _KEPT.sub("_", (self._attribute(found[1]) or "").rstrip())
+        return _KEPT.sub("_", (self._attribute(match[1]) or "").rstrip())
 
 
 def _labelled(lines: Sequence[RuleLine], target: str) -> int:
@@ -200,5 +200,5 @@ def has_udev() -> bool:
     """Whether udev is installed, in the version whose test mode writes (255 and later do not)."""
     if UDEVADM is None:
         return False
-    said = subprocess.run([UDEVADM, "--version"], capture_output=True, text=True, check=False)
-    return said.stdout.strip().isdecimal() and int(said.stdout) < 255
+    version = subprocess.run([UDEVADM, "--version"], capture_output=True, text=True, check=False)
+    return version.stdout.strip().isdecimal() and int(version.stdout) < 255

@@ -17,9 +17,14 @@ def shipped_profile(name: str) -> Profile:
 
 def event(root: Path, endpoint: Endpoint, rules: CompiledRules, **environment: str) -> Event:
     """The disk as it appears, the map as it is activated."""
-    known = {"ACTION": "add", "DEVTYPE": "disk", **environment}
+    properties = {"ACTION": "add", "DEVTYPE": "disk", **environment}
     if endpoint.kind is Kind.MAP:
-        known |= {"ACTION": "change", "DM_ACTIVATION": "1", "DM_UUID": "mpath-1", **environment}
+        properties |= {
+            "ACTION": "change",
+            "DM_ACTIVATION": "1",
+            "DM_UUID": "mpath-1",
+            **environment,
+        }
     if endpoint.kind is Kind.PATH:
-        known["DM_MULTIPATH_DEVICE_PATH"] = "1"
-    return Event(root, endpoint.target, known).run(rules)
+        properties["DM_MULTIPATH_DEVICE_PATH"] = "1"
+    return Event(root, endpoint.target, properties).run(rules)

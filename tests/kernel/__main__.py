@@ -5,10 +5,12 @@ import sys
 from tests.kernel.sequences import described, sequence, shortest, violations
 
 for argument in sys.argv[1:]:
-    made = sequence(int(argument))
-    print("\n".join(described(made, violations(made))))
-    for invariant in dict.fromkeys(each.invariant for each in violations(made)):
-        short = shortest(made, invariant)
-        found = [each for each in violations(short) if each.invariant == invariant]
+    scenario = sequence(int(argument))
+    print("\n".join(described(scenario, violations(scenario))))
+    for invariant in dict.fromkeys(violation.invariant for violation in violations(scenario)):
+        short = shortest(scenario, invariant)
+        same_violations = [
+            violation for violation in violations(short) if violation.invariant == invariant
+        ]
         print(f"\nshortest for {invariant}:")
-        print("\n".join(described(short, found[:1])))
+        print("\n".join(described(short, same_violations[:1])))

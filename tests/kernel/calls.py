@@ -230,7 +230,7 @@ def _normal(path: str, root: str) -> str | None:
         return "process"
     if not path.startswith(root):
         return None
-    found = path[len(root) :].removesuffix(" (deleted)")
+    relative = path[len(root) :].removesuffix(" (deleted)")
     for pattern, text in _VARYING:
-        found = pattern.sub(text, found)
-    return found
+        relative = pattern.sub(text, relative)
+    return relative

@@ -113,14 +113,14 @@ class Kernel(Watcher):
         if registers.number not in calls.NUMBERS:
             return True
         role = self._roles.get(pid, Role.COMMAND)
-        found = calls.call_at(pid, registers, role, self._world.root)
-        if found is None:
+        stopped_call = calls.call_at(pid, registers, role, self._world.root)
+        if stopped_call is None:
             return True
-        if found.name == "kill" and registers.arguments[0] in self._hung:
+        if stopped_call.name == "kill" and registers.arguments[0] in self._hung:
             # As for a process in an uninterruptible wait: SIGKILL has no effect.
             return self._answered(pid, registers, 0)
-        call = Call(role, found.name, found.target, self.calls[found])
-        self.calls[found] += 1
+        call = Call(role, stopped_call.name, stopped_call.target, self.calls[stopped_call])
+        self.calls[stopped_call] += 1
         if self._fault is not None and call == self._fault.call and not self.injected:
             self.injected = True
             return self._fail(pid, registers, call, self._fault.kind)
@@ -175,9 +175,9 @@ class Kernel(Watcher):
         tree = self._world.tree
         tree.writes.clear()
         tree.changes.clear()
-        found = tree.disk_of(path)
-        assert found is not None, path
-        return tree.write(*found, text, By.HBATUNE)
+        place = tree.disk_of(path)
+        assert place is not None, path
+        return tree.write(*place, text, By.HBATUNE)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Machine:
             for number in range(count)
         ]
         profiles = [name for name in kills.PROFILES if name in words_of(self._scenario)]
-        self._settings = {each for name in profiles for each in kills.PROFILES[name]}
+        self._settings = {setting for name in profiles for setting in kills.PROFILES[name]}
         self._problems: list[str] = []
         self._restored = 0
 
@@ -272,14 +272,14 @@ class Machine:
             return self._violated(f"it waited {BOUND:.0f} s and more", ended)
         if "Traceback" in ended.out + ended.err or "fault of hbatune" in ended.err:
             return self._violated("a traceback", ended)
-        now = self._values()
-        missing = {key for key, value in self._goal.items() if now.get(key) != value}
+        values = self._values()
+        missing = {key for key, value in self._goal.items() if values.get(key) != value}
         if ended.code and self._scenario.tunes:
             # A value that is only reset by another write has no row of its own, and one that was
             # written before a failure need not be the one that belongs to the failed setting.
             written = _written_values(ended)
             missing = {key for key in missing if key[1] in self._settings}
-            missing = {key for key in missing if key not in written or written[key] != now[key]}
+            missing = {key for key in missing if key not in written or written[key] != values[key]}
         if ended.code == 0:
             if missing:
                 return self._violated(f"exit 0, and {_listed(missing)} are not done", ended)
@@ -293,13 +293,13 @@ class Machine:
             return "done, with a complaint" if ended.err or ended.out else "silent"
         if not unnamed:
             return "named"
-        if now == self._begin and ended.err:
+        if values == self._begin and ended.err:
             return "refused"
         return self._violated(f"exit {ended.code}, and {_listed(unnamed)} are not named", ended)
 
     def _violated(self, problem: str, ended: Ended) -> str:
-        said = " / ".join((ended.err.strip() or ended.out.strip()).splitlines()[-4:])
-        self._problems.append(f"{problem} | exit {ended.code} | {said[-400:]}")
+        messages = " / ".join((ended.err.strip() or ended.out.strip()).splitlines()[-4:])
+        self._problems.append(f"{problem} | exit {ended.code} | {messages[-400:]}")
         return "violation"
 
     def _rolled_back(self, before: Ended) -> None:
@@ -314,8 +314,8 @@ class Machine:
             return  # its files are compared with those of a run without a fault
         words = ("uninstall",) if self._uninstalls else ("rollback", "--json")
         ended = self._run(words)
-        now = self._values()
-        missing = {key for key, value in self._first.items() if now.get(key) != value}
+        current_values = self._values()
+        missing = {key for key, value in self._first.items() if current_values.get(key) != value}
         self._restored = len(different - missing)
         if ended.code != 0 or missing:
             self._violated(f"then {words[0]} leaves {_listed(missing)}", ended)
@@ -366,10 +366,12 @@ class Machine:
         """Return the files outside of its state: configuration, units and udev rules."""
         root = self._world.root
         folders = ("etc", "elsewhere", *(("run", "state") if self._uninstalls else ()))
-        files = (each for folder in folders for each in (root / folder).rglob("*"))
-        found = {str(file.relative_to(root)): file.read_bytes() for file in files if file.is_file()}
-        found[_CONFIGURATION] = found[_CONFIGURATION].replace(_SHORT.encode(), _LONG.encode())
-        return found
+        files = (file for folder in folders for file in (root / folder).rglob("*"))
+        contents = {
+            str(file.relative_to(root)): file.read_bytes() for file in files if file.is_file()
+        }
+        contents[_CONFIGURATION] = contents[_CONFIGURATION].replace(_SHORT.encode(), _LONG.encode())
+        return contents
 
     def _install(self) -> None:
         """Place files as `install` does; its checks are of the machine that runs the tests."""
@@ -395,9 +397,9 @@ class Machine:
         self._world.tree = deepcopy(self._saved)
 
     def _different(self) -> str:
-        now = self._own_files()
-        names = now.keys() | self._files.keys()
-        return ", ".join(sorted(n for n in names if now.get(n) != self._files.get(n)))
+        contents = self._own_files()
+        names = contents.keys() | self._files.keys()
+        return ", ".join(sorted(n for n in names if contents.get(n) != self._files.get(n)))
 
 
 @contextlib.contextmanager
@@ -406,16 +408,16 @@ def machine(name: str) -> Iterator[Machine]:
     with kills.described() as world:
         kills.load(world)
     with kills.described() as world, placed(world):
-        made = Machine(world, name)
+        simulated_machine = Machine(world, name)
         try:
-            yield made
+            yield simulated_machine
         finally:
-            made.close()
+            simulated_machine.close()
 
 
 def words_of(scenario: Scenario) -> set[str]:
     """Return the words of all commands of a scenario."""
-    return {word for words in (*scenario.before, scenario.command) for word in words}
+    return {argument for words in (*scenario.before, scenario.command) for argument in words}
 
 
 def one_of_each(faults: Iterable[Fault], seed: int, most: int) -> list[Fault]:
@@ -429,8 +431,8 @@ def one_of_each(faults: Iterable[Fault], seed: int, most: int) -> list[Fault]:
         folder = "sys" if call.is_device else os.path.dirname(call.target)
         kinds.setdefault((call.role, call.name, folder, fault.kind), []).append(fault)
     chance = random.Random(seed)
-    found = [chance.choice(alike) for alike in kinds.values()]
-    return chance.sample(found, min(most, len(found)))
+    choices = [chance.choice(alike) for alike in kinds.values()]
+    return chance.sample(choices, min(most, len(choices)))
 
 
 def _named(ended: Ended) -> set[tuple[str, str]]:
@@ -441,8 +443,8 @@ def _named(ended: Ended) -> set[tuple[str, str]]:
         done = ("kept", "written")
         unread = {disk["target"] for disk in document.get("left_alone", ()) if disk["unread"]}
         # One that cannot be identified is named as a whole: its settings are not known.
-        whole = {(name, setting) for name in unread for setting in kills.SET_BY_PROFILES}
-        return whole | {
+        unidentified = {(name, setting) for name in unread for setting in kills.SET_BY_PROFILES}
+        return unidentified | {
             (row["target"], row["setting"])
             for row in rows
             if row["outcome"] not in done or row.get("limit")

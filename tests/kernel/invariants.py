@@ -37,6 +37,6 @@ class Violation:
     what: str
 
 
-def asserted(found: Iterable[Violation]) -> Iterator[Violation]:
+def asserted(violations: Iterable[Violation]) -> Iterator[Violation]:
     """Yield the violations that fail a test."""
-    return (each for each in found if each.invariant in ASSERTED)
+    return (violation for violation in violations if violation.invariant in ASSERTED)

@@ -84,9 +84,9 @@ class Disks:
 
     def shrinks(self) -> int:
         """Return how many writes have shrunk a tag set, after all earlier writes are done."""
-        found = self.store("", "")
-        assert found is not None
-        return found
+        count = self.store("", "")
+        assert count is not None
+        return count
 
     def close(self) -> None:
         """End the process; it also ends when this one dies."""
@@ -107,10 +107,10 @@ class Disks:
     def _take(self, tree: Tree, path: str, text: str) -> int | None:
         if not path:
             return len(tree.shrinks)
-        found = tree.disk_of(path)
+        place = tree.disk_of(path)
         tree.writes.clear()
         tree.changes.clear()
-        return errno.ENOENT if found is None else tree.write(*found, text, By.HBATUNE)
+        return errno.ENOENT if place is None else tree.write(*place, text, By.HBATUNE)
 
 
 def kill(count: int, seed: int) -> Killings:
@@ -197,13 +197,15 @@ class _Killer:
             for row in rows
             if row["outcome"] not in ("kept", "written")
         }
-        now = values(self._world.tree)
+        current_values = values(self._world.tree)
         for key, value in self._before.items():
-            if now.get(key) != value and key not in named:
-                self._found.problems.append(f"{where}: {key} is {now.get(key)}, was {value}")
+            if current_values.get(key) != value and key not in named:
+                self._found.problems.append(
+                    f"{where}: {key} is {current_values.get(key)}, was {value}"
+                )
         if done.code == 0 and named:
             self._found.problems.append(f"{where}: exit 0, and {named} are not back")
-        self._found.counts["restored" if now == self._before else "named"] += 1
+        self._found.counts["restored" if current_values == self._before else "named"] += 1
 
 
 def _command(words: tuple[str, ...], *, traced: bool = False) -> Run:
@@ -227,19 +229,21 @@ class _Count(Watcher):
 
 def values(tree: Tree) -> dict[tuple[str, str], Value]:
     """Return all values of all disks by target and setting, read from the files."""
-    found: dict[tuple[str, str], Value] = {}
+    parsed_values: dict[tuple[str, str], Value] = {}
     for name, disk in tree.places.items():
         directory = tree.directory(name)
         files = [*directory.glob("queue/*"), *directory.glob("queue/iosched/*")]
         for file in [*files, directory / "device/queue_depth"]:
             path = str(file.relative_to(directory))
-            known = _BY_PATH.get(path, path if "iosched/" in path else None)
-            if known and file.is_file() and (disk.can_queue or "depth" not in path):
-                found[name, known] = find_setting(known).format.parse(file.read_text().strip())
-    return found
+            setting = _BY_PATH.get(path, path if "iosched/" in path else None)
+            if setting and file.is_file() and (disk.can_queue or "depth" not in path):
+                parsed_values[name, setting] = find_setting(setting).format.parse(
+                    file.read_text().strip()
+                )
+    return parsed_values
 
 
-_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
+_BY_PATH = {setting.path: setting.name for setting in SETTINGS.values()}
 
 
 def _write_rules(world: World) -> None:

@@ -174,7 +174,7 @@ class Disk:
 
     def texts(self, series: str) -> dict[str, str]:
         """Return the texts of the files that a write may change, by path below the disk's."""
-        found = {
+        file_texts = {
             "queue/scheduler": self._schedulers(series),
             "queue/nr_requests": str(self.requests),
             "queue/rq_affinity": str(self.rq_affinity),
@@ -187,13 +187,13 @@ class Disk:
         }
         if self.wbt:
             # block/blk-sysfs.c: queue_wb_lat_show shows 0 while it is off, since 6.2.
-            shown = self.wbt_on or series == "6.1"
-            found["queue/wbt_lat_usec"] = str(self.wbt_usec if shown else 0)
+            is_shown = self.wbt_on or series == "6.1"
+            file_texts["queue/wbt_lat_usec"] = str(self.wbt_usec if is_shown else 0)
         if self.can_queue is not None:
-            found["device/queue_depth"] = str(self.depth)
+            file_texts["device/queue_depth"] = str(self.depth)
         for name, value in self.tunables.items():
-            found[f"queue/iosched/{name}"] = str(value)
-        return found
+            file_texts[f"queue/iosched/{name}"] = str(value)
+        return file_texts
 
     def _schedulers(self, series: str) -> str:
         marked = [f"[{name}]" if name == self.scheduler else name for name in self.offered]
@@ -285,9 +285,9 @@ class Kernel:
         if wanted != "none" and wanted not in disk.offered:
             if wanted not in disk.modules:
                 return errno.EINVAL
-            for each in self.disks:  # a loaded module serves every disk
-                if wanted not in each.offered:
-                    each.offered = (*each.offered, wanted)
+            for offering in self.disks:  # a loaded module serves every disk
+                if wanted not in offering.offered:
+                    offering.offered = (*offering.offered, wanted)
         before, disk.scheduler = disk.scheduler, wanted
         disk.requests = disk.fresh_requests(wanted)
         disk.tunables = dict(TUNABLES.get(wanted, {}))
@@ -458,7 +458,7 @@ class Kernel:
             disk.depth = min(disk.depth + 1, disk.ceiling)
         watch.close()
 
-    def changed(self, disk: Disk, found: list[Change]) -> None:
+    def changed(self, disk: Disk, changes: list[Change]) -> None:
         """Handle changes; a tree mirrors them into files."""
 
 
@@ -468,8 +468,10 @@ class _Watch:
     def __init__(self, kernel: Kernel, disk: Disk, by: By, *, everywhere: bool = False) -> None:
         self._kernel, self._disk, self._by = kernel, disk, by
         # A scheduler whose module was loaded is offered by every disk.
-        seen = kernel.disks if everywhere else [disk]
-        self._before = {each: each.texts(kernel.series) for each in seen}
+        watched_disks = kernel.disks if everywhere else [disk]
+        self._before = {
+            watched_disk: watched_disk.texts(kernel.series) for watched_disk in watched_disks
+        }
         self._bitmap = disk.tags.bitmap
         self._below = self._narrow()
 
@@ -479,17 +481,17 @@ class _Watch:
 
     def close(self) -> None:
         kernel, disk, by = self._kernel, self._disk, self._by
-        for each, before in self._before.items():
-            after = each.texts(kernel.series)
+        for watched_disk, before in self._before.items():
+            after = watched_disk.texts(kernel.series)
             if after != before:
                 names = dict.fromkeys((*before, *after))
-                found = [
-                    Change(by, each, name, before.get(name), after.get(name))
+                changes = [
+                    Change(by, watched_disk, name, before.get(name), after.get(name))
                     for name in names
                     if before.get(name) != after.get(name)
                 ]
-                kernel.changes += found
-                kernel.changed(each, found)
+                kernel.changes += changes
+                kernel.changed(watched_disk, changes)
         if disk.tags.bitmap < self._bitmap:
             kernel.shrinks.append(Shrink(by, disk.name, self._bitmap, disk.tags.bitmap))
         for map, path in self._narrow() - self._below:
@@ -505,9 +507,9 @@ def _unsigned(text: str) -> int | None:
 
 def _base_zero(text: str) -> int:
     """lib/vsprintf.c: simple_strtoul with base 0: digits as far as they go, 0 where none do."""
-    found = re.match(r"0[xX]([0-9a-fA-F]+)|0([0-7]*)|(\d+)", text)
-    if found is None:
+    match = re.match(r"0[xX]([0-9a-fA-F]+)|0([0-7]*)|(\d+)", text)
+    if match is None:
         return 0
-    if found[1]:
-        return int(found[1], 16)
-    return int(found[3] or found[2] or "0", 8 if found[3] is None else 10)
+    if match[1]:
+        return int(match[1], 16)
+    return int(match[3] or match[2] or "0", 8 if match[3] is None else 10)

@@ -98,20 +98,20 @@ class Run:
         status = 0
         announced: set[int] = {self.pid}
         early: set[int] = set()  # processes whose first stop came before their parent's
-        held: set[int] = set()
+        stopped_pids: set[int] = set()
         while True:
             try:
-                pid, found = os.waitpid(-1, _WALL)
+                pid, wait_status = os.waitpid(-1, _WALL)
             except ChildProcessError:
                 return status
-            if not os.WIFSTOPPED(found):
-                held.discard(pid)
+            if not os.WIFSTOPPED(wait_status):
+                stopped_pids.discard(pid)
                 if pid == self.pid:
-                    status = found
-                    for stopped in held:
+                    status = wait_status
+                    for stopped in stopped_pids:
                         os.kill(stopped, signal.SIGKILL)
                 continue
-            signal_number, event = os.WSTOPSIG(found), found >> 16
+            signal_number, event = os.WSTOPSIG(wait_status), wait_status >> 16
             goes_on: bool | None = True
             if signal_number == _SYSCALL_STOP:
                 goes_on = watcher.stopped(pid)
@@ -128,13 +128,13 @@ class Run:
                 early.add(pid)
                 continue
             # Stops of ptrace itself carry no signal; every other one is passed on to the process.
-            own = signal_number in (_SYSCALL_STOP, signal.SIGTRAP, signal.SIGSTOP)
+            is_ptrace_stop = signal_number in (_SYSCALL_STOP, signal.SIGTRAP, signal.SIGSTOP)
             if goes_on is None:
                 _call(_DETACH, pid, 0)
             elif goes_on:
-                _resume(pid, 0 if own else signal_number)
+                _resume(pid, 0 if is_ptrace_stop else signal_number)
             else:
-                held.add(pid)
+                stopped_pids.add(pid)
 
     @contextmanager
     def _limit(self) -> Iterator[list[bool]]:

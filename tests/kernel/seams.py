@@ -120,10 +120,10 @@ class World:
     def store(self, path: str, text: str) -> int | None:
         """Take a write to sysfs, as ``act.chain._store`` does."""
         self.boundary()
-        found = self.tree.disk_of(path)
-        if found is None:
+        place = self.tree.disk_of(path)
+        if place is None:
             return errno.ENOENT
-        disk, name = found
+        disk, name = place
         with self._in_kernel():
             refused = self.tree.write(disk, name, text, By.HBATUNE)
         if refused == HANGS:
@@ -169,10 +169,10 @@ class World:
 
     def call(self, work: Callable[[], bytes]) -> bytes | None:
         """Run the work of a child of the daemon; None where that was killed."""
-        found: list[bytes] = []
+        replies: list[bytes] = []
         with self._process():
-            code = self._guarded(lambda: found.append(work()) or 0)  # type: ignore[func-returns-value]
-        return None if code is None else found[0]
+            code = self._guarded(lambda: replies.append(work()) or 0)  # type: ignore[func-returns-value]
+        return None if code is None else replies[0]
 
     @contextlib.contextmanager
     def _process(self) -> Iterator[None]:
@@ -240,14 +240,17 @@ def placed(world: World, store: Callable[[str, str], int | None] | None = None) 
 def _replaced(seams: list[Seam]) -> Iterator[None]:
     before = [(owner, name, _get(owner, name)) for owner, name, _ in seams]
     # A command installs its own handlers, which must not outlive it in the test process.
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        signal_number: signal.getsignal(signal_number)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         for owner, name, stand_in in seams:
             setattr(owner, name, stand_in)
         yield
     finally:
-        for owner, name, found in before:
-            setattr(owner, name, found)
+        for owner, name, original in before:
+            setattr(owner, name, original)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -260,7 +263,7 @@ def _of_files(world: World) -> list[Seam]:
 
     return [
         (machine, "find_devices", lambda: _devices(world.tree)),
-        (part, "find_related_devices", lambda known, names: _part(world.tree, names)),
+        (part, "find_related_devices", lambda cached, names: _part(world.tree, names)),
         (assembly, "find_mounts", lambda stack, disks: {}),
         (assembly, "read_processors", lambda: _PROCESSORS),
         (assembly, "read_modules", lambda families: ()),
@@ -415,16 +418,18 @@ def _devices(tree: Tree) -> Devices:
 
 def _part(tree: Tree, names: Iterable[str]) -> Devices:
     """Return the named devices, with the map and all its paths where one of them is among these."""
-    whole, wanted = _devices(tree), set(names)
-    joined = {MAP, *whole.stack.below[MAP]}
+    all_devices, wanted = _devices(tree), set(names)
+    joined = {MAP, *all_devices.stack.below[MAP]}
     if wanted & joined:
         wanted |= joined
-    disks = {name: each for name, each in whole.disks.items() if name in wanted}
+    disks = {name: disk for name, disk in all_devices.disks.items() if name in wanted}
     return Devices(
         disks=disks,
-        places={each: found for each, found in whole.places.items() if each in disks.values()},
-        maps={name: each for name, each in whole.maps.items() if name in wanted},
+        places={
+            disk: place for disk, place in all_devices.places.items() if disk in disks.values()
+        },
+        maps={name: map_paths for name, map_paths in all_devices.maps.items() if name in wanted},
         servers=(),
         parallel=frozenset(),
-        stack=whole.stack,
+        stack=all_devices.stack,
     )

@@ -27,7 +27,7 @@ from tests.kernel.tree import MAP, SLOTS, Tree
 
 DISKS = (*(slot.name for slot in SLOTS), MAP)
 PROFILES = ("one", "two", "three")
-_BY_PATH = {each.path: each.name for each in SETTINGS.values()}
+_BY_PATH = {setting.path: setting.name for setting in SETTINGS.values()}
 _SOURCES = '[document.K]\ntitle="kernel"\n[source.K-1]\ndocument="K"\nsection="s"\nsays="x"\n'
 
 
@@ -205,11 +205,11 @@ def _profile(name: str, chance: random.Random) -> str:
 
 
 def _step(chance: random.Random) -> Step:
-    made: Callable[[random.Random], Step] = chance.choices(
+    make_step: Callable[[random.Random], Step] = chance.choices(
         (_apply, _rollback, _look, _meanwhile, _configure, _refuse, _release, _reboot),
         (22, 12, 20, 25, 9, 7, 2, 3),
     )[0]
-    return made(chance)
+    return make_step(chance)
 
 
 def _targets(chance: random.Random) -> tuple[str, ...]:
@@ -258,9 +258,9 @@ def _meanwhile(chance: random.Random) -> Meanwhile:
             return Admin(disk, "queue/iosched/fifo_batch", str(chance.choice((1, 7, 32))))
         return Admin(disk, SETTINGS[name].path, str(chance.choice(_VALUES[name])))
     if kind < 0.82:
-        what = chance.choice(("reset", "reload", "queue_full", "ramp_up", "served"))
-        disk = {"reset": "nvme0n1", "reload": MAP}.get(what) or chance.choice(DISKS[:4])
-        return Kernels(what, disk)
+        kind_of_event = chance.choice(("reset", "reload", "queue_full", "ramp_up", "served"))
+        disk = {"reset": "nvme0n1", "reload": MAP}.get(kind_of_event) or chance.choice(DISKS[:4])
+        return Kernels(kind_of_event, disk)
     if kind < 0.92:
         return Swap(chance.choice(("sda", "sdb", "nvme0n1")))
     return Full(chance.random() < 0.6)
@@ -329,11 +329,11 @@ class Footprint:
             elif key in self.before:
                 self.others[key] = change.after
 
-    def is_back(self, key: Key, now: str | None) -> bool:
+    def is_back(self, key: Key, current_text: str | None) -> bool:
         """Whether a file has a value that it had before hbatune changed it."""
         disk, path = key
         was = (self.before[key], self.begun[key], self.first[disk].get(path))
-        return typed(path, now) in {typed(path, text) for text in was}
+        return typed(path, current_text) in {typed(path, text) for text in was}
 
     def release(self, keys: Iterable[Key]) -> None:
         """Forget values that a run has put back for good: they are not hbatune's any more."""
@@ -415,18 +415,22 @@ class Session:
             name = entry.setting
             filed.setdefault(entry.target, set()).update((name, *find_setting(name).resets))
         for disk, path in self.footprint.before:
-            there = is_among(name_of(path), filed.get(disk.name, ()))
-            now = disk.texts(self.tree.series).get(path)
-            if not there and not disk.gone and self.footprint.is_back((disk, path), now):
+            is_recorded = is_among(name_of(path), filed.get(disk.name, ()))
+            current_text = disk.texts(self.tree.series).get(path)
+            if (
+                not is_recorded
+                and not disk.gone
+                and self.footprint.is_back((disk, path), current_text)
+            ):
                 yield disk, path
 
     def _learn(self) -> None:
         self.footprint.take(self.tree.changes[self._learnt :], self._begun)
         self._learnt = len(self.tree.changes)
 
-    def _violated(self, invariant: str, what: str) -> None:
+    def _violated(self, invariant: str, evidence: str) -> None:
         self.found.append(
-            Violation(invariant, repr(self._step), what.replace(str(self.world.root), ""))
+            Violation(invariant, repr(self._step), evidence.replace(str(self.world.root), ""))
         )
 
     def _do(self, step: Step) -> None:
@@ -453,12 +457,12 @@ class Session:
             case _:
                 self._happen(step)
 
-    def _happen(self, what: Meanwhile) -> None:
+    def _happen(self, happening: Meanwhile) -> None:
         tree = self.tree
-        match what:
+        match happening:
             case Admin():
-                disk = tree.places[what.disk]
-                tree.write(disk, what.path, what.text, By.ADMINISTRATOR)
+                disk = tree.places[happening.disk]
+                tree.write(disk, happening.path, happening.text, By.ADMINISTRATOR)
             case Kernels("reset", disk):
                 tree.reset(tree.places[disk])
             case Kernels("reload", disk):
@@ -470,9 +474,9 @@ class Session:
             case Kernels("served", disk):
                 tree.places[disk].served = True
             case Swap():
-                tree.swap(what.disk)
+                tree.swap(happening.disk)
             case Full():
-                self.world.full = what.full
+                self.world.full = happening.full
 
     def _prepare(self, step: Apply | Rollback | Look) -> None:
         self.world.kill_at = step.killed
@@ -488,7 +492,7 @@ class Session:
         words += ["--profile", step.profile] if step.profile else []
         words += ["--once"] if step.once else []
         named = self._meant(step.targets)
-        ids = {self._id(each) for each in named}  # a drive may be swapped meanwhile
+        ids = {self._id(disk_name) for disk_name in named}  # a drive may be swapped meanwhile
         off = self._off(named if step.targets else None)
         ended = self.world.run(*words, *step.targets)
         self._tuned(step, off)
@@ -514,13 +518,13 @@ class Session:
         for key in {key for key in keys if keys.count(key) > 1}:
             self._violated("one_outcome", f"{key} is there twice")
         for row in rows:
-            said = f"{row['target']} {row['setting']}: {row['state']}, {row['outcome']}"
+            description = f"{row['target']} {row['setting']}: {row['state']}, {row['outcome']}"
             if row["state"] in ("drift", "ok") and row["outcome"] is None:
-                self._violated("one_outcome", said)
+                self._violated("one_outcome", description)
             if row["outcome"] in ("written", "kept") and row["value"] is not None:
-                self._check_value(row["target"], row["setting"], row["value"], said)
+                self._check_value(row["target"], row["setting"], row["value"], description)
 
-    def _check_value(self, target: str, name: str, value: Value, said: str) -> None:
+    def _check_value(self, target: str, name: str, value: Value, description: str) -> None:
         """Check a value reported as set, unless others changed that disk meanwhile."""
         disk = self.tree.places.get(target)
         if disk is None or any(
@@ -530,9 +534,9 @@ class Session:
         if disk not in self._seen_by_run:
             return
         path = find_setting(name).path
-        now = typed(path, disk.texts(self.tree.series).get(path))
-        if now != value:
-            self._violated("truthful", f"{said} {value}, but it is {now}")
+        current = typed(path, disk.texts(self.tree.series).get(path))
+        if current != value:
+            self._violated("truthful", f"{description} {value}, but it is {current}")
 
     def _check_exit(self, ended: Ended, rows: Sequence[dict[str, Any]]) -> None:
         bad = [
@@ -551,33 +555,35 @@ class Session:
 
     def _check_reconciled(self, rows: Sequence[dict[str, Any]]) -> None:
         """Check that values of earlier profiles, not wanted by this one, are restored."""
-        told = {
+        reported = {
             (row["target"], row["setting"])
             for row in rows
             if row["state"] in ("ok", "drift", "unreadable", "fixed")
         }
         self._learn()
         for (disk, path), text in self.footprint.before.items():
-            if disk.gone or text is None or (disk.name, name_of(path)) in told:
+            if disk.gone or text is None or (disk.name, name_of(path)) in reported:
                 continue
             if (disk, path) in self.footprint.others or self._off(None)(disk):
                 continue
             if self._id(disk.name) in self.unsure:
                 continue
-            now = disk.texts(self.tree.series)
+            current_texts = disk.texts(self.tree.series)
             first = self.footprint.before.get((disk, "queue/scheduler"))
             depends = path in ("queue/nr_requests", "queue/wbt_lat_usec") or "iosched" in path
             if (
                 depends
                 and first is not None
-                and typed("queue/scheduler", now["queue/scheduler"])
+                and typed("queue/scheduler", current_texts["queue/scheduler"])
                 != typed("queue/scheduler", first)
             ):
                 continue
             if "iosched/async_depth" in path:
                 continue  # follows nr_requests
-            if not self.footprint.is_back((disk, path), now.get(path)):
-                self._violated("reconciled", f"{disk.name} {path}: {now.get(path)}, was {text}")
+            if not self.footprint.is_back((disk, path), current_texts.get(path)):
+                self._violated(
+                    "reconciled", f"{disk.name} {path}: {current_texts.get(path)}, was {text}"
+                )
 
     # -- rollback --------------------------------------------------------------------------------
 
@@ -585,7 +591,7 @@ class Session:
         self._prepare(step)
         before = dict(self.footprint.before)
         named = self._meant(step.targets)
-        ids = {self._id(each) for each in named}  # a drive may be swapped meanwhile
+        ids = {self._id(disk_name) for disk_name in named}  # a drive may be swapped meanwhile
         ended = self.world.run("rollback", "--json", *step.targets)
         self._check_identity()
         if ended.code is None:
@@ -624,34 +630,40 @@ class Session:
         for row in rows:
             if row["outcome"] == "ignored" and row["setting"] == QUEUE_DEPTH:
                 self._violated("restored", f"{row['target']}: {row['setting']} is ignored")
-        gone = {(row["target"], row["setting"]) for row in rows if _gone(row)}
+        removed = {(row["target"], row["setting"]) for row in rows if _gone(row)}
         if ended.code == 0 and any(not _gone(row) for row in rows if _not_done(row)):
             self._violated("exit_code", "0, and not everything is back")
         for disk, path in before:
             if disk.gone or (named is not None and disk.name not in named):
                 continue
-            said = (disk.name, name_of(path)) in undone
-            if not said:
+            is_reported = (disk.name, name_of(path)) in undone
+            if not is_reported:
                 self._check_back(before, (disk, path), ended)
-        kept = {
+        retained_keys = {
             key
             for key in self.footprint.before
             if (named is not None and key[0].name not in named)
-            or (key[0].name, name_of(key[1])) in undone - gone
+            or (key[0].name, name_of(key[1])) in undone - removed
         }
-        self.footprint.keep(kept)
+        self.footprint.keep(retained_keys)
 
     def _check_back(self, before: dict[Key, str | None], key: Key, ended: Ended) -> None:
         (disk, path), text = key, before[key]
-        now = disk.texts(self.tree.series).get(path)
+        current_text = disk.texts(self.tree.series).get(path)
         if text is None or key in self.footprint.others:
             return  # a tunable that did not exist before, or a value that others have set since
         scheduler = typed("queue/scheduler", disk.texts(self.tree.series)["queue/scheduler"])
         first = before.get((disk, "queue/scheduler"))
-        if now is None and first is not None and scheduler == typed("queue/scheduler", first):
+        if (
+            current_text is None
+            and first is not None
+            and scheduler == typed("queue/scheduler", first)
+        ):
             return  # a tunable of a scheduler that is not in use any more
-        if not self.footprint.is_back(key, now):
-            self._violated("restored", f"{disk.name} {path}: {now}, was {text}; exit {ended.code}")
+        if not self.footprint.is_back(key, current_text):
+            self._violated(
+                "restored", f"{disk.name} {path}: {current_text}, was {text}; exit {ended.code}"
+            )
 
     # -- the daemon ----------------------------------------------------------------------------
 
@@ -691,11 +703,11 @@ class Session:
             self._violated("one_outcome", f"{key} is there twice")
         for change in report.changes:
             if change.handled is Handled.WRITTEN:
-                said = f"{change.target} {change.setting}: {change.outcome}"
-                self._check_value(change.target, change.setting, change.value, said)
-        told = {(change.target, change.setting) for change in report.changes}
+                description = f"{change.target} {change.setting}: {change.outcome}"
+                self._check_value(change.target, change.setting, change.value, description)
+        reported = {(change.target, change.setting) for change in report.changes}
         if report.error is None:
-            self._check_told(told)
+            self._check_told(reported)
 
     # -- what is common -------------------------------------------------------------------------
 
@@ -704,15 +716,16 @@ class Session:
         self._check_identity()
         excluded = self._meant(exclude) if (exclude := self._excluded()) else set()
         for write in self._ours():
-            said = f"{write.disk.name} {write.name} = {write.text}"
+            description = f"{write.disk.name} {write.name} = {write.text}"
             if off(write.disk):
-                self._violated("hands_off", said)
+                self._violated("hands_off", description)
             key = (write.disk, write.name)
             back = key in self.footprint.before and self.footprint.is_back(key, write.text)
             begun = self._begun.get(write.disk, {}).get(write.name)
-            kept = typed(write.name, write.text) == typed(write.name, begun)  # a write had reset it
-            if write.disk.name in excluded and not (back or kept):
-                self._violated("excluded", said)
+            # A write had reset it.
+            is_unchanged = typed(write.name, write.text) == typed(write.name, begun)
+            if write.disk.name in excluded and not (back or is_unchanged):
+                self._violated("excluded", description)
 
     def _check_identity(self) -> None:
         for write in self._ours():
@@ -722,14 +735,14 @@ class Session:
     def _check_dropped(self, rows: Sequence[dict[str, Any]]) -> None:
         self._check_told({(row["target"], row["setting"]) for row in rows})
 
-    def _check_told(self, told: set[tuple[str, str]]) -> None:
+    def _check_told(self, reported: set[tuple[str, str]]) -> None:
         """Check that each write has a row; tunables belong to the row of their scheduler.
 
         A write that only undoes an effect of another write belongs to that one's row.
         """
         for write in self._ours():
             alone = "iosched/" not in write.name and not find_setting(name_of(write.name)).kept
-            if alone and (write.disk.name, name_of(write.name)) not in told:
+            if alone and (write.disk.name, name_of(write.name)) not in reported:
                 self._violated("nothing_dropped", f"{write.disk.name} {write.name}")
 
     def _ours(self) -> list[Write]:
@@ -777,7 +790,7 @@ class Session:
             return ()
         called = self._called_in_site
         form = self.configured.form
-        return tuple(each for each in self.configured.exclude if self._called(each, form) in called)
+        return tuple(name for name in self.configured.exclude if self._called(name, form) in called)
 
     def _configure(self, step: Configure) -> None:
         """Write the configuration, and keep the active profile."""
@@ -810,41 +823,44 @@ def _gone(row: dict[str, Any]) -> bool:
     return bool(row["gone"])
 
 
-def violations(made: Scenario) -> list[Violation]:
+def violations(scenario: Scenario) -> list[Violation]:
     """Run a sequence in a fresh world and return the violations."""
     # In memory, since thousands of sequences write many small files.
     memory = Path("/dev/shm")
     folder = tempfile.mkdtemp(prefix="hbatune-", dir=memory if memory.is_dir() else None)
     try:
-        world = World(Path(folder), made.series, made.modules)
-        for name, text in made.profiles.items():
+        world = World(Path(folder), scenario.series, scenario.modules)
+        for name, text in scenario.profiles.items():
             (world.root / f"etc/profiles/{name}.toml").write_text(text)
         (world.root / "rules/sources.toml").write_text(_SOURCES)
         (world.root / "rules/arrays.toml").write_text("array = []\n")
         with installed(world):
             session = Session(world)
-            for step in made.steps:
+            for step in scenario.steps:
                 session.take(step)
             return session.found
     finally:
         shutil.rmtree(folder)
 
 
-def shortest(made: Scenario, invariant: str) -> Scenario:
+def shortest(scenario: Scenario, invariant: str) -> Scenario:
     """Return the sequence without the steps that the violation does not need."""
     at = 0
-    while at < len(made.steps):
-        fewer = replace(made, steps=(*made.steps[:at], *made.steps[at + 1 :]))
-        if any(found.invariant == invariant for found in violations(fewer)):
+    while at < len(scenario.steps):
+        fewer = replace(scenario, steps=(*scenario.steps[:at], *scenario.steps[at + 1 :]))
+        if any(violation.invariant == invariant for violation in violations(fewer)):
             # ``at`` stays: the step that has moved up to this place has not been tried yet.
-            made = fewer
+            scenario = fewer
         else:
             at += 1
-    return made
+    return scenario
 
 
-def described(made: Scenario, found: Iterable[Violation]) -> Iterator[str]:
+def described(scenario: Scenario, breaches: Iterable[Violation]) -> Iterator[str]:
     """Yield the lines that describe a sequence and its violations."""
-    yield f"seed {made.seed}, kernel {made.series}, schedulers to load: {made.modules}"
-    yield from (f"  {step}" for step in made.steps)
-    yield from (f"{each.invariant}: {each.what}\n    after {each.step}" for each in found)
+    yield f"seed {scenario.seed}, kernel {scenario.series}, schedulers to load: {scenario.modules}"
+    yield from (f"  {step}" for step in scenario.steps)
+    yield from (
+        f"{violation.invariant}: {violation.what}\n    after {violation.step}"
+        for violation in breaches
+    )

@@ -81,9 +81,9 @@ class Tree(Kernel):
         # Other numbers after each boot: hbatune must not take a host number for an identity.
         shift = 3 * (self.boot - 1)
         for slot in SLOTS:
-            now = self.slots[slot.name]
+            current_slot = self.slots[slot.name]
             host = None if slot.host is None else slot.host + shift
-            self.slots[slot.name] = replace(now, host=host)
+            self.slots[slot.name] = replace(current_slot, host=host)
             self._appear(self.slots[slot.name])
         self._map()
 
@@ -138,7 +138,9 @@ class Tree(Kernel):
         super().remove(disk)
         self.places.pop(disk.name)
         self.directories = {
-            directory: each for directory, each in self.directories.items() if each is not disk
+            directory: listed_disk
+            for directory, listed_disk in self.directories.items()
+            if listed_disk is not disk
         }
 
     # -- files ---------------------------------------------------------------------------------
@@ -172,9 +174,9 @@ class Tree(Kernel):
                 return disk, path[len(directory) :]
         return None
 
-    def changed(self, disk: Disk, found: list[Change]) -> None:
+    def changed(self, disk: Disk, changes: list[Change]) -> None:
         directory = f"{self.directory(disk.name)}/"
-        for change in found:
+        for change in changes:
             _put(directory + change.name, change.after, _WRITABLE)
 
     def _show(self, disk: Disk, more: dict[str, str]) -> None:
@@ -231,15 +233,15 @@ class Tree(Kernel):
         drivers.mkdir(parents=True, exist_ok=True)
         os.symlink(drivers, function / "driver")
         if slot.host is None:
-            own = function / "nvme/nvme0"
+            folder = function / "nvme/nvme0"
             texts = {"model": "LAB", "serial": "S1", "firmware_rev": "1", "state": "live"}
             texts |= {"queue_count": "5", "transport": "pcie"}
         else:
-            own = function / f"host{slot.host}/scsi_host/host{slot.host}"
+            folder = function / f"host{slot.host}/scsi_host/host{slot.host}"
             texts = {"proc_name": slot.driver, "can_queue": str(CAN_QUEUE[slot.tags])}
             texts |= {"cmd_per_lun": "64", "nr_hw_queues": "1"}
         for name, text in texts.items():
-            _put(own / name, text, _READ_ONLY)
+            _put(folder / name, text, _READ_ONLY)
 
 
 def _put(path: Path | str, text: str | None, mode: int) -> None:

@@ -24,10 +24,10 @@ def cache_folder() -> Path:
 
 def digest(parts: Iterable[bytes]) -> str:
     """Return a short name for exactly these ``parts`` in this order."""
-    whole = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in parts:
-        whole.update(len(part).to_bytes(8, "big") + part)
-    return whole.hexdigest()[:16]
+        hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.hexdigest()[:16]
 
 
 @contextmanager

@@ -66,9 +66,9 @@ def _constant(content: Iterable[ast.stmt], name: str, default: Any) -> Any:
     ``KERNELS`` names the kernels that it is run under, of which one may be proof enough, so that a
     full run stays short; ``TOPOLOGY`` is the machine that it needs (topology.py).
     """
-    for each in content:
-        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
-            return ast.literal_eval(each.value)
+    for statement in content:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
     return default
 
 
@@ -179,13 +179,13 @@ class Lab:
 
     def _boot(self) -> None:
         require_lab()
-        found = image()
+        guest_image = image()
         emulator()
         items = [item for item in self._session.items if isinstance(item, GuestItem)]
         folder = CHECKOUT / "build" / "lab"
         self._stack.enter_context(alone(folder))
         disks = JobDisks(folder)
-        packages = _packages(folder) if any("test_package" in each.nodeid for each in items) else []
+        packages = _packages(folder) if any("test_package" in item.nodeid for item in items) else []
         make_disk(folder / "disk.img")
         one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
         places = Semaphore(1 if one_by_one else PLACES)
@@ -195,21 +195,21 @@ class Lab:
             if not selected:
                 continue
             name = series if topology is Topology.MIXED else f"{topology}-{series}"
-            own = folder / name
-            shutil.rmtree(own, ignore_errors=True)
-            (own / "artifacts").mkdir(parents=True)
+            guest_folder = folder / name
+            shutil.rmtree(guest_folder, ignore_errors=True)
+            (guest_folder / "artifacts").mkdir(parents=True)
             machine = self._stack.enter_context(
                 Machine(
-                    found,
+                    guest_image,
                     series,
                     job=disks.make(f"job-{name}", tests_job(selected), packages),
                     disk=folder / "disk.img",
-                    console=own / "console.log",
+                    console=guest_folder / "console.log",
                     topology=topology,
                 )
             )
             self._machines[guest] = machine
-            self._runs[guest] = GuestRun(machine, own / "artifacts", places)
+            self._runs[guest] = GuestRun(machine, guest_folder / "artifacts", places)
         for run in self._runs.values():
             run.start()
 
@@ -261,9 +261,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Report the seconds that the test took in the guest, not those of waiting for it."""
-    made: Any = yield
+    outcome: Any = yield
     if isinstance(item, GuestItem):
-        report = made.get_result()
+        report = outcome.get_result()
         if report.when == "call":
             report.duration = item.seconds
 

@@ -15,11 +15,11 @@ def archives(suite: str = SUITE) -> list[str]:
     no security updates, where Debian 12's newer kernel is, gets Debian's own for what is missing.
     """
     debians = _debians(suite)
-    known = _known(suite)
-    if not known:
+    machine_archives = _known(suite)
+    if not machine_archives:
         return debians
-    secure = any(f"{suite}-security" in line for line in known)
-    return [*known, *(() if secure else debians[-1:])]
+    secure = any(f"{suite}-security" in line for line in machine_archives)
+    return [*machine_archives, *(() if secure else debians[-1:])]
 
 
 def run(command: list[str], log: Path) -> None:

@@ -92,13 +92,13 @@ def _answers(host: FleetHost, machine: Machine) -> None:
             return
         except subprocess.CalledProcessError as error:
             if time.monotonic() > until:
-                said = f"{error.stderr}\n{machine.console_tail()}"
-                raise LabError(f"{host.name} does not answer ssh: {said}") from error
+                evidence = f"{error.stderr}\n{machine.console_tail()}"
+                raise LabError(f"{host.name} does not answer ssh: {evidence}") from error
         time.sleep(BETWEEN)
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

@@ -157,9 +157,9 @@ class GuestRun:
             case Collected(tests=tests):
                 expected = self._expected or {}  # after a reboot only those that are left come
                 for name in tests:
-                    known = expected.setdefault(name.partition("[")[0], [])
-                    if name not in known:
-                        known.append(name)
+                    expected_tests = expected.setdefault(name.partition("[")[0], [])
+                    if name not in expected_tests:
+                        expected_tests.append(name)
                 self._expected = expected
             case Begin(test=test):
                 self._running = test

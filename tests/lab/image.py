@@ -68,8 +68,8 @@ def _make(folder: Path) -> None:
         for series in KERNELS:
             (version,) = (root / "lib" / "modules").glob(f"{series}.*")
             for kind, name in (("vmlinuz", "vmlinuz"), ("lab-initrd", "initrd")):
-                found = root / "boot" / f"{kind}-{version.name}"
-                found.rename(folder / f"{name}-{series}")
+                boot_file = root / "boot" / f"{kind}-{version.name}"
+                boot_file.rename(folder / f"{name}-{series}")
         keep_python(root, folder / "python")
         pack(root, folder / "root.img", DISK_BYTES)
         run(["rm", "-rf", "--one-file-system", str(root)], log)

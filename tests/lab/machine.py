@@ -104,22 +104,22 @@ class Machine:
         self._port, port = os.pipe()
         self._monitor, monitor = socket.socketpair()
         guest = socket.socketpair()
-        kept = [port, *(each.fileno() for each in (monitor, *guest))]
-        found = emulator()
+        guest_files = [port, *(end.fileno() for end in (monitor, *guest))]
+        qemu = emulator()
         try:
             self._process = subprocess.Popen(
-                self._command(found, port, monitor, guest),
+                self._command(qemu, port, monitor, guest),
                 # QEMU takes the keyboard's signals away from a terminal that it reads, and ends by
                 # those that it gets: Ctrl-C is ours, but where a person types to the guest.
                 stdin=None if self._terminal is Terminal.TYPED else subprocess.DEVNULL,
                 process_group=None if self._terminal is Terminal.TYPED else 0,
-                env=found.environment,
-                pass_fds=kept,
+                env=qemu.environment,
+                pass_fds=guest_files,
             )
         finally:
             os.close(port)
-            for each in (monitor, *guest):
-                each.close()
+            for end in (monitor, *guest):
+                end.close()
 
     def boot(self) -> bytes:
         """Return the first line after the guest was started or rebooted.
@@ -149,8 +149,10 @@ class Machine:
         assert self._port is not None
         assert self._process is not None
         while not self._lines:
-            left = None if deadline == math.inf else max(0, deadline - time.monotonic())
-            if not select.select([self._port], [], [], left)[0]:
+            remaining_seconds = (
+                None if deadline == math.inf else max(0, deadline - time.monotonic())
+            )
+            if not select.select([self._port], [], [], remaining_seconds)[0]:
                 raise Silent("nothing was heard of it in time")
             data = os.read(self._port, 1 << 16)
             if not data:
@@ -248,10 +250,10 @@ def _network(ssh: int | None) -> list[str]:
     ]
 
 
-def _guests_monitor(one: socket.socket, other: socket.socket) -> list[str]:
+def _guests_monitor(hands: socket.socket, hold: socket.socket) -> list[str]:
     """Return the arguments for a monitor of the guest's own: two ends of one connection."""
     return [
-        *("-chardev", f"socket,id=hands,fd={one.fileno()}", "-mon", "chardev=hands"),
-        *("-chardev", f"socket,id=hold,fd={other.fileno()}"),
+        *("-chardev", f"socket,id=hands,fd={hands.fileno()}", "-mon", "chardev=hands"),
+        *("-chardev", f"socket,id=hold,fd={hold.fileno()}"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=hold,name=monitor"),
     ]

@@ -31,8 +31,8 @@ def require_lab() -> None:
 
 def require_room(folder: Path, wanted: int, purpose: str) -> None:
     """Raise LabError where the file system of ``folder`` has less than ``wanted`` bytes free."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    free = shutil.disk_usage(there).free
+    existing = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    free = shutil.disk_usage(existing).free
     if free < wanted:
         raise LabError(
             f"{purpose} needs {gigabytes(wanted)} in {folder}, and {gigabytes(free)} are free "

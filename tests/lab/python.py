@@ -23,8 +23,10 @@ def keep_python(root: Path, folder: Path) -> None:
     (folder / "bin").mkdir(parents=True)
     shutil.copy2(root / "usr/bin" / f"python{VERSION}", folder / "bin")
     for name in _NEEDED:
-        found = root / _LIBRARIES / name
-        shutil.copy2(found if found.exists() else root / "lib/x86_64-linux-gnu" / name, folder)
+        library_file = root / _LIBRARIES / name
+        shutil.copy2(
+            library_file if library_file.exists() else root / "lib/x86_64-linux-gnu" / name, folder
+        )
     library = f"lib/python{VERSION}"
     ignored = shutil.ignore_patterns(*_UNUSED)
     shutil.copytree(root / "usr" / library, folder / library, symlinks=True, ignore=ignored)

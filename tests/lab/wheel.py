@@ -38,15 +38,15 @@ def install(job: Path) -> None:
 
 def _install(job: Path, scratch: Path) -> None:
     wheel = build_wheel(scratch)
-    own = scratch / "own"
-    pip("install", "--no-deps", "--no-compile", "--target", str(own), str(wheel))
+    wheel_folder = scratch / "own"
+    pip("install", "--no-deps", "--no-compile", "--target", str(wheel_folder), str(wheel))
     shutil.copytree(_dependencies(), job / "site")
     (job / "bin").mkdir()
-    for script in sorted((own / "bin").iterdir()):
+    for script in sorted((wheel_folder / "bin").iterdir()):
         _copy_script(script, job / "bin" / script.name)
-    shutil.rmtree(own / "bin")
-    image().python.compile(own, GUEST_SITE)
-    shutil.copytree(own, job / "site", dirs_exist_ok=True)
+    shutil.rmtree(wheel_folder / "bin")
+    image().python.compile(wheel_folder, GUEST_SITE)
+    shutil.copytree(wheel_folder, job / "site", dirs_exist_ok=True)
 
 
 def _dependencies() -> Path:
@@ -60,7 +60,7 @@ def _dependencies() -> Path:
         image().python.compile(folder, GUEST_SITE)
 
     parts = (*FOR_THE_GUEST, *requirements)
-    return cached("dependencies", digest(word.encode() for word in parts), make)
+    return cached("dependencies", digest(part.encode() for part in parts), make)
 
 
 def _copy_script(script: Path, target: Path) -> None:

@@ -20,6 +20,6 @@ def awake() -> Iterator[None]:
     try:
         yield
     finally:
-        for each in running:
-            each.kill()
-            each.wait()
+        for process in running:
+            process.kill()
+            process.wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent / "results"
 
 
-def kept(what: str, *, name: str, **found: object) -> None:
-    """Leave a results file with what was counted, and when."""
-    results = {"what": what, "date": datetime.now(UTC).date().isoformat(), **found}
+def save_results(description: str, *, name: str, **figures: object) -> None:
+    """Write a results file with the figures and the date."""
+    results = {"what": description, "date": datetime.now(UTC).date().isoformat(), **figures}
     (_FOLDER / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -47,8 +47,8 @@ class Root:
         self._lower = _made(suite) / "root"
         self._machine = machine
         self._folder = folder
-        for each in ("upper", "work", "merged"):
-            (folder / each).mkdir(parents=True)
+        for name in ("upper", "work", "merged"):
+            (folder / name).mkdir(parents=True)
 
     def put(self, source: Path, name: str) -> None:
         """Copy a file or a folder into it."""
@@ -66,7 +66,7 @@ class Root:
     def bash(self, script: str, *, online: bool = False) -> str:
         """Run a script there as root and return what it prints; an AssertionError else."""
         alone = () if online else ("--net",)
-        words = [str(self._lower), *(str(self._folder / each) for each in ("upper", "work"))]
+        words = [str(self._lower), *(str(self._folder / name) for name in ("upper", "work"))]
         done = subprocess.run(
             [
                 *("unshare", "--mount", "--pid", "--fork", "--kill-child", *alone),
@@ -112,7 +112,7 @@ def _made(suite: str) -> Path:
             ]
             run(words, folder / "log")
 
-    parts = [each.encode() for each in (suite, *PACKAGES, *sources)]
+    parts = [part.encode() for part in (suite, *PACKAGES, *sources)]
     return cached(f"root-{suite}", digest(parts), make)
 
 

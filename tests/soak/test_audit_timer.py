@@ -40,10 +40,10 @@ def test_timer_writes_prometheus_textfile(tmp_path: Path) -> None:
 
         host.ssh(_SOON)
         host.ssh(_WRITTEN)
-        said = host.ssh(f"cat {FOLDER}/hbatune-audit.prom")
-        promtool("check", "metrics", given=said.encode())
-        assert 'profile="oltp"' in said
-        assert "hbatune_audit_snapshot_timestamp_seconds{" in said
+        metrics = host.ssh(f"cat {FOLDER}/hbatune-audit.prom")
+        promtool("check", "metrics", given=metrics.encode())
+        assert 'profile="oltp"' in metrics
+        assert "hbatune_audit_snapshot_timestamp_seconds{" in metrics
         result = host.ssh("systemctl show --property=Result --value hbatune-audit.service")
         assert result.strip() == "success", "drift is no failure"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.kernel.faults import SCENARIOS, Fault, Results, machine
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 
 _AT_ONCE = 50
 # More than there are CPUs: a run whose call hangs mostly waits.
@@ -14,15 +14,15 @@ _PROCESSES = 2 * (os.cpu_count() or 1)
 
 
 def _faults(name: str) -> tuple[str, int, list[Fault]]:
-    with machine(name) as made:
-        return name, len(made.calls), made.faults()
+    with machine(name) as simulated_machine:
+        return name, len(simulated_machine.calls), simulated_machine.faults()
 
 
 def _fail(part: tuple[str, list[Fault]]) -> tuple[str, Results]:
     name, faults = part
     results = Results()
-    with machine(name) as made:
-        made.fail(faults, results)
+    with machine(name) as simulated_machine:
+        simulated_machine.fail(faults, results)
     return name, results
 
 
@@ -41,11 +41,11 @@ def test_no_failed_call_is_success() -> None:
             }
             starts = range(0, len(faults), _AT_ONCE)
             parts += [(name, faults[start : start + _AT_ONCE]) for start in starts]
-        for name, found in pool.imap_unordered(_fail, parts, chunksize=1):
-            outcomes[name] += found.outcomes
-            problems += found.problems
-            values[name] += found.restored
-    kept(
+        for name, results in pool.imap_unordered(_fail, parts, chunksize=1):
+            outcomes[name] += results.outcomes
+            problems += results.problems
+            values[name] += results.restored
+    save_results(
         "Each system call of a command on its files, devices and processes failed once in each way",
         name="faults",
         kernel=os.uname().release,

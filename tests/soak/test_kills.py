@@ -6,7 +6,7 @@ from collections import Counter
 from multiprocessing import get_context
 
 from tests.kernel.kills import Killings, kill
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 
 KILLS = 10_000
 _AT_ONCE = 250
@@ -21,10 +21,10 @@ def test_rollback_recovers_10000_kills() -> None:
     counts: Counter[str] = Counter()
     problems: list[str] = []
     with get_context("fork").Pool(os.cpu_count()) as pool:
-        for found in pool.imap_unordered(_kill, range(KILLS // _AT_ONCE)):
-            counts += found.counts
-            problems += found.problems
-    kept(
+        for killings in pool.imap_unordered(_kill, range(KILLS // _AT_ONCE)):
+            counts += killings.counts
+            problems += killings.problems
+    save_results(
         "SIGKILL at random system calls of commands on modelled disks, a rollback after each",
         name="kills",
         count=KILLS,

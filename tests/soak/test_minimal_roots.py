@@ -7,7 +7,7 @@ import pytest
 
 from tests.hosts import interrupts
 from tests.hosts.tree import build
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 from tests.soak.roots import Root, clean_checkout
 
 _BUILD = """
@@ -40,7 +40,7 @@ def results() -> Iterator[None]:
     """Keep what there was of each release, once all were there."""
     yield
     if FOUND.keys() == {*SUITES}:
-        kept(
+        save_results(
             "the package built by make deb and installed on minimal roots, offline but for "
             "Debian's own packages; its architecture and size, and what it brought with it",
             name="minimal-roots",

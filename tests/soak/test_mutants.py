@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.mutants.kinds import counted
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 
 MUTANTS = 1_000_000
 _AT_ONCE = 500
@@ -27,7 +27,7 @@ def test_mutants_never_crash_readers() -> None:
         for part, failed in pool.imap_unordered(_run, range(0, MUTANTS, _AT_ONCE)):
             counts.update(part)
             wrong += failed
-    kept(
+    save_results(
         "mutants of snapshots, histories and state files, each read as a command reads it",
         name="mutants",
         count=MUTANTS,

@@ -14,7 +14,7 @@ import pytest
 
 from tests.lab.fleet import FleetHost, fleet
 from tests.lab.wheel import CHECKOUT
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 
 NAMES = ("db1", "db2", "db3")
 DEEP, CUT = 64, 4
@@ -108,8 +108,8 @@ class Site:
 
     def active(self) -> dict[str, str | None]:
         """Return every host's active profile."""
-        said = {name: host.ssh("hbatune profiles --json") for name, host in self.hosts.items()}
-        return {name: json.loads(text)["active"] for name, text in said.items()}
+        outputs = {name: host.ssh("hbatune profiles --json") for name, host in self.hosts.items()}
+        return {name: json.loads(text)["active"] for name, text in outputs.items()}
 
     def value(self, host: str, file: str) -> str:
         """Return a value of a host's disk."""
@@ -176,7 +176,7 @@ def test_rollout_stops_at_worse_host(site: Site) -> None:
     for name in ("db2", "db3"):
         assert settled(returned[name]) == settled(former[name])
 
-    kept(
+    save_results(
         "three guests over ssh, emulated: a check, a rollout in two waves, the same again, and "
         "another profile, whose second wave has a host that gets worse; seconds of each",
         name="rollout",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import to_builtins
 
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 from tests.zoo.candidates import play
 from tests.zoo.devices import GRID
 from tests.zoo.referees import latency_target, optuna_search
@@ -32,23 +32,24 @@ NOISES = {"quiet": QUIET, "noisy": NOISY, "noisier than its windows show": NOISI
 
 def test_best_depth_takes_six_probes() -> None:
     began = time.monotonic()
-    found = {name: count(noise, range(SEEDS), IOS) for name, noise in NOISES.items()}
-    kept(
+    counts = {name: count(noise, range(SEEDS), IOS) for name, noise in NOISES.items()}
+    save_results(
         "depth searches on 14 simulated devices, with two objectives and 60 seeds each",
         name="depth_search",
         seconds=round(time.monotonic() - began),
         noises={
-            name: _account(NOISES[name], total, by_case) for name, (total, by_case) in found.items()
+            name: _account(NOISES[name], total, by_case)
+            for name, (total, by_case) in counts.items()
         },
     )
-    for total, _ in found.values():
+    for total, _ in counts.values():
         assert total.most_probes <= 8
         assert total.probes <= 6 * total.runs
         assert total.told >= 0.75 * total.runs
         # No worse than the sweep of nine depths, over all answers and over those that are told.
         assert total.right >= total.sweep_right
         assert total.told_right / total.told >= total.sweep_right / total.runs
-    quiet, noisy = found["quiet"][0], found["noisy"][0]
+    quiet, noisy = counts["quiet"][0], counts["noisy"][0]
     assert noisy.told_missed / noisy.told <= noisy.sweep_missed / noisy.runs
     assert quiet.right >= 0.90 * quiet.runs
     assert quiet.missed <= 0.02 * quiet.runs
@@ -56,15 +57,15 @@ def test_best_depth_takes_six_probes() -> None:
 
 def test_search_beats_alternatives() -> None:
     began = time.monotonic()
-    found = {name: _beside(noise) for name, noise in (("quiet", QUIET), ("noisy", NOISY))}
-    kept(
+    shares = {name: _beside(noise) for name, noise in (("quiet", QUIET), ("noisy", NOISY))}
+    save_results(
         "depth searches beside fio's latency_target and Optuna's TPE, on the same 28 cases",
         name="depth_search_beside_others",
         runs_each=len(list(cases(IOS))) * SEEDS_BESIDE_OTHERS,
         seconds=round(time.monotonic() - began),
-        noises=found,
+        noises=shares,
     )
-    for ways in found.values():
+    for ways in shares.values():
         ours = ways.pop("autotune")
         assert all(ours["probes"] < way["probes"] for way in ways.values())
         assert all(ours["right"] > way["right"] for way in ways.values())
@@ -85,12 +86,14 @@ def _beside(noise: Noise) -> dict[str, dict[str, float]]:
 
 
 def _shares(runs: Iterable[tuple[Case, int, int]]) -> dict[str, float]:
-    made = list(runs)
+    run_list = list(runs)
     return {
-        "probes": round(sum(probes for _, _, probes in made) / len(made), 2),
-        "right": round(100 * sum(case.right(depth) for case, depth, _ in made) / len(made), 1),
+        "probes": round(sum(probes for _, _, probes in run_list) / len(run_list), 2),
+        "right": round(
+            100 * sum(case.right(depth) for case, depth, _ in run_list) / len(run_list), 1
+        ),
         "missed": round(
-            100 * sum(case.over(depth) > MISSED for case, depth, _ in made) / len(made), 1
+            100 * sum(case.over(depth) > MISSED for case, depth, _ in run_list) / len(run_list), 1
         ),
     }
 
@@ -103,16 +106,16 @@ def test_best_candidate_takes_thirty_probes() -> None:
         "all alike, noise 5 %, drift 10 %": _play(0.0, 0.05),
         "all alike, noise 2 %, drift 10 %": _play(0.0, 0.02),
     }
-    kept(
+    save_results(
         "tournaments of eight simulated candidates",
         name="tournament",
         count=TOURNAMENTS,
         seconds=round(time.monotonic() - began),
         tournaments=played,
     )
-    for found in played.values():
-        assert found["most_probes_to_the_leader"] <= 30
-        assert found["a_wrong_best"] <= 0.01 * TOURNAMENTS
+    for outcomes in played.values():
+        assert outcomes["most_probes_to_the_leader"] <= 30
+        assert outcomes["a_wrong_best"] <= 0.01 * TOURNAMENTS
     better = played["one of eight is better by 10 %, noise 5 %, drift 10 %"]
     assert better["leader_right"] >= 0.98 * TOURNAMENTS
     assert better["word_right"] >= 0.98 * TOURNAMENTS
@@ -142,29 +145,34 @@ def _account(noise: Noise, total: Counts, by_case: dict[str, Counts]) -> dict[st
         "sweep_of_9_missed": share(total.sweep_missed),
         f"sweep_of_{len(GRID)}_right": share(total.grid_right),
         f"sweep_of_{len(GRID)}_missed": share(total.grid_missed),
-        "right_by_case": {name: share(own.right, own.runs) for name, own in by_case.items()},
+        "right_by_case": {
+            name: share(case_counts.right, case_counts.runs)
+            for name, case_counts in by_case.items()
+        },
     }
 
 
 def _play(gap: float, noise: float) -> dict[str, int]:
-    found = Counter[str]()
+    outcomes = Counter[str]()
     most = 0
     for seed in range(TOURNAMENTS):
         best, current = seed % 8, seed // 8 % 8
-        scores = tuple(1.0 if each == best else 1.0 - gap for each in range(8))
+        scores = tuple(1.0 if candidate == best else 1.0 - gap for candidate in range(8))
         leading, probes, answer = play(scores, current, noise, seed, drift=0.10)
         most = max(most, probes)
-        found["leader_right"] += not gap or leading == best
+        outcomes["leader_right"] += not gap or leading == best
         right = "as good as" if not gap or best == current else "best"
-        found["word_right"] += answer.word == right and (not gap or leading == best)
-        found["a_wrong_best"] += answer.word == "best" and (not gap or leading != best)
-        found[answer.word.value] += 1
-        found["probes"] += answer.probes
-    counts = {name: found[name] for name in ("best", "as good as", "cannot tell", "a_wrong_best")}
+        outcomes["word_right"] += answer.word == right and (not gap or leading == best)
+        outcomes["a_wrong_best"] += answer.word == "best" and (not gap or leading != best)
+        outcomes[answer.word.value] += 1
+        outcomes["probes"] += answer.probes
+    counts = {
+        name: outcomes[name] for name in ("best", "as good as", "cannot tell", "a_wrong_best")
+    }
     return {
-        "leader_right": found["leader_right"],
-        "word_right": found["word_right"],
+        "leader_right": outcomes["leader_right"],
+        "word_right": outcomes["word_right"],
         "most_probes_to_the_leader": most,
-        "probes": found["probes"],
+        "probes": outcomes["probes"],
         **counts,
     }

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 
 from tests.kernel.invariants import ASSERTED, asserted
 from tests.kernel.sequences import described, sequence, violations
-from tests.soak.kept import kept
+from tests.soak.kept import save_results
 
 SEQUENCES = 100_000
 _AT_ONCE = 100
@@ -22,24 +22,24 @@ def _run(first: int) -> list[tuple[int, str, str]]:
 
 def _violated(seeds: range) -> Iterator[tuple[int, str, str]]:
     for seed in seeds:
-        made = sequence(seed)
-        for each in asserted(violations(made)):
-            yield seed, each.invariant, "\n".join(described(made, [each]))
+        scenario = sequence(seed)
+        for violation in asserted(violations(scenario)):
+            yield seed, violation.invariant, "\n".join(described(scenario, [violation]))
 
 
 def test_random_sequences_violate_no_invariant() -> None:
     began = time.monotonic()
     with get_context("fork").Pool(os.cpu_count()) as pool:
         parts = pool.imap_unordered(_run, range(0, SEQUENCES, _AT_ONCE))
-        found = [each for part in parts for each in part]
-    counts = Counter(invariant for _, invariant, _ in found)
-    kept(
+        all_violations = [violation for part in parts for violation in part]
+    counts = Counter(invariant for _, invariant, _ in all_violations)
+    save_results(
         "random sequences of commands, administrators, events and failures on modelled kernels",
         name="sequences",
         count=SEQUENCES,
         seconds=round(time.monotonic() - began),
         invariants=list(ASSERTED),
         violations=dict(counts),
-        seeds=sorted({seed for seed, _, _ in found})[:_SHOWN],
+        seeds=sorted({seed for seed, _, _ in all_violations})[:_SHOWN],
     )
-    assert not found, "\n\n".join(account for _, _, account in found[:_SHOWN])
+    assert not all_violations, "\n\n".join(account for _, _, account in all_violations[:_SHOWN])

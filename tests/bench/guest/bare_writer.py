@@ -51,5 +51,5 @@ def write_side_by_side(disks: list[str], values: list[tuple[str, str]], workers:
 
 
 if __name__ == "__main__":
-    wanted = [(word.split("=")[0], word.split("=")[1]) for word in sys.argv[2:]]
+    wanted = [(argument.split("=")[0], argument.split("=")[1]) for argument in sys.argv[2:]]
     print(write_side_by_side(sys.stdin.read().split(), wanted, int(sys.argv[1])))

@@ -73,7 +73,7 @@ def figure(samples: Sequence[float]) -> Figure:
 
 def ratio(subject: Sequence[float], reference: Sequence[float]) -> Figure:
     """Return the figure of the ratios of the pairs."""
-    return figure([mine / other for mine, other in zip(subject, reference, strict=True)])
+    return figure([mine / theirs for mine, theirs in zip(subject, reference, strict=True)])
 
 
 def compared(
@@ -86,14 +86,14 @@ def compared(
     split: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Return the comparison of the two, each with its samples, as measured here and now."""
-    mine, other = _timing(*subject), _timing(*reference)
+    mine, theirs = _timing(*subject), _timing(*reference)
     return Comparison(
         name=name,
         title=title,
         bound=bound,
-        ratio=ratio(mine.samples, other.samples),
+        ratio=ratio(mine.samples, theirs.samples),
         subject=mine,
-        reference=other,
+        reference=theirs,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         kernel=platform.release(),
         cpus=os.cpu_count() or 1,
@@ -103,9 +103,9 @@ def compared(
     )
 
 
-def _timing(what: str, samples: Sequence[float]) -> Timing:
+def _timing(command: str, samples: Sequence[float]) -> Timing:
     rounded = tuple(round(sample, 6) for sample in samples)
-    return Timing(what, figure(rounded), rounded)
+    return Timing(command, figure(rounded), rounded)
 
 
 def in_turns(

@@ -23,9 +23,9 @@ def load() -> list[str]:
     subprocess.run(["systemctl", "stop", *_UDEV], check=True)
     options = (f"max_luns={LUNS}", "dev_size_mb=8")
     subprocess.run(["modprobe", "scsi_debug", *options], check=True)
-    found = scsi_disks(SCSI_DEBUG_MODEL)
-    assert len(found) == LUNS
-    return found
+    disks = scsi_disks(SCSI_DEBUG_MODEL)
+    assert len(disks) == LUNS
+    return disks
 
 
 def directory(disk: str) -> Path:

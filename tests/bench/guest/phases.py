@@ -51,11 +51,14 @@ class StopWatch:
 
 def split(runs: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
     """Return the median seconds of each phase, from the wall time and the phases of each run."""
-    whole = [
+    all_phases = [
         {"interpreter": took - sum(phases.values()), **phases}  # what the stop-watch cannot see
         for took, phases in runs
     ]
-    return {name: round(statistics.median(each[name] for each in whole), 4) for name in PHASES}
+    return {
+        name: round(statistics.median(run_phases[name] for run_phases in all_phases), 4)
+        for name in PHASES
+    }
 
 
 def command(python: str, file: Path, words: Sequence[str]) -> list[str]:
@@ -82,8 +85,8 @@ def main(file: Path, words: Sequence[str]) -> int:
     watch.around(Means, "save_journal", "journal")
     watch.around(act, "execute_chains", "writing")
     code = hbatune(list(words))
-    rest = time.perf_counter() - began - sum(watch.seconds.values())
-    file.write_text(json.dumps({**watch.seconds, "rest": rest}))
+    remaining_seconds = time.perf_counter() - began - sum(watch.seconds.values())
+    file.write_text(json.dumps({**watch.seconds, "rest": remaining_seconds}))
     return code
 
 

@@ -25,9 +25,9 @@ def disks(virtual_disks_wanted: None) -> list[str]:
     """
     configure("[act]\nmemory_share = 0.5\n")
     assert hbatune(*APPLY).code == 0
-    found = luns.load()
-    tuned.configure(found)
-    return found
+    lun_disks = luns.load()
+    tuned.configure(lun_disks)
+    return lun_disks
 
 
 def begin(disks: list[str]) -> None:
@@ -51,8 +51,8 @@ def phases_of_apply(disks: list[str], file: Path) -> tuple[float, dict[str, floa
     return took, json.loads(file.read_text())
 
 
-def kept(comparison: Comparison) -> Comparison:
-    """Leave the comparison for the host to fetch."""
+def save_for_host(comparison: Comparison) -> Comparison:
+    """Save the comparison for the host to fetch."""
     save(comparison, ARTIFACTS / "bench")
     return comparison
 
@@ -69,7 +69,7 @@ def test_writing_is_near_bare_writers(disks: list[str], series: str, tmp_path: P
         return took
 
     subject, reference = in_turns(WRITING_ROUNDS, writing, bare)
-    comparison = kept(
+    comparison = save_for_host(
         compared(
             f"writing-{series}",
             f"writing {LUNS} LUNs against a bare writer, kernel {series}",
@@ -93,7 +93,7 @@ def test_apply_beats_tuned_fivefold(disks: list[str], series: str, tmp_path: Pat
         lambda: timed(disks, *tuned.COMMAND),
     )
     runs = [phases_of_apply(disks, tmp_path / "phases") for _ in range(APPLY_ROUNDS)]
-    comparison = kept(
+    comparison = save_for_host(
         compared(
             f"apply-{series}",
             f"applying to {LUNS} LUNs against tuned, kernel {series}",

@@ -23,9 +23,9 @@ _KEPT = _FOLDER / "kept.json"
 def first() -> bool:
     """Whether the guest boots for the first time; noted for the next time."""
     _FOLDER.mkdir(exist_ok=True)
-    found = _BOOTED.exists()
+    booted = _BOOTED.exists()
     _BOOTED.touch()
-    return not found
+    return not booted
 
 
 def leave(tests: Sequence[str]) -> None:
@@ -36,10 +36,10 @@ def leave(tests: Sequence[str]) -> None:
         os.fsync(file.fileno())
 
 
-def left() -> list[str]:
-    """Return the tests that were not done when the guest went down; none where none had begun."""
-    found: list[str] = json.loads(_LEFT.read_text()) if _LEFT.exists() else []
-    return found
+def load_remaining_tests() -> list[str]:
+    """Return the tests that were not done when the guest went down."""
+    tests: list[str] = json.loads(_LEFT.read_text()) if _LEFT.exists() else []
+    return tests
 
 
 def ask() -> None:
@@ -47,22 +47,22 @@ def ask() -> None:
     _ASKED.touch()
 
 
-def asked() -> bool:
-    """Whether a test wanted this boot; asked once, it is no more."""
-    found = _ASKED.exists()
+def take_request() -> bool:
+    """Return whether a test requested this boot, and remove the request."""
+    requested = _ASKED.exists()
     _ASKED.unlink(missing_ok=True)
-    return found
+    return requested
 
 
-def keep(kept: dict[str, Any]) -> None:
-    """Keep something for after the reboot."""
-    _KEPT.write_text(json.dumps(kept))
+def keep(state: dict[str, Any]) -> None:
+    """Save a test's state for the next boot."""
+    _KEPT.write_text(json.dumps(state))
 
 
-def kept() -> dict[str, Any]:
-    """Take what was kept; nothing where there was no reboot."""
+def take_state() -> dict[str, Any]:
+    """Return and remove the saved state, or an empty dict if there is none."""
     if not _KEPT.exists():
         return {}
-    found: dict[str, Any] = json.loads(_KEPT.read_text())
+    state: dict[str, Any] = json.loads(_KEPT.read_text())
     _KEPT.unlink()
-    return found
+    return state

@@ -74,10 +74,10 @@ def main() -> None:
     subprocess.run(["udevadm", "settle", "--timeout=120"], check=False)
     port = Port()
     if not boots.first():
-        job["selected"] = boots.left()
+        job["selected"] = boots.load_remaining_tests()
         if not job["selected"]:
             return power_off()  # after a panic: the host sees the console's last words
-        if not boots.asked():
+        if not boots.take_request():
             port.send("panicked")
     ARTIFACTS.mkdir(parents=True)
     port.send("ready", uptime=float(Path("/proc/uptime").read_text().split()[0]))

@@ -16,6 +16,6 @@ class Port:
 
     def send(self, event: str, **values: object) -> None:
         """Send one event, whole, before returning."""
-        rest = (json.dumps({"event": event, **values}) + "\n").encode()
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        unsent = (json.dumps({"event": event, **values}) + "\n").encode()
+        while unsent:
+            unsent = unsent[os.write(self._descriptor, unsent) :]

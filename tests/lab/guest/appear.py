@@ -73,7 +73,7 @@ class Bound(_Added):
     """An adapter gets its driver again."""
 
     def __init__(self) -> None:
-        disk = next(each for each in disks() if "virtio" in str((BLOCK / each).resolve()))
+        disk = next(name for name in disks() if "virtio" in str((BLOCK / name).resolve()))
         parents = (BLOCK / disk).resolve().parents
         self._adapter = next(parent for parent in parents if parent.name.startswith("virtio"))
         self._driver = (self._adapter / "driver").resolve()

@@ -46,13 +46,13 @@ def set_up(disk: str, wanted: dict[str, str]) -> None:
 
 def database(disk: str) -> dict[str, str]:
     """What udev's database has of the disk."""
-    said = subprocess.run(
+    queried = subprocess.run(
         ["udevadm", "info", "--query=property", f"--name={disk}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return dict(line.split("=", 1) for line in said.stdout.splitlines())
+    return dict(line.split("=", 1) for line in queried.stdout.splitlines())
 
 
 def close_after_writing(disk: str) -> None:

@@ -33,7 +33,7 @@ class Fabric:
 
     def __init__(self, folder: Path, *, paths: int, luns: int, vendor: str, model: str) -> None:
         self._paths = range(paths)
-        self._luns = [self._make_lun(folder, each, vendor, model) for each in range(luns)]
+        self._luns = [self._make_lun(folder, number, vendor, model) for number in range(luns)]
         for path in self._paths:
             self._make_path(path)
         self._wait(lambda: len(self.disks()) == paths * luns, "the LUNs were not found")
@@ -41,7 +41,7 @@ class Fabric:
     def disks(self) -> list[str]:
         """Return the disks that are there by Fibre Channel."""
         return sorted(
-            each.name for each in BLOCK.glob("sd*") if "/rport-" in str((each / "device").resolve())
+            path.name for path in BLOCK.glob("sd*") if "/rport-" in str((path / "device").resolve())
         )
 
     def disks_of(self, path: int) -> list[str]:
@@ -59,12 +59,12 @@ class Fabric:
 
     def lose(self, path: int) -> None:
         """Take the target's link away, and wait until the kernel has given the path up."""
-        gone = set(self.disks_of(path))
+        lost_disks = set(self.disks_of(path))
         for port in Path("/sys/class/fc_remote_ports").iterdir():
             if port.name.startswith(f"rport-{self.host(path).removeprefix('host')}:"):
                 (port / "dev_loss_tmo").write_text("1")
         _ip("link", "set", f"t{path}", "down")
-        self._wait(lambda: not gone & set(self.disks()), "a lost path kept its disks")
+        self._wait(lambda: not lost_disks & set(self.disks()), "a lost path kept its disks")
 
     def give_back(self, path: int) -> list[str]:
         """Connect the target's link again; return the disks that came back."""
@@ -183,11 +183,11 @@ def fabric(folder: Path, *, paths: int, luns: int, vendor: str, model: str) -> I
     if not _TARGETS.parent.is_mount():
         subprocess.run(["mount", "-t", "configfs", "none", _TARGETS.parent], check=True)
     _TARGETS.joinpath("fc").mkdir(exist_ok=True)
-    made = Fabric(folder, paths=paths, luns=luns, vendor=vendor, model=model)
+    test_fabric = Fabric(folder, paths=paths, luns=luns, vendor=vendor, model=model)
     try:
-        yield made
+        yield test_fabric
     finally:
-        made.close()
+        test_fabric.close()
 
 
 def _address(end: str, path: int) -> str:

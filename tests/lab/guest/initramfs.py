@@ -46,6 +46,6 @@ def remove() -> None:
     _INIT.symlink_to(_SYSTEMD)
 
 
-def found() -> list[str]:
-    """Return what udev knew of the disk there, and its nr_requests."""
+def read_disk_properties() -> list[str]:
+    """Return udev's properties of the disk in the initramfs, then its nr_requests."""
     return _FOUND.read_text().splitlines()

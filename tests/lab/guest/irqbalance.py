@@ -17,8 +17,8 @@ Placed = dict[str, str]
 """The CPUs of interrupts, by target."""
 
 
-def now(placed: Placed) -> Placed:
-    """Return the affinity that each of these interrupts has."""
+def read_affinities(placed: Placed) -> Placed:
+    """Return the current affinity of each interrupt."""
     files = {irq: Path(f"/proc/irq/{irq.removeprefix('irq')}/smp_affinity_list") for irq in placed}
     return {irq: file.read_text().strip() for irq, file in files.items()}
 

@@ -17,26 +17,26 @@ _ADDRESS = re.compile(r"\b\d+:(\d+:\d+:\d+)\b")
 def place(disk: str) -> str:
     """Return where a disk hangs: its name is another one after each boot."""
     path = str((BLOCK / disk).resolve())
-    found = _ADDRESS.sub(r"\1", _NUMBERED.sub(r"\1", path))
-    return found if disk.startswith("nvme") else found.rpartition("/")[0]
+    location = _ADDRESS.sub(r"\1", _NUMBERED.sub(r"\1", path))
+    return location if disk.startswith("nvme") else location.rpartition("/")[0]
 
 
 def by_place() -> dict[str, str]:
     """Return every value of every disk that may be set, by where the disk hangs."""
-    found = {}
+    values = {}
     for name, text in everything().items():
         disk, _, attribute = name.partition("/")
-        found[f"{place(disk)} {attribute}"] = text
-    return found
+        values[f"{place(disk)} {attribute}"] = text
+    return values
 
 
 def list_files() -> list[str]:
     """Return every path that has to do with hbatune and is not hbatune itself."""
-    found = []
+    files = []
     for top in ("/etc", "/usr/lib/systemd", "/usr/lib/udev", "/var", "/run"):
         paths = (str(path) for path in Path(top).rglob("*hbatune*"))
-        found += [path for path in paths if not path.startswith(("/run/udev", "/run/log"))]
-    return sorted(found)
+        files += [path for path in paths if not path.startswith(("/run/udev", "/run/log"))]
+    return sorted(files)
 
 
 def look_at_a_tuned_machine() -> None:
@@ -52,9 +52,9 @@ def look_at_a_tuned_machine() -> None:
         elif row["setting"] == "nr_requests":
             assert cat(row["target"], "queue/nr_requests") == str(row["value"])
     chain = ["systemd-analyze", "critical-chain", "--no-pager", "multi-user.target"]
-    said = subprocess.run(chain, capture_output=True, text=True, check=True).stdout
-    assert "multi-user.target" in said
-    assert "hbatune" not in said
+    output = subprocess.run(chain, capture_output=True, text=True, check=True).stdout
+    assert "multi-user.target" in output
+    assert "hbatune" not in output
 
 
 _LOOKED_AT = ("/etc", "/usr/lib/systemd", "/usr/lib/udev", "/var/lib", "/run/systemd/system")
@@ -65,9 +65,9 @@ _OTHERS = ("/etc/mtab", "/var/lib/systemd", "/var/lib/dbus")
 
 def measure_files() -> dict[str, int]:
     """Every path where hbatune may leave something, with its size."""
-    found = {}
+    sizes = {}
     for top in _LOOKED_AT:
         for path in Path(top).rglob("*"):
             if not str(path).startswith(_OTHERS):
-                found[str(path)] = path.lstat().st_size if not path.is_dir() else 0
-    return found
+                sizes[str(path)] = path.lstat().st_size if not path.is_dir() else 0
+    return sizes

@@ -18,17 +18,19 @@ def current(target: str, setting: str) -> str:
     return cat(target, f"{'device' if setting == 'queue_depth' else 'queue'}/{setting}")
 
 
-def found() -> list[tuple[str, str, str]]:
-    """Return vendor, protocol and medium of the card's disks, as hbatune says."""
+def list_disk_kinds() -> list[tuple[str, str, str]]:
+    """Return vendor, protocol and medium of the card's disks from `hbatune list`."""
     document = hbatune("list", "--json").json
-    endpoints = [each for each in document["endpoints"] if each["family"] == tri_mode.driver()]
+    endpoints = [
+        endpoint for endpoint in document["endpoints"] if endpoint["family"] == tri_mode.driver()
+    ]
     return sorted(
         (endpoint["vendor"], endpoint["protocol"], endpoint["medium"]) for endpoint in endpoints
     )
 
 
 def expected() -> list[tuple[str, str, str]]:
-    """Return the same as it should be."""
+    """Return the expected vendor, protocol and medium of each disk."""
     vendors = [cat(disk, "device/vendor") for disk in tri_mode.disks()]
     return sorted((vendor, *KINDS[vendor]) for vendor in vendors)
 

@@ -11,14 +11,14 @@ _SERVER = Path("/etc/systemd/system/lab.target.d/server.conf")
 _LOGIN = Path("/etc/systemd/system/serial-getty@ttyS0.service")
 
 
-def kept() -> dict[str, Any]:
-    """Return what the test kept before the reboot; nothing where there was none yet."""
-    return boots.kept()
+def take_state() -> dict[str, Any]:
+    """Return the state saved before the reboot, or an empty dict before the first one."""
+    return boots.take_state()
 
 
-def reboot(**kept: Any) -> NoReturn:
-    """Reboot, and begin this test anew with what it keeps."""
-    boots.keep(kept)
+def reboot(**state: Any) -> NoReturn:
+    """Reboot and start this test again with the saved state."""
+    boots.keep(state)
     pytest.exit("rebooting", returncode=boots.REBOOT)
 
 

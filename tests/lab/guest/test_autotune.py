@@ -94,18 +94,18 @@ def test_rollback_recovers_kill_between_probes(lun: str) -> None:
         from hbatune.probe import run
 
         depth_alone()
-        probe, made = run.probe_subjects, Counter(3)
+        probe, counter = run.probe_subjects, Counter(3)
 
         def killing(*words: object, **options: object) -> object:
-            made.tick()
+            counter.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
         run.probe_subjects = killing  # type: ignore[assignment]
 
     killed = autotune(lun, prepare=prepare)
     assert killed.code == -signal.SIGKILL, killed.err
-    seen = hbatune("diff", "--profile", "free", lun)
-    assert "an earlier `autotune`" in seen.err
+    diff = hbatune("diff", "--profile", "free", lun)
+    assert "an earlier `autotune`" in diff.err
     assert not _held(), "the dead hold nothing"
     assert hbatune("rollback").code == 0
     assert everything() == before
@@ -124,14 +124,14 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
 
         return prepare
 
-    whole = Counter(at=-1)
-    done = autotune(lun, prepare=prepared(whole))
+    uninterrupted = Counter(at=-1)
+    done = autotune(lun, prepare=prepared(uninterrupted))
     assert done.code == 0, done.err
     assert everything() == before
-    assert whole.count >= 40, "there are enough boundaries to be killed at"
+    assert uninterrupted.count >= 40, "there are enough boundaries to be killed at"
     # Another run draws another order, in which there may be fewer of them.
-    for at in range(1, whole.count // 2, 1 + whole.count // 16):
-        where = f"boundary {at} of {whole.count}"
+    for at in range(1, uninterrupted.count // 2, 1 + uninterrupted.count // 16):
+        where = f"boundary {at} of {uninterrupted.count}"
         assert autotune(lun, prepare=prepared(Counter(at))).killed, where
         back = hbatune("rollback")
         assert back.code == 0, f"{where}: {back.err}"
@@ -143,11 +143,11 @@ def _measure_nothing() -> None:
     from hbatune.probe import run
     from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
 
-    def probe(subjects: list[Subject], asked: Workload, **_: object) -> list[ProbeResult]:
-        rate, wait = 50.0 * asked.issued, 20_000.0
-        shown = Figures(rate, 4e6, wait, wait, wait, wait, wait, 1.0, 1000, 1.0, (rate,))
+    def probe(subjects: list[Subject], workload: Workload, **_: object) -> list[ProbeResult]:
+        rate, wait = 50.0 * workload.issued, 20_000.0
+        figures = Figures(rate, 4e6, wait, wait, wait, wait, wait, 1.0, 1000, 1.0, (rate,))
         return [
-            ProbeResult(subject.target, subject.endpoint.id, asked, shown, "3.33", ())
+            ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
             for subject in subjects
         ]
 

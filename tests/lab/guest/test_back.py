@@ -15,8 +15,8 @@ KERNELS = ("6.1",)
 @pytest.fixture
 def before() -> Iterator[dict[str, str]]:
     """The values before the test, which end as they were whatever the test does."""
-    found = everything()
-    yield found
+    values = everything()
+    yield values
     hbatune("rollback")
 
 
@@ -77,8 +77,8 @@ def test_rollback_excludes_target_until_named(before: dict[str, str]) -> None:
     mine = {name: text for name, text in before.items() if name.startswith(f"{disk}/")}
     assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     assert hbatune("rollback", disk).code == 0
-    now = everything()
-    assert {name: now[name] for name in mine} == mine
+    current = everything()
+    assert {name: current[name] for name in mine} == mine
     assert {row["state"] for row in hbatune("diff", "--json").rows(target=disk)} == {"excluded"}
     assert hbatune("apply", "--no-probe").code == 0
     assert {name: everything()[name] for name in mine} == mine

@@ -52,10 +52,10 @@ def ruled(machine: None, scsi_debug: Load) -> str:
 def test_appearing_disk_is_tuned(original: dict[str, str], ruled: str) -> None:
     assert original["scheduler"] == "none"
     assert by_rule(ruled), values(ruled)
-    kept = database(ruled)
-    assert "_none_" in kept["HBATUNE_WAS_SCHEDULER"].split()
-    assert kept["HBATUNE_WAS_NR_REQUESTS"] == original["queue/nr_requests"]
-    assert kept.get("HBATUNE_WAS_QUEUE_DEPTH") == original["device/queue_depth"]
+    properties = database(ruled)
+    assert "_none_" in properties["HBATUNE_WAS_SCHEDULER"].split()
+    assert properties["HBATUNE_WAS_NR_REQUESTS"] == original["queue/nr_requests"]
+    assert properties.get("HBATUNE_WAS_QUEUE_DEPTH") == original["device/queue_depth"]
     assert not JOURNAL.exists()
 
 

@@ -20,25 +20,25 @@ def udev_database() -> str:
 
 @pytest.mark.deadline(900)
 def test_reboot_tunes_and_uninstall_restores() -> None:
-    kept = reboots.kept()
-    match kept.get("stage"):
+    state = reboots.take_state()
+    match state.get("stage"):
         case None:
             hbatune("uninstall")  # the active profile and the history that other tests left
-            before, there = by_place(), list_files()
+            before, files = by_place(), list_files()
             reboots.boot_as_a_server()
             done = installed("install", "--profile", "oltp")
             assert done.code == 0, done.out + done.err
-            reboots.reboot(stage="installed", before=before, there=there)
+            reboots.reboot(stage="installed", before=before, there=files)
         case "installed":
             systemctl("is-system-running", "--wait", check=False)
             look_at_a_tuned_machine()
             done = hbatune("uninstall")
             assert done.code == 0, done.out + done.err
-            assert by_place() == kept["before"]
+            assert by_place() == state["before"]
             assert "HBATUNE" not in udev_database()
-            reboots.reboot(**{**kept, "stage": "gone"})
+            reboots.reboot(**{**state, "stage": "gone"})
         case "gone":
             systemctl("is-system-running", "--wait", check=False)
             reboots.boot_as_before()
-            assert by_place() == kept["before"]
-            assert list_files() == kept["there"]
+            assert by_place() == state["before"]
+            assert list_files() == state["there"]

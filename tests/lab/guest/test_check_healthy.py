@@ -95,9 +95,9 @@ def check() -> tuple[Done, dict[str, str]]:
     """Return what ``check`` did, and its findings above info as lines."""
     done = hbatune("check", "--json")
     findings = done.json["findings"]
-    told = {f"{finding['id']} {finding['target']}": finding["evidence"] for finding in findings}
+    evidence = {f"{finding['id']} {finding['target']}": finding["evidence"] for finding in findings}
     grave = [f"{e['id']} {e['target']}" for e in findings if e["severity"] != "info"]
-    return done, {name: told[name] for name in grave}
+    return done, {name: evidence[name] for name in grave}
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,10 @@ def test_polled_host_is_healthy() -> None:
     assert grave == {}
     assert done.code == 0
     # Nor are there words about the count, and none where nobody has looked before.
-    assert not {each["id"] for each in done.json["findings"]} & {"command-errors", "disk-unread"}
+    assert not {finding["id"] for finding in done.json["findings"]} & {
+        "command-errors",
+        "disk-unread",
+    }
     COUNTERS.unlink()
     assert not {name for name in check()[1] if not name.startswith("command-timeouts")}
 
@@ -145,8 +148,8 @@ def test_io_failure_kind_is_reported(option: int, finding: str, kind: str) -> No
         done, grave = check()
         assert set(grave) == {f"{finding} {disk}"}
         assert done.code == 1
-        [told] = [each for each in done.json["findings"] if each["id"] == finding]
-        assert told["facts"]["kinds"] == [kind]
+        [reported] = [entry for entry in done.json["findings"] if entry["id"] == finding]
+        assert reported["facts"]["kinds"] == [kind]
         # Seen and cleared by an administrator, it is over.
         subprocess.run(["dmesg", "--clear"], check=True)
         assert check()[1] == {}

@@ -72,8 +72,8 @@ def well() -> bool:
 def test_ready_daemon_matches_profile(lun: str) -> None:
     assert by_profile(lun)
     assert well()
-    said = systemctl("show", "--property=StatusText", "--value", UNIT)
-    assert said.startswith("profile oltp, ")
+    status_text = systemctl("show", "--property=StatusText", "--value", UNIT)
+    assert status_text.startswith("profile oltp, ")
     assert resident(daemon()) <= 20 * 1024
 
 
@@ -119,9 +119,9 @@ def test_manual_change_repaired_twice(lun: str) -> None:
         entry = journal.until_set(lun, "nr_requests")
         assert "for the third time in ten minutes and is left so" in entry["MESSAGE"]
         assert cat(lun, "queue/nr_requests") == "100"
-        found = hbatune("status", "--json")
-        assert found.code == 1
-        assert [each["setting"] for each in found.json["status"]["open"]] == ["nr_requests"]
+        status = hbatune("status", "--json")
+        assert status.code == 1
+        assert [change["setting"] for change in status.json["status"]["open"]] == ["nr_requests"]
         systemctl("reload", UNIT)
         journal.until_set(lun, "nr_requests")
         assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"

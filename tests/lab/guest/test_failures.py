@@ -124,8 +124,8 @@ def test_hung_lun_spares_healthy_luns(
         assert done.code == 1, done.err
         stuck = done.rows(target=sick, outcome="stuck")
         assert [row["setting"] for row in stuck] == ["scheduler"]
-        rest = [row for row in done.rows(target=sick, state="drift") if row not in stuck]
-        assert {(row["outcome"], row["errno"]) for row in rest} == {("cancelled", None)}
+        remaining_rows = [row for row in done.rows(target=sick, state="drift") if row not in stuck]
+        assert {(row["outcome"], row["errno"]) for row in remaining_rows} == {("cancelled", None)}
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
@@ -133,11 +133,11 @@ def test_hung_lun_spares_healthy_luns(
         status = Path(f"/proc/{writer}/status").read_text()
         assert "State:\tD" in status, "the writer is still in the kernel"
 
-        seen = hbatune("diff", "--json")
+        diff = hbatune("diff", "--json")
         assert reader.poll() is None
-        assert {row["state"] for row in seen.rows(target=sick)} == {"unreadable"}
-        assert str(writer) in seen.err
-        assert seen.rows(target=well[0], state="ok")
+        assert {row["state"] for row in diff.rows(target=sick)} == {"unreadable"}
+        assert str(writer) in diff.err
+        assert diff.rows(target=well[0], state="ok")
 
         again = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *well)
         assert again.code == 0, "the next run is not locked out\n" + again.err
@@ -165,13 +165,13 @@ def test_diff_survives_unresponsive_disk(scsi_debug: ScsiDebug) -> None:
         writer = subprocess.Popen(["sh", "-c", f"echo 64 > {BLOCK}/{sick}/queue/nr_requests"])
         while "State:\tD" not in Path(f"/proc/{writer.pid}/status").read_text():
             os.sched_yield()
-        seen = hbatune("diff", "--profile", "oltp", "--json", *luns)
+        diff = hbatune("diff", "--profile", "oltp", "--json", *luns)
         assert reader.poll() is None
-        assert seen.code == 1
-        unreadable = {row["setting"] for row in seen.rows(target=sick, state="unreadable")}
+        assert diff.code == 1
+        unreadable = {row["setting"] for row in diff.rows(target=sick, state="unreadable")}
         assert {"scheduler", "nr_requests"} <= unreadable
         for disk in well:
-            assert not seen.rows(target=disk, state="unreadable")
+            assert not diff.rows(target=disk, state="unreadable")
         listed = hbatune("list", "--json")
         assert sick in {endpoint["target"] for endpoint in listed.json["endpoints"]}
     writer.wait()
@@ -204,8 +204,8 @@ def test_clamped_value_is_detected() -> None:
     at_most = int((attributes / "cmd_per_lun").read_text())
     assert at_most < can_queue, "or there is nothing to clamp"
     sysfs = str((BLOCK / disk).resolve())
-    asked = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", can_queue, before),))
-    [result] = write_chain(asked)
+    chain = Chain(disk, disk, None, None, sysfs, (Step("queue_depth", can_queue, before),))
+    [result] = write_chain(chain)
     assert (result.outcome, result.found) == (Outcome.IGNORED, at_most)
     put(disk, "device/queue_depth", str(before))
 
@@ -251,10 +251,10 @@ def test_earlier_boot_journal_restores_nothing(tmp_path: Path) -> None:
     [disk] = scsi_disks("sym53c8xx")
     assert hbatune("apply", "--profile", "oltp", "--no-probe", disk).code == 0
     tuned = everything()
-    other = tmp_path / "boot_id"
-    other.write_text("00000000-1111-2222-3333-444444444444\n")
+    earlier_id = tmp_path / "boot_id"
+    earlier_id.write_text("00000000-1111-2222-3333-444444444444\n")
     boot_id = "/proc/sys/kernel/random/boot_id"
-    script = f"mount --bind {other} {boot_id} && exec hbatune rollback"
+    script = f"mount --bind {earlier_id} {boot_id} && exec hbatune rollback"
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
     )
@@ -304,7 +304,7 @@ def test_diff_needs_no_root() -> None:
     ],
     ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
 )
-def test_bad_rule_file_writes_nothing(text: str, said: str) -> None:
+def test_bad_rule_file_writes_nothing(text: str, message: str) -> None:
     before = everything()
     rules = Path("/etc/hbatune/rules.d/mistake.toml")
     rules.parent.mkdir(parents=True, exist_ok=True)
@@ -315,7 +315,7 @@ def test_bad_rule_file_writes_nothing(text: str, said: str) -> None:
         rules.unlink()
     assert done.code == 2
     assert "mistake.toml" in done.err
-    assert said in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
     assert everything() == before
 

@@ -35,8 +35,8 @@ OWN = "32"
 def array(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """A CLARiiON with two LUNs, over two ports of its own and two of this host."""
     folder = tmp_path_factory.mktemp("luns")
-    with fabric(folder, paths=2, luns=2, vendor="DGC", model="RAID 5") as made:
-        yield made
+    with fabric(folder, paths=2, luns=2, vendor="DGC", model="RAID 5") as test_fabric:
+        yield test_fabric
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +57,8 @@ def depths(disks: list[str]) -> list[str]:
 
 def listed() -> dict[str, dict[str, Any]]:
     """Return what `list` says of the disks behind Fibre Channel, by name."""
-    found = hbatune("list", "--json").json["endpoints"]
-    return {each["target"]: each for each in found if each["protocol"] == "fc"}
+    endpoints = hbatune("list", "--json").json["endpoints"]
+    return {endpoint["target"]: endpoint for endpoint in endpoints if endpoint["protocol"] == "fc"}
 
 
 def applied(*targets: str) -> None:
@@ -68,24 +68,26 @@ def applied(*targets: str) -> None:
 
 
 def test_array_is_listed_by_port(array: Fabric) -> None:
-    found = listed()
-    assert sorted(found) == array.disks()
+    endpoints = listed()
+    assert sorted(endpoints) == array.disks()
     for path in (0, 1):
         for lun, disk in enumerate(array.disks_of(path)):
-            assert found[disk]["vendor"] == "DGC"
-            assert found[disk]["storage"] == "array"
-            assert found[disk]["id"].startswith("naa.")
+            assert endpoints[disk]["vendor"] == "DGC"
+            assert endpoints[disk]["storage"] == "array"
+            assert endpoints[disk]["id"].startswith("naa.")
             # Interface and port name: nothing of it is a number that a boot gives.
-            assert found[disk]["id"].endswith(f"@i{path}/fc-0x20000200000002{path:02x}-lun-{lun}")
+            assert endpoints[disk]["id"].endswith(
+                f"@i{path}/fc-0x20000200000002{path:02x}-lun-{lun}"
+            )
 
 
 def test_path_reports_access_and_preference(array: Fabric) -> None:
     for first, second in ((0, 1), (1, 0)):
         array.serve({first: OPTIMIZED, second: NON_OPTIMIZED}, preferred=first)
-        found = listed()
-        for path, said in ((first, (OPTIMIZED, True)), (second, (NON_OPTIMIZED, False))):
+        endpoints = listed()
+        for path, expected in ((first, (OPTIMIZED, True)), (second, (NON_OPTIMIZED, False))):
             for disk in array.disks_of(path):
-                assert (found[disk]["access"], found[disk]["preferred"]) == said
+                assert (endpoints[disk]["access"], endpoints[disk]["preferred"]) == expected
         # Both LUNs by one adapter of two: the document has half of them on each (D4-4).
         findings = hbatune("check", "--json", *array.disks()).json["findings"]
         [uneven] = [finding for finding in findings if finding["id"] == "preferred-paths"]
@@ -95,8 +97,8 @@ def test_path_reports_access_and_preference(array: Fabric) -> None:
 def test_undescribed_array_depth_is_unchanged(array: Fabric) -> None:
     applied(*array.disks())
     assert depths(array.disks()) == [OWN] * 4
-    said = hbatune("explain", array.disks()[0], "queue_depth").out
-    assert "32 (D2-1). [[site.array]]" in " ".join(said.split())
+    explanation = hbatune("explain", array.disks()[0], "queue_depth").out
+    assert "32 (D2-1). [[site.array]]" in " ".join(explanation.split())
 
 
 def test_depth_respects_port_and_lun(array: Fabric) -> None:
@@ -108,9 +110,9 @@ def test_depth_respects_port_and_lun(array: Fabric) -> None:
         assert depths(array.disks()) == [EACH] * 4
         again = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *maps)
         assert not again.rows(outcome="written")
-        said = hbatune("explain", array.disks()[0], "queue_depth").out
+        explanation = hbatune("explain", array.disks()[0], "queue_depth").out
         for part in ("32", "14", "88", "1600", "D2-4", "D2-5"):
-            assert part in said, said
+            assert part in explanation, explanation
     assert depths(array.disks()) == was
 
 
@@ -143,18 +145,18 @@ def test_lun_limit_counts_serving_paths(array: Fabric) -> None:
     assert depths(array.disks()) == [WHOLE] * 4
 
 
-def some(name: str, shipped: Any) -> NamedWorkload:
-    """Return the shipped workload with every seventh of its runs: of each queue depth at least one.
+def thin_workload(name: str, shipped: Any) -> NamedWorkload:
+    """Return the shipped workload with every seventh run, at least one for each queue depth.
 
-    All of them are in the soak tests.
+    The soak tests run all of them.
     """
-    found = find_workload(name, shipped)
-    return replace(found, runs=found.runs[::7])
+    workload = find_workload(name, shipped)
+    return replace(workload, runs=workload.runs[::7])
 
 
 def test_depth_sweep_reads_remote_port(array: Fabric) -> None:
     def prepare() -> None:
-        mock.patch.object(probe, "find_workload", some).start()
+        mock.patch.object(probe, "find_workload", thin_workload).start()
 
     disk = array.disks_of(0)[0]
     words = ("probe", "queue-depth", "--runtime", "0.5", "--json", disk)
@@ -163,7 +165,7 @@ def test_depth_sweep_reads_remote_port(array: Fabric) -> None:
     assert done.json["sources"] == ["D2-1"]
     assert {run["workload"]["queue_depth"] for run in done.json["runs"]} == {8, 16, 32, 64, 128}
     for run in done.json["runs"]:
-        settings = {found["setting"]: found["value"] for found in run["outcome"]["settings"]}
+        settings = {entry["setting"]: entry["value"] for entry in run["outcome"]["settings"]}
         assert settings["queue_depth"] == run["workload"]["queue_depth"]
         assert run["outcome"]["figures"]["iops"] > 0
     assert cat(disk, "device/queue_depth") == OWN, "its own depth is back"
@@ -183,7 +185,7 @@ def test_access_change_preserves_unrelated_rules(array: Fabric) -> None:
             array.serve({0: OPTIMIZED, 1: OPTIMIZED})
             journal.until_all_set(array.disks(), "queue_depth")
         written = [entry for entry in journal.entries if entry.get("HBATUNE_SETTING")]
-        assert {each["HBATUNE_SETTING"] for each in written} == {"queue_depth"}
+        assert {entry["HBATUNE_SETTING"] for entry in written} == {"queue_depth"}
         assert len(written) == len(array.disks())
         assert depths(array.disks()) == [EACH] * 4
 

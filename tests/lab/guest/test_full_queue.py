@@ -90,9 +90,9 @@ def test_ramp_is_reported_once(lun: str) -> None:
         # The watch may have an alert of its own: those answers count as errors.
         [change] = hbatune("status", "--json").json["status"]["open"]
         assert (change["handled"], change["setting"]) == ("ramping", "queue_depth")
-        shown = hbatune("status").out
-        assert "1 queue depth that the kernel raises again" in shown
-        assert "not as they should be" not in shown
+        status_text = hbatune("status").out
+        assert "1 queue depth that the kernel raises again" in status_text
+        assert "not as they should be" not in status_text
         put(lun, "device/queue_ramp_up_period", "100")
         with busy(lun):
             while depth(lun) < DEPTH:
@@ -100,8 +100,10 @@ def test_ramp_is_reported_once(lun: str) -> None:
         systemctl("reload", UNIT)
         journal.until_said("everything was looked at")
         assert hbatune("status", "--json").json["status"]["open"] == []
-        said = [each for each in journal.entries if each.get("HBATUNE_SETTING") == "queue_depth"]
-        assert len(said) == 1
+        depth_entries = [
+            logged for logged in journal.entries if logged.get("HBATUNE_SETTING") == "queue_depth"
+        ]
+        assert len(depth_entries) == 1
 
 
 def test_manual_cut_is_drift(lun: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import configure, hbatune, writes
-from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, found
+from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, list_disk_kinds
 from tests.lab.guest.service import QUIET, Journal, running
 from tests.lab.guest.tri_mode import Card, busy, loaded
 from tests.lab.guest.values import cat, everything, put, put_back
@@ -51,8 +51,8 @@ def own_depths() -> Mapping[str, int]:
 
 def host() -> Path:
     """The card's SCSI host."""
-    [found] = Path("/sys/class/scsi_host").glob("host*/ioc_reset_count")
-    return found.parent
+    [file] = Path("/sys/class/scsi_host").glob("host*/ioc_reset_count")
+    return file.parent
 
 
 def resets() -> int:
@@ -61,12 +61,12 @@ def resets() -> int:
 
 
 def test_card_name_is_listed() -> None:
-    [card] = [each for each in hbatune("list", "--json").json["adapters"] if is_ours(each)]
+    [card] = [adapter for adapter in hbatune("list", "--json").json["adapters"] if is_ours(adapter)]
     assert card["product"] == "HBA 9400-16i"
     assert card["document"] is None, "no document speaks of it"
-    shown = hbatune("list").out
-    assert "mpt3sas  HBA 9400-16i" in shown
-    assert "8 GT/s x8" in shown
+    listing = hbatune("list").out
+    assert "mpt3sas  HBA 9400-16i" in listing
+    assert "8 GT/s x8" in listing
 
 
 def is_ours(row: Mapping[str, object]) -> bool:
@@ -75,7 +75,7 @@ def is_ours(row: Mapping[str, object]) -> bool:
 
 def test_drives_have_expected_kind() -> None:
     assert len(tri_mode.disks()) == 6
-    assert found() == expected()
+    assert list_disk_kinds() == expected()
     for disk in tri_mode.of("NVMe"):
         assert "/target" in str((Path("/sys/block") / disk / "device").resolve())
         assert "/end_device" not in str((Path("/sys/block") / disk / "device").resolve())
@@ -116,8 +116,8 @@ def test_running_io_survives_reset() -> None:
         while any(writes_of(disk) == written[disk] for disk in disks):
             os.sched_yield()
         card.fail()
-        said = fio.communicate()[0]
-    assert fio.returncode == 0, said
+        output = fio.communicate()[0]
+    assert fio.returncode == 0, output
     assert resets() == before + 1
 
 

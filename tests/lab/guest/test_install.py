@@ -71,11 +71,11 @@ def test_read_only_etc_installs_nothing(before: Before) -> None:
 
 
 def test_dry_run_installs_nothing() -> None:
-    there = measure_files()
+    sizes = measure_files()
     done = installed("install", "--profile", "oltp", "--dry-run")
     assert done.code == 0, done.err
     assert f"+++ {RULES}" in done.out
-    assert measure_files() == there
+    assert measure_files() == sizes
 
 
 def test_install_starts_daemon(in_place: None) -> None:
@@ -87,11 +87,11 @@ def test_install_starts_daemon(in_place: None) -> None:
 
 
 def test_second_install_changes_nothing(in_place: None) -> None:
-    there = measure_files()
+    sizes = measure_files()
     again = installed("install")
     assert again.code == 0
     assert "in place already" in again.out
-    assert measure_files() == there
+    assert measure_files() == sizes
 
 
 def test_unit_passes_systemd_security(in_place: None) -> None:
@@ -112,13 +112,13 @@ def test_sandbox_allows_apply_and_probe(in_place: None) -> None:
     work = (f"{command} apply --once --no-probe", f"{command} probe qd1 {disk} --runtime 1")
     with instead_of_the_daemon(*work):
         done = subprocess.run(["systemctl", "restart", "hbatune.service"], check=False)
-        said = subprocess.run(
+        output = subprocess.run(
             ["journalctl", "--unit=hbatune.service", "--no-pager", "--lines=60"],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, said.stdout
+        assert done.returncode == 0, output.stdout
         assert cat(disk, "queue/nr_requests") == "2048"
 
 

@@ -66,9 +66,9 @@ def mounted(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     PROFILES.mkdir(parents=True, exist_ok=True)
     (PROFILES / "free.toml").write_text('title = "no objective"\n')
     # Or the kernel would go on initialising tables, which is not idle.
-    now = "lazy_itable_init=0,lazy_journal_init=0"
+    options = "lazy_itable_init=0,lazy_journal_init=0"
     for words in (
-        ("mkfs.ext4", "-q", "-E", now, f"/dev/{disk}"),
+        ("mkfs.ext4", "-q", "-E", options, f"/dev/{disk}"),
         ("mount", f"/dev/{disk}", "/mnt"),
     ):
         subprocess.run(words, check=True, capture_output=True)
@@ -106,9 +106,9 @@ def test_schedulers_are_tried_and_restored(mounted: str) -> None:
     [disk] = done.json["disks"]
     assert (disk["ended"], disk["outcome"], done.code) == (None, None, 0), done.err
     assert everything() == before
-    found = disk["schedulers"]
-    assert found["interference"]
-    tried = {each["values"].get("scheduler") for each in found["candidates"]}
+    schedulers = disk["schedulers"]
+    assert schedulers["interference"]
+    tried = {candidate["values"].get("scheduler") for candidate in schedulers["candidates"]}
     assert "mq-deadline" in tried or "none" in tried
-    assert all(rate > 0 for rate in found["written"])
-    assert len(found["scores"]) == found["answer"]["probes"]
+    assert all(rate > 0 for rate in schedulers["written"])
+    assert len(schedulers["scores"]) == schedulers["answer"]["probes"]

@@ -39,7 +39,9 @@ def affinities() -> dict[str, str]:
 
 def names(target: str) -> list[str]:
     """Return the names of an interrupt's handlers."""
-    return [each.name for each in (IRQS / target.removeprefix("irq")).iterdir() if each.is_dir()]
+    return [
+        folder.name for folder in (IRQS / target.removeprefix("irq")).iterdir() if folder.is_dir()
+    ]
 
 
 def refuses(target: str) -> bool:
@@ -78,12 +80,12 @@ def test_only_data_vectors_have_rows(applied: Done) -> None:
 
 def test_free_vectors_move_managed_stay(applied: Done) -> None:
     rows = applied.rows(setting="irq_affinity")
-    now = affinities()
+    current = affinities()
     free = [row for row in rows if row["state"] in ("ok", "drift")]
     assert free
     for row in free:
         assert row["outcome"] == ("written" if row["state"] == "drift" else "kept"), row
-        assert now[row["target"]] == row["value"], row
+        assert current[row["target"]] == row["value"], row
     managed = [row for row in rows if row["state"] == "fixed"]
     assert managed
     for row in managed:
@@ -114,13 +116,13 @@ def test_pending_move_counts_as_written() -> None:
     file = irq / "smp_affinity_list"
     first = file.read_text().strip()
     places = [first, *(cpus for cpus in ("0", "1", "0-1") if cpus != first)]
-    found: Counter[Outcome] = Counter()
+    outcomes: Counter[Outcome] = Counter()
     with reading(scsi_disks("vmw_pvscsi")):
-        for now, wanted in pairwise([*places * MOVES, first]):
-            step = Step("irq_affinity", wanted, now)
+        for current, wanted in pairwise([*places * MOVES, first]):
+            step = Step("irq_affinity", wanted, current)
             [result] = write_chain(Chain(irq.name, irq.name, None, None, str(irq), (step,)))
-            found[result.outcome] += 1
-    assert found == {Outcome.WRITTEN: MOVES * len(places)}
+            outcomes[result.outcome] += 1
+    assert outcomes == {Outcome.WRITTEN: MOVES * len(places)}
     assert file.read_text().strip() == first
 
 
@@ -181,10 +183,10 @@ def test_irqaffinity_limits_vector_cpus(before: dict[str, str], confined: None) 
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
     assert done.code == 0, done.err
     rows = [row for row in done.rows(setting="irq_affinity") if row["state"] in ("ok", "drift")]
-    now = affinities()
+    current = affinities()
     assert rows
     for row in rows:
-        assert row["value"] == now[row["target"]] == "0", row
+        assert row["value"] == current[row["target"]] == "0", row
         assert "irqaffinity=0 on the kernel's command line" in row["limit"]
     assert hbatune("rollback").code == 0
     assert affinities() == before

@@ -44,14 +44,14 @@ def drives() -> list[str]:
 
 def host() -> Path:
     """The card's SCSI host."""
-    [found] = Path("/sys/class/scsi_host").glob("host*/reset_host")
-    return found.parent
+    [file] = Path("/sys/class/scsi_host").glob("host*/reset_host")
+    return file.parent
 
 
 def resets() -> int:
     """How often the card has come up since the boot, the first time included."""
-    said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
-    return said.count("IOA initialized")
+    log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
+    return log.count("IOA initialized")
 
 
 def vectors() -> Mapping[str, int]:
@@ -64,24 +64,24 @@ def vectors() -> Mapping[str, int]:
 
 def test_card_reports_name_and_document() -> None:
     document = hbatune("list", "--json").json
-    [card] = [each for each in document["adapters"] if each["family"] == "ipr"]
+    [card] = [adapter for adapter in document["adapters"] if adapter["family"] == "ipr"]
     assert card["product"] == "IBM 57B4 SAS RAID"
     assert card["document"] == "57B4 (D4)"
-    shown = hbatune("list").out
-    assert "IBM 57B4 SAS RAID  57B4 (D4)" in shown
-    assert "8 GT/s x8" in shown
-    assert "takes 1000 commands" in shown
+    listing = hbatune("list").out
+    assert "IBM 57B4 SAS RAID  57B4 (D4)" in listing
+    assert "8 GT/s x8" in listing
+    assert "takes 1000 commands" in listing
 
 
 def test_disks_are_classified_without_members() -> None:
     document = hbatune("list", "--json").json
-    found = {
-        each["target"]: (each["protocol"], each["medium"])
-        for each in document["endpoints"]
-        if each["family"] == "ipr"
+    disk_kinds = {
+        endpoint["target"]: (endpoint["protocol"], endpoint["medium"])
+        for endpoint in document["endpoints"]
+        if endpoint["family"] == "ipr"
     }
     media = {"0": "ssd", "1": "hdd"}
-    assert found == {
+    assert disk_kinds == {
         disk: ("volume" if disk in volumes() else "sas", media[cat(disk, "queue/rotational")])
         for disk in tri_mode.disks()
     }
@@ -117,8 +117,8 @@ def test_volume_gets_16_per_member() -> None:
 def test_cacheless_card_advice_is_reported() -> None:
     findings = hbatune("check", "--json").json["findings"]
     of_card = [finding for finding in findings if finding["source"].startswith("D4-")]
-    assert any("no write cache" in str(each["evidence"]) for each in of_card)
-    assert not any("battery" in str(each) for each in of_card)
+    assert any("no write cache" in str(finding["evidence"]) for finding in of_card)
+    assert not any("battery" in str(finding) for finding in of_card)
 
 
 def test_vector_count_cannot_be_read() -> None:
@@ -134,7 +134,7 @@ def test_vector_count_cannot_be_read() -> None:
 
 def test_only_data_vectors_move() -> None:
     document = hbatune("list", "--json").json
-    roles = {each["irq"]: each["role"] for each in document["vectors"]}
+    roles = {vector["irq"]: vector["role"] for vector in document["vectors"]}
     names = vectors()
     assert len(names) == 16
     assert roles[names[f"{host().name}-0"]] == "admin"
@@ -148,7 +148,7 @@ def test_lone_vector_serves_data() -> None:
     with loaded(number_of_msix=1):
         document = hbatune("list", "--json").json
         [irq] = vectors().values()
-        [vector] = [each for each in document["vectors"] if each["irq"] == irq]
+        [vector] = [entry for entry in document["vectors"] if entry["irq"] == irq]
         assert vector["role"] == "data"
 
 
@@ -175,8 +175,8 @@ def test_running_io_survives_card_fault() -> None:
         while any(writes_of(disk) == written[disk] for disk in disks):
             os.sched_yield()
         card.set("fault", "on")
-        said = fio.communicate()[0]
-    assert fio.returncode == 0, said
+        output = fio.communicate()[0]
+    assert fio.returncode == 0, output
     assert resets() == before + 1
 
 
@@ -226,12 +226,12 @@ def test_resetting_card_refuses_vector_moves() -> None:
     """As docs/families.md says."""
     irq = vectors()[f"{host().name}-1"]
     file = Path(f"/proc/irq/{irq}/smp_affinity_list")
-    own = file.read_text()
+    affinity = file.read_text()
     with resetting():
-        while (refusal := refused(file, own)) is None:
+        while (refusal := refused(file, affinity)) is None:
             os.sched_yield()
     assert refusal in (errno.EIO, errno.EPERM)
-    assert refused(file, own) is None
+    assert refused(file, affinity) is None
 
 
 def refused(file: Path, text: str) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.irqbalance import Placed, irqbalance, now
+from tests.lab.guest.irqbalance import Placed, irqbalance, read_affinities
 from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.12",)
@@ -25,7 +25,7 @@ def seconds_until_moved(pid: int, placed: Placed, limit: float) -> float:
     begun = time.monotonic()
     watch = os.pidfd_open(pid)
     try:
-        while time.monotonic() - begun < limit and now(placed) == placed:
+        while time.monotonic() - begun < limit and read_affinities(placed) == placed:
             ended, _, _ = select.select([watch], [], [], 0.5)
             assert not ended
     finally:
@@ -53,14 +53,16 @@ def placed() -> Iterator[Placed]:
 def test_policy_script_stops_irqbalance_moves(busy: None, placed: Placed) -> None:
     with irqbalance("--interval=1") as deaf:
         took = seconds_until_moved(deaf, placed, PATIENCE)
-        assert now(placed) != placed, "the control run: without the script it does move them"
+        assert read_affinities(placed) != placed, (
+            "the control run: without the script it does move them"
+        )
         again = hbatune("apply", "--no-probe")
         assert f"--policyscript={SCRIPT}" in again.err
     assert hbatune("apply", "--no-probe").code == 0
-    assert now(placed) == placed
-    with irqbalance("--interval=1", f"--policyscript={SCRIPT}") as told:
-        seconds_until_moved(told, placed, 3 * took + 5)
-        assert now(placed) == placed
+    assert read_affinities(placed) == placed
+    with irqbalance("--interval=1", f"--policyscript={SCRIPT}") as pid:
+        seconds_until_moved(pid, placed, 3 * took + 5)
+        assert read_affinities(placed) == placed
         assert "--policyscript" not in hbatune("apply", "--no-probe").err
     back = hbatune("rollback")
     assert back.code == 0, back.out

@@ -42,7 +42,9 @@ def series() -> str:
 def observed(name: str, tags: TagSet, paths: tuple[Disk, ...] = ()) -> Disk:
     """Return a disk of the model that is as the real one is now."""
     text = cat(name, "queue/scheduler")
-    offered = tuple(word.strip("[]") for word in text.split() if word.strip("[]") != "none")
+    offered = tuple(
+        name_part.strip("[]") for name_part in text.split() if name_part.strip("[]") != "none"
+    )
     device = BLOCK / name / "device"
     host = next(
         (parent for parent in device.resolve().parents if re.match(r"host\d", parent.name)), None
@@ -85,8 +87,8 @@ def most_sectors(name: str) -> int:
     adapter = int(cat(name, "queue/max_hw_sectors_kb"))
     page = BLOCK / name / "device/vpd_pgb0"
     blocks = int.from_bytes(page.read_bytes()[8:12], "big") if page.exists() else 0
-    own = blocks * int(cat(name, "queue/logical_block_size")) // 1024
-    return min(adapter, own) if own else adapter
+    disk_kb = blocks * int(cat(name, "queue/logical_block_size")) // 1024
+    return min(adapter, disk_kb) if disk_kb else adapter
 
 
 def bitmap(name: str) -> int:
@@ -125,9 +127,9 @@ def compare(kernel: Kernel, after: str) -> None:
     """Every value of every disk, and the tags, are the model's."""
     for disk in kernel.disks:
         wanted = typed(disk.texts(kernel.series))
-        found = typed({path: cat(disk.name, path) for path in wanted})
+        actual = typed({path: cat(disk.name, path) for path in wanted})
         differs = {
-            path: (found[path], wanted[path]) for path in wanted if found[path] != wanted[path]
+            path: (actual[path], wanted[path]) for path in wanted if actual[path] != wanted[path]
         }
         assert not differs, f"{disk.name} after {after}"
         assert bitmap(disk.name) == disk.tags.bitmap, f"tags of {disk.name} after {after}"
@@ -166,10 +168,10 @@ def replay(kernel: Kernel, seed: int, count: int = WRITES) -> None:
         heavy = ["queue/scheduler", "queue/nr_requests", "queue/nr_requests"]
         path = chance.choice(paths + heavy)
         text = values(disk, path, chance)
-        said = f"{number} {disk.name}/{path} = {text!r}"
+        description = f"{number} {disk.name}/{path} = {text!r}"
         wanted = kernel.write(disk, path, text, By.ADMINISTRATOR)
-        assert store(disk.name, path, text) == wanted, said
-        compare(kernel, said)
+        assert store(disk.name, path, text) == wanted, description
+        compare(kernel, description)
 
 
 def model(names: Sequence[str]) -> Kernel:
@@ -197,9 +199,9 @@ def test_scsi_disk_matches_model(driver: str) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_shared_tag_luns_match_model(scsi_debug: Callable[..., list[str]], shared: bool) -> None:
     """Queues with tags of their own, and queues that share the host's."""
-    own: dict[str, object] = {"max_queue": 192, "submit_queues": 2}
+    of_queues: dict[str, object] = {"max_queue": 192, "submit_queues": 2}
     of_host: dict[str, object] = {"host_max_queue": 160, "submit_queues": 2}
-    names = scsi_debug(max_luns=3, **(of_host if shared else own))
+    names = scsi_debug(max_luns=3, **(of_host if shared else of_queues))
     replay(model(names), seed=12)
 
 
@@ -229,7 +231,7 @@ def test_nvme_namespace_matches_model() -> None:
 def test_map_and_paths_match_model(joined: tuple[str, list[str]]) -> None:
     name, below = joined
     kernel = Kernel(series())
-    paths = tuple(kernel.add(observed(each, tag_set(each))) for each in below)
+    paths = tuple(kernel.add(observed(path_name, tag_set(path_name))) for path_name in below)
     map = kernel.add(observed(name, tag_set(name), paths))
     for seed in range(3):
         replay(kernel, seed, count=WRITES // 6)
@@ -246,20 +248,20 @@ def test_lower_path_fails_large_reads(joined: tuple[str, list[str]], raised: boo
     """Be it that the path was lowered, or that the map was raised."""
     name, below = joined
     kernel = Kernel(series())
-    paths = tuple(kernel.add(observed(each, tag_set(each))) for each in below)
+    paths = tuple(kernel.add(observed(path_name, tag_set(path_name))) for path_name in below)
     map = kernel.add(observed(name, tag_set(name), paths))
     multipath_message(name, "fail_if_no_path")
     assert reads(name)
-    whole = cat(name, "queue/max_sectors_kb")
+    original_kb = cat(name, "queue/max_sectors_kb")
     for disk in reversed(kernel.disks) if raised else paths:
         assert kernel.write(disk, "queue/max_sectors_kb", "64") is None
         assert store(disk.name, "queue/max_sectors_kb", "64") is None
     if raised:
         kernel.belows.clear()
         assert reads(name)
-        assert kernel.write(map, "queue/max_sectors_kb", whole) is None
-        assert store(name, "queue/max_sectors_kb", whole) is None
-    assert {each.path for each in kernel.belows} == set(below)
+        assert kernel.write(map, "queue/max_sectors_kb", original_kb) is None
+        assert store(name, "queue/max_sectors_kb", original_kb) is None
+    assert {entry.path for entry in kernel.belows} == set(below)
     assert not reads(name)
     for path in below:
         store(path, "queue/max_sectors_kb", str(paths[0].default_kb))

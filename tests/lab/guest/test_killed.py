@@ -41,33 +41,33 @@ def few() -> list[str]:
 
 @pytest.mark.deadline(900)
 def test_rollback_recovers_killed_apply(few: list[str], before: dict[str, str]) -> None:
-    whole = Counter(at=-1)
-    done = hbatune(*APPLY, *few, prepare=boundaries(whole))
+    uninterrupted = Counter(at=-1)
+    done = hbatune(*APPLY, *few, prepare=boundaries(uninterrupted))
     assert done.code == 0, done.err
     assert hbatune("rollback").code == 0
-    assert whole.count >= 20, "there are enough boundaries to be killed at"
-    told = 0
-    for at in range(1, whole.count + 1, STEP):
-        where = f"boundary {at} of {whole.count}"
+    assert uninterrupted.count >= 20, "there are enough boundaries to be killed at"
+    warnings = 0
+    for at in range(1, uninterrupted.count + 1, STEP):
+        where = f"boundary {at} of {uninterrupted.count}"
         run = hbatune(*APPLY, *few, prepare=boundaries(Counter(at)))
         assert run.killed, f"{where} was not reached: {run.err}"
-        seen = hbatune("diff", "--profile", "oltp", *few)
-        untouched, complete = everything() == before, seen.code == 0
-        told += "was interrupted" in seen.err
-        assert untouched or complete or "was interrupted" in seen.err, f"{where}: {seen.err}"
+        diff = hbatune("diff", "--profile", "oltp", *few)
+        untouched, complete = everything() == before, diff.code == 0
+        warnings += "was interrupted" in diff.err
+        assert untouched or complete or "was interrupted" in diff.err, f"{where}: {diff.err}"
         back = hbatune("rollback")
         assert back.code == 0, f"{where}: {back.err}"
         assert everything() == before, where
-    assert told >= whole.count // STEP // 2
+    assert warnings >= uninterrupted.count // STEP // 2
 
 
 @pytest.mark.deadline(900)
 def test_second_rollback_recovers_killed_rollback(few: list[str], before: dict[str, str]) -> None:
     assert hbatune(*APPLY, *few).code == 0
-    applied, whole = everything(), Counter(at=-1)
-    assert hbatune("rollback", prepare=boundaries(whole)).code == 0
-    for at in range(1, whole.count + 1, STEP):
-        where = f"boundary {at} of {whole.count}"
+    applied, uninterrupted = everything(), Counter(at=-1)
+    assert hbatune("rollback", prepare=boundaries(uninterrupted)).code == 0
+    for at in range(1, uninterrupted.count + 1, STEP):
+        where = f"boundary {at} of {uninterrupted.count}"
         assert hbatune(*APPLY, *few).code == 0, where
         assert everything() == applied, where
         assert hbatune("rollback", prepare=boundaries(Counter(at))).killed, where
@@ -109,13 +109,13 @@ def killed_after(
     """
     assert hbatune(*APPLY, *few).code == 0
     change()
-    whole = Counter(at=-1)
-    done = hbatune(*words, prepare=boundaries(whole))
+    uninterrupted = Counter(at=-1)
+    done = hbatune(*words, prepare=boundaries(uninterrupted))
     assert done.code == 0, done.err
     assert hbatune("rollback").code == 0
     assert everything() == before
-    for at in range(1, whole.count + 1, STEP):
-        where = f"boundary {at} of {whole.count}"
+    for at in range(1, uninterrupted.count + 1, STEP):
+        where = f"boundary {at} of {uninterrupted.count}"
         again()
         assert hbatune(*APPLY, *few).code == 0, where
         change()

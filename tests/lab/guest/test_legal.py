@@ -31,9 +31,9 @@ source = "site"
 def tags(disk: str) -> int:
     """Return the size of the adapter's tag set as it is in force, which sysfs does not show."""
     text = Path(f"/sys/kernel/debug/block/{disk}/hctx0/tags").read_text()
-    found = re.search(r"depth=(\d+)", text)
-    assert found is not None, text
-    return int(found[1])
+    match = re.search(r"depth=(\d+)", text)
+    assert match is not None, text
+    return int(match[1])
 
 
 @contextmanager

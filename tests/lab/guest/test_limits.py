@@ -36,12 +36,12 @@ def deep() -> Iterator[None]:
 @pytest.mark.parametrize("driver", DEEPEST)
 def test_plan_respects_driver_limits(driver: str, deep: None) -> None:
     before = everything()
-    found = scsi_disks(driver)
-    for disk in found:
+    driver_disks = scsi_disks(driver)
+    for disk in driver_disks:
         put(disk, "device/queue_depth", "4")
-    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *found)
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *driver_disks)
     assert done.code == 0, done.out + done.err
-    for disk in found:
+    for disk in driver_disks:
         row = done.row(disk, "queue_depth")
         assert (row["wanted"], row["outcome"]) == (4096, "written")
         assert row["limit"]
@@ -51,6 +51,6 @@ def test_plan_respects_driver_limits(driver: str, deep: None) -> None:
             put(disk, "device/queue_depth", str(row["value"] + 1))
         assert int(cat(disk, "device/queue_depth")) <= row["value"], "the driver gives more"
     assert hbatune("rollback").code == 0
-    for disk in found:
+    for disk in driver_disks:
         put(disk, "device/queue_depth", before[f"{disk}/device/queue_depth"])
     assert everything() == before

@@ -54,13 +54,13 @@ def test_depth_is_lowered_completely(scsi_debug: Callable[..., list[str]]) -> No
     """One in ten ended above, and was said to be ignored; on 6.1 one in 100."""
     [disk] = scsi_debug(max_luns=1, **TARGET)
     chain = chain_to(LOW, disk)
-    found: Counter[tuple[Outcome, Value | None]] = Counter()
+    outcomes: Counter[tuple[Outcome, Value | None]] = Counter()
     with served([disk], AT_ONCE):
         for _ in range(ROUNDS):
             put(disk, "device/queue_depth", str(HIGH))
             [result] = write_chain(chain)
-            found[result.outcome, result.found] += 1
-    assert found == {(Outcome.WRITTEN, LOW): ROUNDS}
+            outcomes[result.outcome, result.found] += 1
+    assert outcomes == {(Outcome.WRITTEN, LOW): ROUNDS}
 
 
 @pytest.mark.deadline(300)
@@ -70,14 +70,14 @@ def test_lowering_lun_raises_no_sibling(
     """One in eight ended above, most of them read back before, and each was said to be right."""
     disks = scsi_debug(max_luns=LUNS, **TARGET)
     means = Means(tmp_path / "journal", tmp_path / "claims", tmp_path / "spent", LUNS, 10)
-    found: Counter[int] = Counter()
+    depths: Counter[int] = Counter()
     with served(disks, SOON):
         for _ in range(TOGETHER):
             put_back({f"{disk}/device/queue_depth": str(HIGH) for disk in disks})
             report = execute_chains([chain_to(LOW, disk) for disk in disks], means)
             assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
-            found.update(int(cat(disk, "device/queue_depth")) for disk in disks)
-    assert found == {LOW: LUNS * TOGETHER}
+            depths.update(int(cat(disk, "device/queue_depth")) for disk in disks)
+    assert depths == {LOW: LUNS * TOGETHER}
 
 
 def chain_to(depth: int, disk: str) -> Chain:

@@ -50,9 +50,11 @@ def free() -> int:
     Path("/proc/sys/vm/drop_caches").write_text("3")
     Path("/proc/sys/vm/stat_refresh").write_text("1")  # the sums, which each CPU keeps for itself
     lines = Path("/proc/meminfo").read_text().splitlines()
-    sums = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in lines)}
-    kept = re.findall(r"^ +count: +(\d+)$", Path("/proc/zoneinfo").read_text(), re.MULTILINE)
-    return sums[_FREE] + sum(map(int, kept)) * 4096 + sum(sums[name] for name in _OTHERS)
+    sums = {
+        name: int(amount.split()[0]) << 10 for name, amount in (line.split(":") for line in lines)
+    }
+    cpu_pages = re.findall(r"^ +count: +(\d+)$", Path("/proc/zoneinfo").read_text(), re.MULTILINE)
+    return sums[_FREE] + sum(map(int, cpu_pages)) * 4096 + sum(sums[name] for name in _OTHERS)
 
 
 @contextmanager
@@ -76,7 +78,7 @@ def test_reported_memory_matches_kernel(options: dict[str, object], before: str)
         assert len(disks) == LUNS
         begin(disks, before)
         plan = hbatune("diff", "--json", "--profile", "oltp", *disks)
-        said = plan.json["summary"]["memory"]
+        reported = plan.json["summary"]["memory"]
         wanted = {
             (row["target"], row["setting"]): str(row["value"])
             for row in plan.rows(state="drift")
@@ -84,18 +86,18 @@ def test_reported_memory_matches_kernel(options: dict[str, object], before: str)
         }
         assert len(wanted) == LUNS * (2 if before == "none" else 1)
         with quiet():
-            taken = [measured(disks, before, wanted) for _ in range(_TIMES)]
-    usual = median(taken)
-    shown = [round(each / _MIB, 2) for each in (said, *sorted(taken))]
-    near = abs(said - usual) <= _NEAR
-    assert near or usual / _FACTOR <= said <= usual * _FACTOR, shown
+            measurements = [measured(disks, before, wanted) for _ in range(_TIMES)]
+    usual = median(measurements)
+    mebibytes = [round(count / _MIB, 2) for count in (reported, *sorted(measurements))]
+    near = abs(reported - usual) <= _NEAR
+    assert near or usual / _FACTOR <= reported <= usual * _FACTOR, mebibytes
 
 
 def begin(disks: list[str], scheduler: str) -> None:
     """Let the kernel give back all requests, and allocate those that it begins with."""
     for disk in disks:
-        for each in ("none", scheduler):
-            put(disk, "queue/scheduler", each)
+        for name in ("none", scheduler):
+            put(disk, "queue/scheduler", name)
 
 
 def measured(disks: list[str], before: str, wanted: dict[tuple[str, str], str]) -> int:

@@ -14,7 +14,9 @@ DEEP = 150
 def test_map_and_paths_are_distinguished(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
     assert len(paths) == 2
-    listed = {each["target"]: each for each in hbatune("list", "--json").json["endpoints"]}
+    listed = {
+        endpoint["target"]: endpoint for endpoint in hbatune("list", "--json").json["endpoints"]
+    }
     assert listed[name]["kind"] == "map"
     assert sorted(listed[name]["paths"]) == sorted(paths)
     for path in paths:
@@ -25,7 +27,9 @@ def test_map_and_paths_are_distinguished(joined: tuple[str, list[str]]) -> None:
 def test_depths_apply_only_to_paths(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
     before = everything()
-    kept = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
+    queue_values = {
+        disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)
+    }
     for path in paths:
         put_back({f"{path}/device/queue_depth": "20"})
     with virtual.deep(DEEP):
@@ -33,8 +37,10 @@ def test_depths_apply_only_to_paths(joined: tuple[str, list[str]]) -> None:
     assert done.code == 0, done.err
     assert {row["target"] for row in done.rows(outcome="written")} == set(paths)
     assert [cat(path, "device/queue_depth") for path in paths] == [str(DEEP)] * 2
-    now = {disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)}
-    assert now == kept
+    current_values = {
+        disk: (scheduler(disk), cat(disk, "queue/nr_requests")) for disk in (name, *paths)
+    }
+    assert current_values == queue_values
     assert hbatune("rollback").code == 0
     assert [cat(path, "device/queue_depth") for path in paths] == ["20", "20"]
     put_back(before)

@@ -41,8 +41,8 @@ def coldplug() -> None:
     settle()
 
 
-def looked(journal: Journal) -> None:
-    """Wait until the daemon has dealt with all events so far."""
+def wait_for_scan(journal: Journal) -> None:
+    """Wait until the daemon has handled all earlier events."""
     systemctl("reload", UNIT)
     journal.until_said("everything was looked at")
 
@@ -59,9 +59,9 @@ def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
         assert tuned(disk)
         put(disk, "queue/nr_requests", "100")
         announce(disk)
-        looked(journal)
+        wait_for_scan(journal)
         coldplug()
-        looked(journal)
+        wait_for_scan(journal)
         assert cat(disk, "queue/nr_requests") == "100"
         systemctl("restart", UNIT)
         assert cat(disk, "queue/nr_requests") == "100", "another daemon knows it, too"
@@ -109,7 +109,7 @@ def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]
             put(name, "queue/nr_requests", "64")
             reloaded = appear.Reloaded(name)
             appear.again(reloaded)
-            looked(journal)
+            wait_for_scan(journal)
             until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
             with without_rules():
@@ -125,8 +125,8 @@ def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]
 @pytest.mark.deadline(900)
 def test_initramfs_disk_tuned_once() -> None:
     """Its driver is loaded and udev knows the disk before the root's own udev begins."""
-    kept = reboots.kept()
-    if not kept:
+    state = reboots.take_state()
+    if not state:
         hbatune("uninstall")
         initramfs.install("scsi_debug", "max_luns=1", "num_tgts=1", "max_queue=192")
         done = installed("install", "--profile", "oltp")
@@ -134,11 +134,11 @@ def test_initramfs_disk_tuned_once() -> None:
         systemctl("disable", UNIT)
         reboots.reboot(stage="installed")
     try:
-        *known, requests = initramfs.found()
-        assert any(each.startswith("USEC_INITIALIZED=") for each in known), "udev has seen it"
-        assert not any(each.startswith("HBATUNE") for each in known)
+        *properties, requests = initramfs.read_disk_properties()
+        assert any(line.startswith("USEC_INITIALIZED=") for line in properties), "udev has seen it"
+        assert not any(line.startswith("HBATUNE") for line in properties)
         assert requests != "2048"
-        [disk] = [each.name for each in BLOCK.glob("sd*") if _is_debug(each)]
+        [disk] = [path.name for path in BLOCK.glob("sd*") if _is_debug(path)]
         assert not is_active()
         assert tuned(disk), "at the coldplug behind the initramfs"
         assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")

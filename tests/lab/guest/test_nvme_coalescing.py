@@ -30,8 +30,8 @@ def one_profile() -> Iterator[None]:
 
 def controller() -> str:
     """The controller that coalesces, of which there is one."""
-    [found] = Path("/sys/class/nvme").iterdir()
-    return found.name
+    [directory] = Path("/sys/class/nvme").iterdir()
+    return directory.name
 
 
 def feature(number: int, vector: int = 0) -> int:

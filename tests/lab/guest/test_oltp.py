@@ -64,18 +64,18 @@ def test_visible_head_is_skipped(applied: Done) -> None:
     ["megaraid_sas", "mptsas", "sym53c8xx", "ahci"],
 )
 def test_hba_gets_deadline_2048_requests(driver: str, applied: Done) -> None:
-    found = scsi_disks(driver)
-    assert found
-    for disk in found:
+    driver_disks = scsi_disks(driver)
+    assert driver_disks
+    for disk in driver_disks:
         assert scheduler(disk) == "mq-deadline"
         assert cat(disk, "queue/nr_requests") == "2048"
 
 
 @pytest.mark.parametrize("driver", ["virtio_scsi", "vmw_pvscsi"])
 def test_virtual_disk_is_unchanged(driver: str, before: dict[str, str], applied: Done) -> None:
-    found = scsi_disks(driver)
-    assert found
-    for disk in found:
+    driver_disks = scsi_disks(driver)
+    assert driver_disks
+    for disk in driver_disks:
         assert scheduler(disk) == before[f"{disk}/queue/scheduler"]
         assert cat(disk, "queue/nr_requests") == before[f"{disk}/queue/nr_requests"]
         assert not applied.rows(target=disk, state="drift")

@@ -39,20 +39,20 @@ def dpkg(*words: str) -> None:
 
 def _built() -> Path:
     """Return the package, where it could be built."""
-    found = list(Path("/job").glob("hbatune_*.deb"))
-    if not found:
+    packages = list(Path("/job").glob("hbatune_*.deb"))
+    if not packages:
         pytest.skip("the package is built on Debian 12 alone, for which the guest is")
-    return found[0]
+    return packages[0]
 
 
 def _higher(package: Path, folder: Path) -> Path:
     """Return the package once more, with a higher version."""
-    tree, made = folder / "tree", folder / "higher.deb"
+    tree, higher = folder / "tree", folder / "higher.deb"
     subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
     control = tree / "DEBIAN/control"
     control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1+higher", control.read_text()))
-    subprocess.run(["dpkg-deb", "-Znone", "--build", str(tree), str(made)], check=True)
-    return made
+    subprocess.run(["dpkg-deb", "-Znone", "--build", str(tree), str(higher)], check=True)
+    return higher
 
 
 def _packaged(*words: str) -> None:
@@ -70,14 +70,14 @@ def _baselines() -> dict[tuple[str, str], object]:
 @pytest.fixture
 def package() -> Iterator[Path]:
     """The package; hbatune is nowhere else, and no trace of it is left by other tests."""
-    found = _built()
+    built_package = _built()
     hbatune("uninstall")
     configure("")
     away = {path: path.with_name(f"{path.name}.away") for path in _OTHERS}
     for path, name in away.items():
         path.rename(name)
     try:
-        yield found
+        yield built_package
     finally:
         subprocess.run(["dpkg", "--purge", "hbatune"], check=False)
         for path, name in away.items():
@@ -88,7 +88,7 @@ def package() -> Iterator[Path]:
 @pytest.mark.usefixtures("virtual_disks_wanted")
 @pytest.mark.deadline(900)
 def test_package_installs_and_leaves_nothing(package: Path) -> None:
-    before, there = everything(), measure_files()
+    before, sizes = everything(), measure_files()
     dpkg("--install", str(package))
     assert everything() == before, "a package changes nothing by itself"
     where = installed("list", "--json")
@@ -113,8 +113,10 @@ def test_package_installs_and_leaves_nothing(package: Path) -> None:
     assert everything() == before
     assert systemctl("is-active", "hbatune.service", check=False) == "inactive"
     Path("/etc/hbatune/hbatune.toml").unlink(missing_ok=True)
-    left = {name for name in measure_files() if name not in there and "/var/lib/dpkg" not in name}
-    assert not {name for name in left if "hbatune" in name and name != "/etc/hbatune"}
+    remaining_files = {
+        name for name in measure_files() if name not in sizes and "/var/lib/dpkg" not in name
+    }
+    assert not {name for name in remaining_files if "hbatune" in name and name != "/etc/hbatune"}
     assert not list(Path("/usr/lib/hbatune").rglob("*"))
 
 
@@ -122,15 +124,15 @@ def test_package_installs_and_leaves_nothing(package: Path) -> None:
 def test_package_upgrade_survives_reboot(
     tmp_path: Path,
 ) -> None:
-    package, kept = _built(), reboots.kept()
-    if not kept:
+    package, state = _built(), reboots.take_state()
+    if not state:
         hbatune("uninstall")
-        before, there = by_place(), list_files()
+        before, files = by_place(), list_files()
         reboots.boot_as_a_server()
         dpkg("--install", str(package))
         configure(f"{QUIET}rollback_on_stop = true\n")
         _packaged("install", "--profile", "oltp")
-        reboots.reboot(before=before, there=there)
+        reboots.reboot(before=before, there=files)
     systemctl("is-system-running", "--wait", check=False)
     reboots.boot_as_before()
     look_at_a_tuned_machine()
@@ -143,13 +145,13 @@ def test_package_upgrade_survives_reboot(
         assert everything() == tuned
         assert daemon() not in (former, 0)
         journal.until_said("ready: profile oltp")
-    said = [str(entry.get("MESSAGE")) for entry in journal.entries]
-    assert "everything is put back" not in said
-    assert not [entry for entry in journal.entries if "HBATUNE_SETTING" in entry], said
+    messages = [str(entry.get("MESSAGE")) for entry in journal.entries]
+    assert "everything is put back" not in messages
+    assert not [entry for entry in journal.entries if "HBATUNE_SETTING" in entry], messages
     assert (CONFIGURATION.read_text(), _baselines()) == (written, baselines)
 
     dpkg("--remove", "hbatune")
-    assert by_place() == kept["before"]
+    assert by_place() == state["before"]
     assert CONFIGURATION.exists()
     dpkg("--purge", "hbatune")
-    assert list_files() == kept["there"]
+    assert list_files() == state["there"]

@@ -74,15 +74,15 @@ def test_verdict_names_unexercised_settings() -> None:
     put(disk, "queue/scheduler", "none")  # what the profile changes then
     done = hbatune(*APPLY, disk)
     assert done.code == 0, done.out + done.err
-    for word in ("IOPS", "p99", "In brackets", "scheduler: not exercised: the probe only reads"):
-        assert word in done.out
+    for text in ("IOPS", "p99", "In brackets", "scheduler: not exercised: the probe only reads"):
+        assert text in done.out
 
 
 def test_missing_fio_is_reported(tmp_path: Path) -> None:
     [disk] = scsi_disks("sym53c8xx")
     for name in ("hbatune", "python3"):
-        found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
-        (tmp_path / name).symlink_to(found.stdout.strip())
+        located = subprocess.run(["which", name], capture_output=True, text=True, check=True)
+        (tmp_path / name).symlink_to(located.stdout.strip())
     done = installed(*APPLY, disk, before=("env", f"PATH={tmp_path}"))
     assert done.code == 0, done.err
     assert "fio is not installed" in done.out

@@ -28,7 +28,7 @@ def test_sweep_report_names_knee(scsi_debug: Callable[..., list[str]], tmp_path:
     assert done.code == 0, done.err
     html = page.read_text()
     assert f"{disk}: 4K random reads" in html, paths.HISTORY.read_text()[-2000:]
-    found = re.search(r"Past depth (\d+):", html)
-    assert found, "no knee is named"
-    assert int(found[1]) in (DEPTH // 2, DEPTH)
+    match = re.search(r"Past depth (\d+):", html)
+    assert match, "no knee is named"
+    assert int(match[1]) in (DEPTH // 2, DEPTH)
     assert "<script" not in html

@@ -44,21 +44,21 @@ def spoiled(disk: str) -> dict[str, str]:
     for name, values in OTHERS.items():
         path = SETTINGS[name].path
         with suppress(OSError):  # a device that passes I/O on has few settings
-            was = said(disk, name)
+            was = read_setting(disk, name)
             put(disk, path, next(value for value in values if value != was))
-    return there(disk)
+    return read_settings(disk)
 
 
-def there(disk: str) -> dict[str, str]:
+def read_settings(disk: str) -> dict[str, str]:
     """Return every setting of the disk that can be read."""
-    found = {}
+    values = {}
     for name in OTHERS:
         with suppress(OSError):
-            found[name] = said(disk, name)
-    return found
+            values[name] = read_setting(disk, name)
+    return values
 
 
-def said(disk: str, name: str) -> str:
+def read_setting(disk: str, name: str) -> str:
     return scheduler(disk) if name == "scheduler" else cat(disk, SETTINGS[name].path)
 
 
@@ -81,9 +81,9 @@ def test_nvme_reset_matches_table() -> None:
     for controller in sorted(Path("/sys/class/nvme").iterdir()):
         appear.again(Controller(controller))
     settle()
-    found = [reset(values, there(disk)) for disk, values in before.items()]
-    assert all("read_ahead_kb" in each for each in found), found
-    assert set.union(*found) <= by(Cause.CONNECTED), found
+    changed_settings = [reset(values, read_settings(disk)) for disk, values in before.items()]
+    assert all("read_ahead_kb" in settings for settings in changed_settings), changed_settings
+    assert set.union(*changed_settings) <= by(Cause.CONNECTED), changed_settings
 
 
 def test_map_reload_matches_table(joined: tuple[str, list[str]]) -> None:
@@ -92,8 +92,8 @@ def test_map_reload_matches_table(joined: tuple[str, list[str]]) -> None:
     table = Table(name)
     appear.again(table)
     settle()
-    found = reset(before, there(name))
-    assert {"read_ahead_kb", "max_sectors_kb"} <= found <= by(Cause.LOADED)
+    changed_settings = reset(before, read_settings(name))
+    assert {"read_ahead_kb", "max_sectors_kb"} <= changed_settings <= by(Cause.LOADED)
 
 
 class Controller(appear.Reset):

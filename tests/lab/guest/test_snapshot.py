@@ -13,13 +13,13 @@ PROFILES = ("oltp", "latency", "throughput", "balanced")
 
 def same_rows(file: Path, *profiles: str) -> None:
     """Take a snapshot, and compare what it says with what the machine says."""
-    taken = hbatune("snapshot", str(file))
-    assert taken.code == 0, taken.err
+    snapshot = hbatune("snapshot", str(file))
+    assert snapshot.code == 0, snapshot.err
     for profile in profiles:
         words = ("diff", "--profile", profile, "--module-options", "--json")
-        here, there = hbatune(*words), hbatune(*words, "--snapshot", str(file))
-        assert there.json["rows"] == here.json["rows"]
-        assert there.code == here.code
+        live, offline = hbatune(*words), hbatune(*words, "--snapshot", str(file))
+        assert offline.json["rows"] == live.json["rows"]
+        assert offline.code == live.code
 
 
 def test_snapshot_diff_matches_machine(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_multipath_snapshot_matches_machine(joined: tuple[str, list[str]], tmp_p
 def test_snapshot_commands_match_machine(command: str, tmp_path: Path) -> None:
     file = tmp_path / "lab.snapshot"
     assert hbatune("snapshot", str(file)).code == 0
-    here = hbatune(command, "--json")
-    there = hbatune(command, "--json", "--snapshot", str(file))
-    assert there.json == here.json
-    assert there.code == here.code
+    live = hbatune(command, "--json")
+    offline = hbatune(command, "--json", "--snapshot", str(file))
+    assert offline.json == live.json
+    assert offline.code == live.code
 
 
 def test_snapshot_reads_without_root(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_virtio_scsi_has_two_queues() -> None:
 
 def test_scsi_hosts_serve_disks() -> None:
     drivers = ["megaraid_sas", "mptsas", "sym53c8xx", "vmw_pvscsi", "virtio_scsi", "ahci"]
-    found = Counter({driver: len(scsi_disks(driver)) for driver in drivers})
-    assert found == {
+    disk_counts = Counter({driver: len(scsi_disks(driver)) for driver in drivers})
+    assert disk_counts == {
         "megaraid_sas": 2,
         "mptsas": 2,
         "sym53c8xx": 1,
@@ -45,11 +45,11 @@ def test_scsi_hosts_serve_disks() -> None:
 
 
 def test_megaraid_has_ssd_and_hdd() -> None:
-    found = {
+    media = {
         (cat(f"block/{disk}/device/vendor").strip(), cat(f"block/{disk}/queue/rotational"))
         for disk in scsi_disks("megaraid_sas")
     }
-    assert found == {("ATA", "0"), ("SEAGATE", "1")}
+    assert media == {("ATA", "0"), ("SEAGATE", "1")}
 
 
 def test_mptsas_has_ssd_and_hdd() -> None:
@@ -84,9 +84,9 @@ def test_reads_return_data(tmp_path: Path) -> None:
 
 def test_scsi_debug_makes_requested_disks(scsi_debug: Callable[..., list[str]]) -> None:
     before = set(disks())
-    made = scsi_debug(max_luns=4, dev_size_mb=8)
-    assert len(made) == 4
-    assert set(disks()) - before == set(made)
+    created_disks = scsi_debug(max_luns=4, dev_size_mb=8)
+    assert len(created_disks) == 4
+    assert set(disks()) - before == set(created_disks)
 
 
 @pytest.mark.parametrize("program", ["fio", "nvme", "lsscsi", "multipath", "strace", "bpftrace"])
@@ -103,5 +103,5 @@ def test_competing_units_are_inactive(unit: str) -> None:
 
 
 def test_hbatune_is_installed() -> None:
-    said = subprocess.run(["hbatune", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout.startswith("hbatune ")
+    version = subprocess.run(["hbatune", "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("hbatune ")

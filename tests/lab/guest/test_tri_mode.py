@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import Done, configure, hbatune, writes
-from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, found
+from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, list_disk_kinds
 from tests.lab.guest.tri_mode import Card, loaded
 
 TOPOLOGY = "tri-mode"
@@ -23,17 +23,17 @@ def one_profile() -> Iterator[None]:
 
 def test_card_reports_name_and_document() -> None:
     document = hbatune("list", "--json").json
-    [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
+    [card] = [adapter for adapter in document["adapters"] if adapter["family"] == "mpi3mr"]
     assert card["product"] == "Broadcom eHBA 9600-24i"
     assert card["document"] == "05-50111-01 (D0)"
-    shown = hbatune("list").out
-    assert "Broadcom eHBA 9600-24i  05-50111-01 (D0)" in shown
-    assert "16 GT/s x8" in shown
+    listing = hbatune("list").out
+    assert "Broadcom eHBA 9600-24i  05-50111-01 (D0)" in listing
+    assert "16 GT/s x8" in listing
 
 
 def test_drives_have_expected_kind() -> None:
     assert len(tri_mode.disks()) == 7
-    assert found() == expected()
+    assert list_disk_kinds() == expected()
 
 
 def test_apply_is_idempotent_and_reversible(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_flat_host_applies_and_reverts() -> None:
             with loaded():
                 assert not list(Path("/sys/class/sas_end_device").iterdir())
                 assert {cat_address(disk)[1] for disk in tri_mode.disks()} == {"0"}
-                assert found() == expected()
+                assert list_disk_kinds() == expected()
                 apply_and_back()
         finally:
             card.set("multipath", "off")
@@ -82,8 +82,8 @@ def cat_address(disk: str) -> list[str]:
 def test_polled_vectors_are_not_moved() -> None:
     with loaded(poll_queues=1):
         document = hbatune("list", "--json").json
-        [card] = [each for each in document["adapters"] if each["family"] == "mpi3mr"]
-        vectors = [each for each in document["vectors"] if each["adapter"] == card["target"]]
+        [card] = [adapter for adapter in document["adapters"] if adapter["family"] == "mpi3mr"]
+        vectors = [vector for vector in document["vectors"] if vector["adapter"] == card["target"]]
         assert [vector["role"] for vector in vectors] == ["admin", "data", "data", "polled"]
         assert [vector["serves"] for vector in vectors[1:3]] == ["0", "1"]
         polled = f"irq{vectors[-1]['irq']}"

@@ -28,8 +28,8 @@ def daemon() -> Iterator[None]:
 
 @pytest.fixture
 def card(daemon: None) -> Iterator[Card]:
-    with Card() as found:
-        yield found
+    with Card() as tri_mode_card:
+        yield tri_mode_card
 
 
 @pytest.fixture

@@ -105,20 +105,20 @@ def of(controller: str, name: str) -> str:
 def head(controller: str) -> str:
     """Return the visible disk above a controller's hidden path."""
     serial = of(controller, "serial")
-    [found] = [
+    [visible_disk] = [
         disk
         for disk in disks()
         if (BLOCK / disk / "../iopolicy").exists() and cat(disk, "../serial") == serial
     ]
-    return found
+    return visible_disk
 
 
 def test_timeouts_and_iopolicy_round_trip(times: None, array: str) -> None:
     before = everything()
-    whole = head(array)
+    visible_disk = head(array)
     [drive] = [disk for disk in nvme_queues() if re.fullmatch(r"nvme\d+n\d+", disk)]
     scsi = scsi_disks("megaraid_sas")
-    done = hbatune(*APPLY, *scsi, drive, whole, array)
+    done = hbatune(*APPLY, *scsi, drive, visible_disk, array)
     assert done.code == 0, done.out + done.err
     for disk in scsi:
         assert done.row(disk, "timeout")["outcome"] == "written"
@@ -127,8 +127,8 @@ def test_timeouts_and_iopolicy_round_trip(times: None, array: str) -> None:
     never = done.row(drive, "io_timeout")
     assert (never["value"], never["outcome"]) == (4_294_967_295, "written")
     assert int(cat(drive, "queue/io_timeout")) > 1 << 31
-    assert done.row(whole, "iopolicy")["outcome"] == "written"
-    assert cat(whole, "../iopolicy") == "round-robin"
+    assert done.row(visible_disk, "iopolicy")["outcome"] == "written"
+    assert cat(visible_disk, "../iopolicy") == "round-robin"
     loss = done.row(array, "ctrl_loss_tmo")
     assert (loss["wanted"], loss["value"], loss["outcome"]) == (601, 610, "written")
     assert of(array, "ctrl_loss_tmo") == "610", "as the kernel rounds it"
@@ -139,16 +139,16 @@ def test_timeouts_and_iopolicy_round_trip(times: None, array: str) -> None:
 
 def test_followed_vendor_advice_is_reverted(array: str) -> None:
     before = everything()
-    whole = head(array)
+    visible_disk = head(array)
     configure('[site]\nvendors = "advise"\n')
-    shown = hbatune("diff", "--profile", "oltp", "--json", whole, array)
-    stances = {(each["target"], each["rule"]): each["stance"] for each in shown.json["advice"]}
-    assert stances == {(array, "vast-loss"): "open", (whole, "vast-iopolicy"): "open"}
-    assert not shown.rows(setting="ctrl_loss_tmo")
+    diff = hbatune("diff", "--profile", "oltp", "--json", visible_disk, array)
+    stances = {(item["target"], item["rule"]): item["stance"] for item in diff.json["advice"]}
+    assert stances == {(array, "vast-loss"): "open", (visible_disk, "vast-iopolicy"): "open"}
+    assert not diff.rows(setting="ctrl_loss_tmo")
     configure('[site]\nvendors = "follow"\n')
-    done = hbatune(*APPLY, whole, array)
+    done = hbatune(*APPLY, visible_disk, array)
     assert done.code == 0, done.out + done.err
-    assert (of(array, "ctrl_loss_tmo"), cat(whole, "../iopolicy")) == ("off", "round-robin")
+    assert (of(array, "ctrl_loss_tmo"), cat(visible_disk, "../iopolicy")) == ("off", "round-robin")
     assert hbatune("rollback").code == 0
     configure("")
     assert of(array, "ctrl_loss_tmo") == "600"

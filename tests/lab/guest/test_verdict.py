@@ -35,9 +35,9 @@ def compared(words: tuple[str, ...], lun: str) -> Done:
 
         probe = run.probe_subjects
 
-        def looking(*given: object, **options: object) -> object:
+        def looking(*arguments: object, **options: object) -> object:
             assert _held()
-            return probe(*given, **options)  # type: ignore[arg-type]
+            return probe(*arguments, **options)  # type: ignore[arg-type]
 
         run.probe_subjects = looking  # type: ignore[assignment]
 
@@ -52,28 +52,28 @@ def test_regressed_depth_cut_is_reverted(lun: str) -> None:
     assert done.code == 1, done.err
     assert done.row(lun, "queue_depth")["outcome"] == "reverted"
     proof, second = done.json["verdicts"]
-    assert [each["verdict"]["word"] for each in (proof, second)] == ["regressed"] * 2
+    assert [entry["verdict"]["word"] for entry in (proof, second)] == ["regressed"] * 2
     assert proof["last"]["workload"]["depth"] == DEPTH
     assert proof["unexercised"] == []
     assert {change["metric"] for change in proof["verdict"]["changes"] if change["beyond"]}
     assert cat(lun, "device/queue_depth") == "64"
     again = hbatune("diff", "--profile", "cut", lun)
     assert again.code == 0, "nobody sets it once more"
-    told = json.loads(hbatune("history", "--json", lun).out)
-    assert told["schema"] == "hbatune.history/1"
-    assert told["entries"][-1]["record"]["reverted"] == ["queue_depth"]
+    history = json.loads(hbatune("history", "--json", lun).out)
+    assert history["schema"] == "hbatune.history/1"
+    assert history["entries"][-1]["record"]["reverted"] == ["queue_depth"]
     assert HISTORY.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.deadline(600)
 def test_neutral_change_shows_no_effect(lun: str) -> None:
     # Read-ahead is not for direct I/O.
-    now = int(cat(lun, "queue/read_ahead_kb"))
-    done = compared(profile("same", "read_ahead_kb", 2 * now), lun)
+    current_kb = int(cat(lun, "queue/read_ahead_kb"))
+    done = compared(profile("same", "read_ahead_kb", 2 * current_kb), lun)
     assert done.code == 0, done.err
     [proof] = done.json["verdicts"]
     assert proof["verdict"]["word"] in ("unchanged", "cannot tell")
-    assert cat(lun, "queue/read_ahead_kb") == str(2 * now)
+    assert cat(lun, "queue/read_ahead_kb") == str(2 * current_kb)
 
 
 @pytest.mark.deadline(600)
@@ -95,13 +95,13 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, made = run.probe_subjects, [0]
+        probe, runs = run.probe_subjects, [0]
 
-        def counting(*given: object, **options: object) -> object:
-            made[0] += 1
-            if made[0] == number:
+        def counting(*arguments: object, **options: object) -> object:
+            runs[0] += 1
+            if runs[0] == number:
                 act()
-            return probe(*given, **options)  # type: ignore[arg-type]
+            return probe(*arguments, **options)  # type: ignore[arg-type]
 
         run.probe_subjects = counting  # type: ignore[assignment]
 
@@ -123,10 +123,10 @@ def test_neighbour_halfway_ends_comparison(lun: str) -> None:
 
 @pytest.mark.deadline(600)
 def test_warming_cache_has_no_effect(lun: str) -> None:
-    now = int(cat(lun, "queue/read_ahead_kb"))
+    current_kb = int(cat(lun, "queue/read_ahead_kb"))
     NDELAY.write_text(str(3 * SERVICE_NS))
     warm = at_run(4, lambda: NDELAY.write_text(str(SERVICE_NS)))
-    words = profile("same", "read_ahead_kb", 2 * now)
+    words = profile("same", "read_ahead_kb", 2 * current_kb)
     done = hbatune("apply", *words, "--json", lun, prepare=warm)
     assert done.code == 0, done.err
     [proof] = done.json["verdicts"]
@@ -140,10 +140,10 @@ def test_rollback_recovers_killed_verdict_run(lun: str, runs: int) -> None:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, made = run.probe_subjects, Counter(runs)
+        probe, counter = run.probe_subjects, Counter(runs)
 
         def killing(*words: object, **options: object) -> object:
-            made.tick()
+            counter.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
         run.probe_subjects = killing  # type: ignore[assignment]
@@ -151,8 +151,8 @@ def test_rollback_recovers_killed_verdict_run(lun: str, runs: int) -> None:
     words = profile("cut", "queue_depth", CUT)
     killed = hbatune("apply", *words, lun, prepare=prepare)
     assert killed.code == -signal.SIGKILL, killed.err
-    seen = hbatune("diff", "--profile", "cut", lun)
-    assert "was interrupted" in seen.err
+    diff = hbatune("diff", "--profile", "cut", lun)
+    assert "was interrupted" in diff.err
     assert not _held(), "the dead hold nothing"
     back = hbatune("rollback")
     assert back.code == 0, back.err
@@ -173,16 +173,16 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
 
         return prepare
 
-    whole = Counter(at=-1)
-    done = hbatune(*words, prepare=prepared(whole))
+    uninterrupted = Counter(at=-1)
+    done = hbatune(*words, prepare=prepared(uninterrupted))
     assert done.code in (0, 1), done.err
     hbatune("rollback")
-    assert whole.count >= 40, "there are enough boundaries to be killed at"
-    for at in range(1, whole.count + 1, 5):
-        where = f"boundary {at} of {whole.count}"
+    assert uninterrupted.count >= 40, "there are enough boundaries to be killed at"
+    for at in range(1, uninterrupted.count + 1, 5):
+        where = f"boundary {at} of {uninterrupted.count}"
         hbatune(*words, prepare=prepared(Counter(at)))
-        seen = hbatune("diff", "--profile", "cut", lun)
-        assert everything() == before or "was interrupted" in seen.err or seen.code == 0, where
+        diff = hbatune("diff", "--profile", "cut", lun)
+        assert everything() == before or "was interrupted" in diff.err or diff.code == 0, where
         back = hbatune("rollback")
         assert back.code == 0, f"{where}: {back.err}"
         assert everything() == before, where

@@ -95,8 +95,8 @@ def fio(disk: str, depth: int, seconds: float) -> subprocess.Popen[bytes]:
 def load(disk: str, depth: int, seconds: float) -> dict[str, Any]:
     """Read at random for so long, and return what fio says of it."""
     out, _ = fio(disk, depth, seconds).communicate()
-    found: dict[str, Any] = json.loads(out[out.index(b"{") :])
-    return found
+    report: dict[str, Any] = json.loads(out[out.index(b"{") :])
+    return report
 
 
 @pytest.mark.deadline(900)
@@ -109,15 +109,15 @@ def test_p99_matches_fio(scsi_debug: Callable[..., list[str]]) -> None:
         readings("--interval", "6", "--count", "1")  # its start, and the interval that has it
         [document] = readings("--interval", "20", "--count", "1", disk)
         out, _ = running.communicate()
-    told = json.loads(out[out.index(b"{") :])["jobs"][0]["read"]
+    read_report = json.loads(out[out.index(b"{") :])["jobs"][0]["read"]
     [reading] = document["readings"]
     assert reading["p99_ms"] > 1.8 * SLOW_NS / 1e6
     assert reading["p99_ms"] == pytest.approx(
-        told["lat_ns"]["percentile"]["99.000000"] / 1e6, rel=0.10
+        read_report["lat_ns"]["percentile"]["99.000000"] / 1e6, rel=0.10
     )
     # By Little's law. fio counts a read until it has seen it complete, the kernel until it is
     # complete: on a busy host an emulated CPU takes a fifth of the time in between.
-    in_flight = told["iops"] * told["lat_ns"]["mean"] / 1e9
+    in_flight = read_report["iops"] * read_report["lat_ns"]["mean"] / 1e9
     assert 0.75 * in_flight < reading["in_flight"] < 1.02 * in_flight
 
 
@@ -189,9 +189,11 @@ def test_load_raises_and_clears_alerts(
     service_time(QUICK_NS)
     load(disk, 1, 1)
     readings("--interval", "20", "--count", "1")
-    found = changes(watching.events(), disk)
+    alert_changes = changes(watching.events(), disk)
     wanted = ("p99", "utilisation", "depth-past-knee")
-    assert found == Counter((each, change) for each in wanted for change in ("raised", "cleared"))
+    assert alert_changes == Counter(
+        (alert, change) for alert in wanted for change in ("raised", "cleared")
+    )
 
 
 @pytest.mark.deadline(600)
@@ -227,15 +229,15 @@ def test_latency_service_respects_limits() -> None:
     try:
         deadline = time.monotonic() + 240
         while not LATENCY.exists():
-            state = shown("ActiveState")
+            state = show_property("ActiveState")
             assert state == "active", journal()
             assert time.monotonic() < deadline, journal()
             readings("--interval", "1", "--count", "1")
         assert LATENCY.stat().st_mode & 0o777 == 0o600
-        assert int(shown("MemoryCurrent")) < 256 << 20
+        assert int(show_property("MemoryCurrent")) < 256 << 20
     finally:
         systemctl("stop", UNIT.name)
-        result = shown("Result")
+        result = show_property("Result")
         UNIT.unlink()
         systemctl("daemon-reload")
     assert result == "success"
@@ -246,7 +248,7 @@ def systemctl(*words: str) -> None:
     subprocess.run(["systemctl", *words], check=True)
 
 
-def shown(name: str) -> str:
+def show_property(name: str) -> str:
     done = subprocess.run(
         ["systemctl", "show", "--value", "--property", name, UNIT.name],
         capture_output=True,

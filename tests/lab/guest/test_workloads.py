@@ -54,7 +54,7 @@ def swap(node: str, stack: ExitStack) -> None:
     stack.callback(run, "swapoff", node)
 
 
-def held(node: str, stack: ExitStack) -> None:
+def add_mapping(node: str, stack: ExitStack) -> None:
     subprocess.run(
         ["dmsetup", "create", "over"],
         input=f"0 8192 linear {node} 0\n".encode(),
@@ -76,7 +76,7 @@ def signed(node: str, stack: ExitStack) -> None:
 STATES = {
     "mounted": mounted,
     "swap": swap,
-    "held": held,
+    "held": add_mapping,
     "partitioned": partitioned,
     "signed": signed,
 }
@@ -92,7 +92,7 @@ def test_occupied_disk_is_not_written(state: str, scsi_debug: Callable[..., list
         before = digest(disk)
         done = hbatune(*WRITING, disk)
         assert done.code == 1, done.out + done.err
-        [outcome] = [each["outcome"] for each in done.json["runs"]]
+        [outcome] = [probe_run["outcome"] for probe_run in done.json["runs"]]
         assert (outcome["type"], outcome["reason"]) == ("skipped", state)
         assert digest(disk) == before
     run("wipefs", "--all", "--quiet", node)
@@ -117,10 +117,10 @@ def test_empty_disk_writes_need_destructive(
 @pytest.fixture
 def contents() -> Iterator[None]:
     """No byte of any disk differs afterwards; a hidden path has no node to write to."""
-    there = [disk for disk in disks() if Path(f"/dev/{disk}").exists()]
-    before = {disk: digest(disk) for disk in there}
+    present_disks = [disk for disk in disks() if Path(f"/dev/{disk}").exists()]
+    before = {disk: digest(disk) for disk in present_disks}
     yield
-    assert {disk: digest(disk) for disk in there} == before
+    assert {disk: digest(disk) for disk in present_disks} == before
 
 
 @pytest.mark.deadline(900)
@@ -147,7 +147,7 @@ def test_oltp3_has_documented_mix(scsi_debug: Callable[..., list[str]]) -> None:
     # Long enough, on a slow machine too, that the look whether the disk is empty is lost in it.
     done = hbatune("probe", "oltp3", "--destructive", "--runtime", "10", "--json", disk)
     assert done.code == 0, done.out + done.err
-    reads, writes = (now - then for now, then in zip(counted(disk), before, strict=True))
+    reads, writes = (after - then for after, then in zip(counted(disk), before, strict=True))
     assert 0.68 < reads / (reads + writes) < 0.72
     [run] = done.json["runs"]
     assert run["doubt"] is None
@@ -174,16 +174,16 @@ def test_rates_obey_littles_law(scsi_debug: Callable[..., list[str]]) -> None:
     assert done.code == 0, done.out + done.err
     assert cat(disk, "device/queue_depth") == str(DEPTH), "its own depth is back"
     assert len(done.json["runs"]) == 6
-    for each in done.json["runs"]:
-        asked, figures = each["workload"], each["outcome"]["figures"]
-        depth, queue = asked["depth"], asked["queue_depth"]
+    for probe_run in done.json["runs"]:
+        workload, figures = probe_run["workload"], probe_run["outcome"]["figures"]
+        depth, queue = workload["depth"], workload["queue_depth"]
         where = f"depth {depth} of {queue}"
         served, waited, took = SERVICE_NS / 1e9, figures["mean_us"] / 1e6, figures["runtime"]
         # What is in flight at an end of the run counts in full there, or not at all.
         assert figures["iops"] < (MARGIN + served / took) * min(depth, queue) / served, where
         assert figures["p50_us"] > 0.98 * SERVICE_NS / 1e3, where
         assert figures["iops"] * waited < (MARGIN + waited / took) * depth, where
-        settings = {found["setting"]: found["value"] for found in each["outcome"]["settings"]}
+        settings = {entry["setting"]: entry["value"] for entry in probe_run["outcome"]["settings"]}
         assert settings["queue_depth"] == queue
 
 

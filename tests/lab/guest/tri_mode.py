@@ -89,8 +89,8 @@ class Card:
 
 def driver() -> str:
     """Return the driver that the card has."""
-    [found] = [name for name in DRIVERS if Path("/sys/module", name).is_dir()]
-    return found
+    [driver_name] = [name for name in DRIVERS if Path("/sys/module", name).is_dir()]
+    return driver_name
 
 
 def disks() -> list[str]:

@@ -31,10 +31,13 @@ def scheduler(disk: str) -> str:
 
 def everything() -> dict[str, str]:
     """Return every value of every disk that root may set, and the scheduler's own tunables."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for disk in disks():
-        others = ("device/queue_depth", "device/timeout", "../iopolicy")
-        files = [*(BLOCK / disk / "queue").rglob("*"), *(BLOCK / disk / each for each in others)]
+        more_attributes = ("device/queue_depth", "device/timeout", "../iopolicy")
+        files = [
+            *(BLOCK / disk / "queue").rglob("*"),
+            *(BLOCK / disk / attribute for attribute in more_attributes),
+        ]
         for path in files:
             if not path.is_file() or not path.stat().st_mode & 0o222:
                 continue
@@ -43,8 +46,8 @@ def everything() -> dict[str, str]:
             except OSError:
                 continue  # a tunable that this device cannot tell
             name = f"{disk}/{path.relative_to(BLOCK / disk)}"
-            found[name] = scheduler(disk) if path.name == "scheduler" else text
-    return found
+            values[name] = scheduler(disk) if path.name == "scheduler" else text
+    return values
 
 
 def put_back(values: dict[str, str]) -> None:
@@ -55,8 +58,8 @@ def put_back(values: dict[str, str]) -> None:
     for name in sorted(values, key=lambda name: not name.endswith("/scheduler")):
         disk, _, attribute = name.partition("/")
         for _ in range(3):
-            now = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
-            if now == values[name]:
+            current = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
+            if current == values[name]:
                 break
             put(disk, attribute, values[name])
 

@@ -34,7 +34,7 @@ source = "site"
 def wanted() -> Iterator[None]:
     """Have the site's rules for virtual disks in place."""
     values = {"scheduler": '"mq-deadline"', "nr_requests": 2048}
-    rules = (_RULE.format(setting=name, value=it) for name, it in values.items())
+    rules = (_RULE.format(setting=name, value=text) for name, text in values.items())
     with _rules("virtual", "".join(rules)):
         yield
 

@@ -10,15 +10,15 @@ ARTIFACTS = Path("/run/lab/artifacts")
 _PLAIN_LIST = re.compile(r"\[[^][{}]*\]")  # a line each, however long: a run differs in few of them
 
 
-def kept(what: str, *, name: str, **found: object) -> None:
-    """Leave a results file with what was measured, on which kernel and when."""
+def save_results(description: str, *, name: str, **figures: object) -> None:
+    """Write a results file with the figures, the kernel and the date."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     series = ".".join(platform.release().split(".")[:2])
     results = {
-        "what": what,
+        "what": description,
         "kernel": platform.release(),
         "date": datetime.now(UTC).date().isoformat(),
-        **found,
+        **figures,
     }
-    text = _PLAIN_LIST.sub(lambda found: " ".join(found[0].split()), json.dumps(results, indent=1))
+    text = _PLAIN_LIST.sub(lambda match: " ".join(match[0].split()), json.dumps(results, indent=1))
     (ARTIFACTS / f"{name}-{series}.json").write_text(text + "\n")

@@ -9,7 +9,7 @@ import pytest
 from tests.lab.guest import reboots
 from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.service import systemctl
-from tests.soak.guest.results import kept as results
+from tests.soak.guest.results import save_results
 
 PAIRS = 5
 
@@ -17,32 +17,32 @@ PAIRS = 5
 def seconds() -> float:
     """Return how long userspace took to multi-user.target, on the kernel's clock."""
     words = ["systemctl", "show", "--value", "multi-user.target"]
-    said = subprocess.run(
+    timestamp = subprocess.run(
         [*words, "--property=ActiveEnterTimestampMonotonic"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return int(said) / 1e6
+    return int(timestamp) / 1e6
 
 
 @pytest.mark.deadline(3600)
 def test_boot_time_is_unaffected() -> None:
-    kept = reboots.kept()
-    if not kept:
+    state = reboots.take_state()
+    if not state:
         reboots.boot_as_a_server()
         reboots.reboot(without=[], with_it=[], next="without")
     systemctl("is-system-running", "--wait", check=False)
-    kept[kept["next"]].append(round(seconds(), 2))
-    if kept["next"] == "without" and len(kept["without"]) <= PAIRS:
+    state[state["next"]].append(round(seconds(), 2))
+    if state["next"] == "without" and len(state["without"]) <= PAIRS:
         assert installed("install", "--profile", "oltp").code == 0
-        reboots.reboot(**{**kept, "next": "with_it"})
+        reboots.reboot(**{**state, "next": "with_it"})
     assert hbatune("uninstall").code == 0
-    if len(kept["with_it"]) < PAIRS:
-        reboots.reboot(**{**kept, "next": "without"})
+    if len(state["with_it"]) < PAIRS:
+        reboots.reboot(**{**state, "next": "without"})
     reboots.boot_as_before()
-    without, with_it = kept["without"], kept["with_it"]
-    results(
+    without, with_it = state["without"], state["with_it"]
+    save_results(
         "seconds from the kernel's start to multi-user.target",
         name="boot_times",
         without=without,

@@ -20,7 +20,7 @@ from tests.lab.guest.service import (
     without_rules,
 )
 from tests.lab.guest.values import cat, put
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUNS, EVENTS = 32, 1_000
@@ -64,7 +64,7 @@ def test_thousand_events_lose_none() -> None:
         heard = after(disks, lambda journal: burst(disks))
         with restarted(TOO_SMALL, unit="WatchdogSec=1200"):
             too_small = after(disks, stopped_meanwhile)
-    kept(
+    save_results(
         "a burst of events: as it is, and with a buffer too small for it",
         name="burst",
         events=EVENTS,
@@ -74,4 +74,7 @@ def test_thousand_events_lose_none() -> None:
     )
     assert heard["overruns"] == 0
     assert too_small["overruns"] >= 1
-    assert all(each["rss_kib"] <= GROWTH * each["rss_kib_before"] for each in (heard, too_small))
+    assert all(
+        measurement["rss_kib"] <= GROWTH * measurement["rss_kib_before"]
+        for measurement in (heard, too_small)
+    )

@@ -20,7 +20,7 @@ from tests.lab.guest.service import (
     systemctl,
 )
 from tests.lab.guest.values import put
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 EVENTS, REPAIRS, LUNS = 10_000, 500, 32
@@ -70,7 +70,7 @@ def test_daemon_resources_stay_constant(scsi_debug: Callable[..., list[str]]) ->
                 journal.until_said("everything was looked at")
         last = footprint()
         status = hbatune("status", "--json").json["status"]
-    kept(
+    save_results(
         "the daemon's footprint over events and repairs",
         name="endures",
         events=EVENTS,

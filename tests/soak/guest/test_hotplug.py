@@ -13,7 +13,7 @@ import pytest
 from tests.lab.guest import appear, multipath
 from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.service import QUIET, UNIT, resident, running, systemctl, without_rules
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 TIMES = 50
@@ -25,7 +25,7 @@ SCAN = 1.0
 """Seconds in which a scan of namespaces has reset their limits."""
 TUNED = Path("/etc/tuned/one-scheduler/tuned.conf")
 Distributions = dict[str, dict[str, object]]
-"""By event, what is kept of the seconds that it took."""
+"""By event, the distribution of the seconds that it took."""
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
 
 
@@ -40,9 +40,9 @@ def seconds_wrong(way: appear.Way, watched: float) -> float:
     wrong, right = 0.0, False
     while not right or last - began < watched:
         was_right, right = right, way.right(name)  # the kernel answers once it is through
-        now = time.monotonic()
-        wrong += 0 if was_right else now - last
-        last = now
+        current = time.monotonic()
+        wrong += 0 if was_right else current - last
+        last = current
         time.sleep(RESOLUTION)  # to look all the time would cost whoever sets it half of the CPUs
     settle()
     return wrong
@@ -80,9 +80,9 @@ def measured(way: appear.Way, times: int, *, watched: float = 0.0) -> list[float
     return [seconds_wrong(way, watched) for _ in range(times)]
 
 
-def distribution(found: Iterable[float]) -> dict[str, object]:
-    """Return what is kept of the seconds that it was wrong."""
-    seconds = sorted(round(each, 3) for each in found)
+def distribution(wrong_seconds: Iterable[float]) -> dict[str, object]:
+    """Return the distribution of the wrong seconds for the results file."""
+    seconds = sorted(round(duration, 3) for duration in wrong_seconds)
     low, median, high = statistics.quantiles(seconds, n=4)
     return {
         "median": round(median, 3),
@@ -118,17 +118,20 @@ def in_turns(*services: tuple[Service, Events]) -> list[Distributions]:
 
     A machine that is slower in one minute than in the next is so for all of them.
     """
-    found: list[dict[str, list[float]]] = [defaultdict(list) for _ in services]
+    times_by_service: list[dict[str, list[float]]] = [defaultdict(list) for _ in services]
     for _ in range(ROUNDS):
-        for (service, events), seen in zip(services, found, strict=True):
+        for (service, events), event_times in zip(services, times_by_service, strict=True):
             with loaded_scsi_debug(**LUN), service():
                 for event, seconds in events():
-                    seen[event] += seconds
-    return [{event: distribution(each) for event, each in seen.items()} for seen in found]
+                    event_times[event] += seconds
+    return [
+        {event: distribution(durations) for event, durations in event_times.items()}
+        for event_times in times_by_service
+    ]
 
 
-def _median(found: dict[str, object]) -> float:
-    return float(str(found["median"]))
+def _median(times: dict[str, object]) -> float:
+    return float(str(times["median"]))
 
 
 def kib(unit: str) -> int:
@@ -138,7 +141,7 @@ def kib(unit: str) -> int:
 
 @pytest.mark.deadline(7200)
 def test_hotplug_matches_tuned_speed() -> None:
-    with_rules, found, tuned = in_turns(
+    with_rules, daemon_only, tuned = in_turns(
         (installed, what_both_hear),
         (without_udev, what_the_daemon_hears),
         (by_tuned, what_both_hear),
@@ -149,19 +152,19 @@ def test_hotplug_matches_tuned_speed() -> None:
     with by_tuned():
         theirs = kib("tuned.service")
     times = {
-        event: round(_median(each) / _median(tuned.get(event, tuned["rescan"])), 2)
-        for event, each in found.items()
+        event: round(_median(event_distribution) / _median(tuned.get(event, tuned["rescan"])), 2)
+        for event, event_distribution in daemon_only.items()
     }
-    kept(
+    save_results(
         "from udev's event to the right value, without udev's rules and with them, as it is "
         "installed; tuned hears two of four",
         name="hotplug",
         times=TIMES,
         times_tuned=times,
-        hbatune=found,
+        hbatune=daemon_only,
         with_rules=with_rules,
         tuned=tuned,
         resident_kib={"hbatune": ours, "tuned": theirs},
     )
-    assert all(each <= TIMES_TUNED for each in times.values()), times
+    assert all(ratio <= TIMES_TUNED for ratio in times.values()), times
     assert ours <= min(30 * 1024, theirs)

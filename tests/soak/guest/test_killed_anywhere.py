@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.values import everything
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 INSTANTS = 200
 FEWER = 100
@@ -23,26 +23,26 @@ def test_rollback_recovers_200_kills() -> None:
     seconds = time.monotonic() - began
     assert hbatune("rollback").code == 0
     assert everything() == before
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for instant in range(INSTANTS):
         run = Forked(*APPLY)
         run.kill_after(seconds * instant / INSTANTS)
         ended = run.wait()
         half_way = everything()
         changed = sum(half_way[name] != text for name, text in before.items() if name in half_way)
-        seen = hbatune("diff", "--profile", "oltp")
-        interrupted = "was interrupted" in seen.err
-        done = not ended.killed or seen.code == 0
+        diff = hbatune("diff", "--profile", "oltp")
+        interrupted = "was interrupted" in diff.err
+        done = not ended.killed or diff.code == 0
         assert done or not changed or interrupted, f"instant {instant}: changed in silence"
-        found["ended before" if done else "with changes" if changed else "before changes"] += 1
+        outcomes["ended before" if done else "with changes" if changed else "before changes"] += 1
         restored(before, f"instant {instant}")
-        found["restored"] += 1
-    kept(
+        outcomes["restored"] += 1
+    save_results(
         "SIGKILL at instants spread evenly over an apply, rollback after each",
         name="killed_anywhere",
         instants=INSTANTS,
         apply_seconds=round(seconds, 2),
-        **{word.replace(" ", "_"): count for word, count in sorted(found.items())},
+        **{outcome.replace(" ", "_"): count for outcome, count in sorted(outcomes.items())},
     )
 
 
@@ -57,21 +57,21 @@ def test_killed_rollback_or_switch_recovers(
     assert hbatune(*killed).code == 0
     seconds = time.monotonic() - began
     restored(before, "not killed")
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for instant in range(FEWER):
         assert hbatune(*APPLY).code == 0, f"instant {instant}"
         run = Forked(*killed)
         run.kill_after(seconds * instant / FEWER)
-        found["killed" if run.wait().killed else "ended before"] += 1
+        outcomes["killed" if run.wait().killed else "ended before"] += 1
         restored(before, f"instant {instant}")
-        found["restored"] += 1
+        outcomes["restored"] += 1
     name = "rollback" if killed == ("rollback",) else "switch"
-    kept(
+    save_results(
         f"SIGKILL at instants spread evenly over a {name}, rollback after each",
         name=f"killed_in_{name}",
         instants=FEWER,
         seconds=round(seconds, 2),
-        **{word.replace(" ", "_"): count for word, count in sorted(found.items())},
+        **{outcome.replace(" ", "_"): count for outcome, count in sorted(outcomes.items())},
     )
 
 

@@ -11,7 +11,7 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.service import QUIET, Journal, daemon, let_be, running
 from tests.lab.guest.tri_mode import OWN, Card
 from tests.lab.guest.values import everything
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 KERNELS = ("6.12",)
 TOPOLOGY = "many-drives"
@@ -46,7 +46,7 @@ def test_224_drives_apply_and_revert() -> None:
         assert wanted.items() <= tri_mode.depths().items()
         assert hbatune("status", "--json").json["status"]["open"] == []
     assert everything() == before
-    kept(
+    save_results(
         "an eHBA 9600 with 224 drives: seconds to install, and until every depth is right again "
         "after the firmware's word about all of them; the daemon's share of a CPU while nothing "
         "happens, of which the looks at depths are a part; emulated CPUs",

@@ -39,12 +39,12 @@ PICTURES = (
 
 @pytest.mark.deadline(3600)
 def test_report_has_every_picture(scsi_debug: Callable[..., list[str]], tmp_path: Path) -> None:
-    disk, other = scsi_debug(max_luns=2, dev_size_mb=64, delay=0, ndelay=5_000_000)
+    disk, second_disk = scsi_debug(max_luns=2, dev_size_mb=64, delay=0, ndelay=5_000_000)
     for words in (
         ("depth-sweep", disk),
         ("queue-depth", disk),
-        ("block-sweep-small", disk, other, "--together"),
-        ("block-sweep-writes", disk, other, "--together", "--destructive"),
+        ("block-sweep-small", disk, second_disk, "--together"),
+        ("block-sweep-writes", disk, second_disk, "--together", "--destructive"),
         ("oltp1-load", disk, "--destructive"),
         ("four-corners", disk, "--destructive"),
         ("mix-sweep", disk, "--destructive"),

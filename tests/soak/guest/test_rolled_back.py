@@ -6,7 +6,7 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
 from tests.lab.guest.service import QUICK, UNIT, announce, let_be, running, systemctl
 from tests.lab.guest.values import everything
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 MINUTES, EACH = 60, 60
@@ -26,11 +26,14 @@ def test_rollback_holds_one_hour() -> None:
                 systemctl("restart" if minute % 10 == 9 else "reload", UNIT)
                 announce(lun)
                 let_be(EACH)
-                now = everything()
-                if now != original:
-                    differed[minute] = {name: now[name] for name in now.keys() & original.keys()}
+                current_values = everything()
+                if current_values != original:
+                    differed[minute] = {
+                        name: current_values[name]
+                        for name in current_values.keys() & original.keys()
+                    }
             healthy = hbatune("status").code == 0
-    kept(
+    save_results(
         "values after a rollback, each minute: a reload or restart and an event before it",
         name="rolled_back",
         minutes=MINUTES,

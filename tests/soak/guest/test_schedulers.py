@@ -13,7 +13,7 @@ import pytest
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import PROFILES, forget
 from tests.lab.guest.values import BLOCK, cat, put
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 TOPOLOGY = "throttled"
 KERNELS = ("6.12",)
@@ -37,7 +37,7 @@ def free(virtual_disks_wanted: None) -> Iterator[str]:
 @pytest.fixture
 def serial() -> Iterator[str]:
     """Return the disk that serves one request after another."""
-    [disk] = [each.name for each in BLOCK.glob("sd*") if "SERIAL" in cat(each.name, "device/model")]
+    [disk] = [path.name for path in BLOCK.glob("sd*") if "SERIAL" in cat(path.name, "device/model")]
     yield disk
     put(disk, "queue/scheduler", "none")
 
@@ -68,13 +68,13 @@ def searched(disk: str, profile: str) -> tuple[Counter[str], list[Scores]]:
             *("autotune", disk, "--profile", profile, "--destructive", "--json"),
             prepare=only_schedulers,
         )
-        [found] = done.json["disks"]
-        ended = (found["ended"], found["outcome"], found["doubtful"])
+        [disk_result] = done.json["disks"]
+        ended = (disk_result["ended"], disk_result["outcome"], disk_result["doubtful"])
         assert ended == (None, None, None), done.err
-        named = {each["setting"]: each["after"] for each in found["better"]}
-        word = found["schedulers"]["answer"]["word"]
-        words[f"{word} {named['scheduler']}" if "scheduler" in named else word] += 1
-        probes = found["schedulers"]["scores"]
+        named = {change["setting"]: change["after"] for change in disk_result["better"]}
+        conclusion = disk_result["schedulers"]["answer"]["word"]
+        words[f"{conclusion} {named['scheduler']}" if "scheduler" in named else conclusion] += 1
+        probes = disk_result["schedulers"]["scores"]
         scores.append([(probe["candidate"], round(probe["score"], 3)) for probe in probes])
     return words, scores
 
@@ -82,7 +82,11 @@ def searched(disk: str, profile: str) -> tuple[Counter[str], list[Scores]]:
 def true_p99_ms(disk: str, scheduler: str) -> float:
     """Return the p99 of a reader beside a bulk writer."""
     put(disk, "queue/scheduler", scheduler)
-    jobs = (word for job in (READER, WRITER) for word in (*job, f"--filename=/dev/{disk}", *LONG))
+    jobs = (
+        argument
+        for job in (READER, WRITER)
+        for argument in (*job, f"--filename=/dev/{disk}", *LONG)
+    )
     words = ("fio", "--output-format=json", *jobs)
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     reader, _ = json.loads(done.stdout)["jobs"]
@@ -94,9 +98,11 @@ def test_equal_schedulers_have_no_winner(scsi_debug: Callable[..., list[str]], f
     """Every command takes the same time, and there is room for all at once."""
     [disk] = scsi_debug(max_luns=1, dev_size_mb=64, delay=0, ndelay=SERVICE_NS)
     words, scores = searched(disk, free)
-    what = "searches of a scheduler where all are alike"
-    kept(what, name="schedulers_alike", searches=SEARCHES, words=dict(words), scores=scores)
-    assert not [each for each in words if each.startswith("best")], words
+    description = "searches of a scheduler where all are alike"
+    save_results(
+        description, name="schedulers_alike", searches=SEARCHES, words=dict(words), scores=scores
+    )
+    assert not [conclusion for conclusion in words if conclusion.startswith("best")], words
 
 
 @pytest.mark.deadline(7200)
@@ -105,10 +111,12 @@ def test_better_scheduler_is_named(serial: str, free: str) -> None:
     put(serial, "queue/scheduler", "none")
     words, scores = searched(serial, free)
     best = min(truth, key=truth.__getitem__)
-    what = "searches of a scheduler on a disk of 200 MB/s that serves one request after another"
-    p99_ms = {name: round(each, 1) for name, each in truth.items()}
-    kept(
-        what,
+    description = (
+        "searches of a scheduler on a disk of 200 MB/s that serves one request after another"
+    )
+    p99_ms = {name: round(milliseconds, 1) for name, milliseconds in truth.items()}
+    save_results(
+        description,
         name="schedulers_serial",
         searches=SEARCHES,
         p99_ms=p99_ms,

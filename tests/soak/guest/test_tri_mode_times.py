@@ -10,7 +10,7 @@ from tests.lab.guest import tri_mode
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.service import QUIET, running
 from tests.lab.guest.tri_mode import OWN, Card, busy
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 TOPOLOGY = "tri-mode"
 TIMES = 5
@@ -59,14 +59,14 @@ def test_depths_are_repaired_promptly(wanted: dict[str, int]) -> None:
             seconds_while(lambda: not wrong())  # the driver takes a moment
             news.append(seconds_while(wrong))
     status = hbatune("status", "--json").json["status"]
-    kept(
+    save_results(
         "from the first event of a reset, and from the driver's own depth without an event, to the "
         "right one on every disk, with reads in flight",
         name="tri_mode_times",
         resets=resets,
         driver_after_event=late,
         news=news,
-        given_up=[each["target"] for each in status["open"]],
+        given_up=[change["target"] for change in status["open"]],
     )
     assert status["open"] == []
     assert max(resets) <= AFTER_RESET, resets

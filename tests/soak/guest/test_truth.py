@@ -7,7 +7,7 @@ import pytest
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 from tests.lab.guest.values import put
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 MARGIN = 0.05
 SECONDS = SERVICE_NS / 1e9
@@ -23,9 +23,9 @@ def test_iops_obey_depth_over_time(
     done = hbatune("probe", "queue-depth", "--runtime", "4", "--json", disk)
     assert done.code == 0, done.out + done.err
     points = []
-    for each in done.json["runs"]:
-        depth, queue = each["workload"]["depth"], each["workload"]["queue_depth"]
-        figures = each["outcome"]["figures"]
+    for run in done.json["runs"]:
+        depth, queue = run["workload"]["depth"], run["workload"]["queue_depth"]
+        figures = run["outcome"]["figures"]
         ideal = min(depth, queue) / SECONDS
         points.append(
             {
@@ -38,7 +38,7 @@ def test_iops_obey_depth_over_time(
                 "busy": figures["busy"],
             }
         )
-    kept("the queue depth experiment, 20 ms an I/O", name="truth", points=points)
+    save_results("the queue depth experiment, 20 ms an I/O", name="truth", points=points)
     within = [point for point in points if min(point["depth"], point["queue_depth"]) <= DEPTH]
-    off = [each for each in within if abs(each["share"] - 1) > MARGIN]
+    off = [point for point in within if abs(point["share"] - 1) > MARGIN]
     assert not off, off

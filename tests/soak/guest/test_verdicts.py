@@ -24,7 +24,7 @@ from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
 from tests.lab.guest.values import cat, put
-from tests.soak.guest.results import kept
+from tests.soak.guest.results import save_results
 
 THEMSELVES, CUTS, SLOWER, SPOILED = 100, 20, 10, 20
 WORKLOAD = Workload(depth=24, ramp=RAMP_S, runtime=0.5)
@@ -108,8 +108,8 @@ def compared(
 
 
 def _subject(lun: str) -> Subject:
-    found = list_subjects(gather_machine((), deadline=10.0), {lun})
-    return next(each for each in found if each.target == lun)
+    subjects = list_subjects(gather_machine((), deadline=10.0), {lun})
+    return next(subject for subject in subjects if subject.target == lun)
 
 
 def _proving(pairs: int) -> Proving:
@@ -125,7 +125,7 @@ def _proving(pairs: int) -> Proving:
 def test_identical_setting_is_rarely_distinguished(lun: str, name: str, pairs: int) -> None:
     words, ratios = compared(lun, SERVICE_NS, THEMSELVES, pairs)
     alarms = words["improved"] + words["regressed"]
-    kept(
+    save_results(
         f"comparisons of a service time with itself, {pairs} pairs",
         name=f"verdicts_itself{name}",
         comparisons=THEMSELVES,
@@ -139,7 +139,7 @@ def test_identical_setting_is_rarely_distinguished(lun: str, name: str, pairs: i
 @pytest.mark.deadline(3600)
 def test_15_percent_slowdown_is_detected(lun: str) -> None:
     words, ratios = compared(lun, SERVICE_NS * 115 // 100, SLOWER)
-    kept(
+    save_results(
         "a service time 15 % longer",
         name="verdicts_slower",
         comparisons=SLOWER,
@@ -160,17 +160,19 @@ def test_depth_cut_is_reliably_reverted(lun: str) -> None:
         words[f"{proof['verdict']['word']}, {outcome}"] += 1
         hbatune("rollback")
         assert cat(lun, "device/queue_depth") == str(DEPTH)
-    kept("a depth cut from 64 to 8", name="verdicts_cut", comparisons=CUTS, words=dict(words))
+    save_results(
+        "a depth cut from 64 to 8", name="verdicts_cut", comparisons=CUTS, words=dict(words)
+    )
     assert words["regressed, reverted"] >= 19, words
 
 
 @pytest.mark.deadline(7200)
 @pytest.mark.parametrize(
-    ("name", "depths", "told"),
+    ("name", "depths", "expected"),
     [("raised", (32, 128), "improved, written"), ("lowered", (128, 32), "regressed, reverted")],
 )
 def test_apply_distinguishes_depths_32_128(
-    deep_lun: str, name: str, depths: tuple[int, int], told: str
+    deep_lun: str, name: str, depths: tuple[int, int], expected: str
 ) -> None:
     words: Counter[str] = Counter()
     before, after = map(str, depths)
@@ -183,9 +185,9 @@ def test_apply_distinguishes_depths_32_128(
         assert done.code == (1 if outcome == "reverted" else 0)
         hbatune("rollback")
         assert cat(deep_lun, "device/queue_depth") == before
-    what = f"applies without --verify of a depth of {after} in place of {before}"
-    kept(what, name=f"verdicts_{name}", comparisons=CUTS, words=dict(words))
-    assert words[told] >= 19, words
+    description = f"applies without --verify of a depth of {after} in place of {before}"
+    save_results(description, name=f"verdicts_{name}", comparisons=CUTS, words=dict(words))
+    assert words[expected] >= 19, words
 
 
 @pytest.fixture
@@ -200,16 +202,16 @@ def deep_lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 @pytest.mark.deadline(7200)
 def test_warming_cache_has_no_effect(lun: str) -> None:
     words = _spoiled(lun, Warming)
-    what = "a setting with itself while a cache warms up"
-    kept(what, name="verdicts_warming", comparisons=SPOILED, words=dict(words))
+    description = "a setting with itself while a cache warms up"
+    save_results(description, name="verdicts_warming", comparisons=SPOILED, words=dict(words))
     assert not words["improved"] + words["regressed"], words
 
 
 @pytest.mark.deadline(7200)
 def test_midway_neighbour_has_no_effect(lun: str) -> None:
     words = _spoiled(lun, lambda: Neighbour(lun))
-    what = "a setting with itself, with a neighbour from halfway"
-    kept(what, name="verdicts_beside", comparisons=SPOILED, words=dict(words))
+    description = "a setting with itself, with a neighbour from halfway"
+    save_results(description, name="verdicts_beside", comparisons=SPOILED, words=dict(words))
     assert not words["improved"] + words["regressed"], words
 
 
