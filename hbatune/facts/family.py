@@ -49,7 +49,8 @@ Parameters = Mapping[str, Attribute | Missing]
 class Vectors(StrEnum):
     """Whether an administrator can move an adapter's data vectors, with the driver's defaults.
 
-    This is the expectation for a family. On a machine, each vector's own file decides.
+    This is the expectation for a family; if kernels differ, for the newest supported one. On a
+    machine, each vector's own file decides.
     """
 
     FREE = "free"  # they can be moved
@@ -65,7 +66,7 @@ class Handler(Struct, frozen=True):
     """The role of vectors whose handlers' names match ``pattern`` completely.
 
     ``/proc/irq/N/`` shows the names. A ``managed`` vector was placed by the kernel, or by a driver
-    that forbids moving it, while the driver runs with its defaults.
+    that forbids moving it, while the driver runs with its defaults. Only data vectors are managed.
     """
 
     pattern: str

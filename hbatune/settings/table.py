@@ -1,9 +1,9 @@
 """The one table of settings, and look-ups in it by name.
 
 An entry contains everything about a setting (``setting.Setting`` explains its fields). Plans,
-workers, udev rules and docs/settings.md are made from it, so a new setting needs only a new entry.
-The order of the writes is data, also when values are restored. On recent kernels every change of
-the queue's limits raises read_ahead_kb, so read_ahead_kb comes last.
+workers, udev rules and docs/settings.md are made from it. The order of the writes is data, also
+when values are restored. On recent kernels every change of the queue's limits raises read_ahead_kb,
+so read_ahead_kb comes last.
 """
 
 import errno

@@ -137,6 +137,7 @@ def test_oltp_matches_table(surveyed: Survey, oltp: Profile, name: str) -> None:
         else str(row.state)
         for row in make_plan(machine, oltp).rows
     }
+    assert name in OLTP, f"add the values that oltp gives to the disks of {name} to OLTP"
     settings = ("scheduler", "nr_requests", "queue_depth")
     values_by_target = {
         endpoint.target: tuple(cells.get((endpoint.target, setting)) for setting in settings)

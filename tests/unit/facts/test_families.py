@@ -72,8 +72,8 @@ def test_described_vectors_have_roles(name: str) -> None:
     for function in describe(name).functions:
         expectations = [(model.expected([vector.name]), vector) for vector in function.vectors]
         for (role, managed), vector in expectations:
-            assert role is not Role.UNKNOWN, vector
-            assert managed is vector.locked, vector
+            assert role is not Role.UNKNOWN, f"add a Handler for {vector.name} to {name}"
+            assert managed is vector.locked, f"{vector.name}: `managed` must equal `locked`"
         assert not expectations or any(role is Role.DATA for (role, _), _ in expectations)
 
 
