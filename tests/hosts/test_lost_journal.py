@@ -43,7 +43,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason
 from hbatune.facts.machine import gather_machine
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
-from tests.bench.events import asked
+from tests.bench.events import request_pass
 
 config = load_configuration()
 profile = load_chosen_profile(None, config)
@@ -51,14 +51,14 @@ passes = work.PassMaker(config, profile)
 server = Server(passes.make, on_idle=passes.rest)
 
 def event(name):
-    return asked(server, Order(PassReason.EVENT, (DeviceEvent(name),)))[0]
+    return request_pass(server, Order(PassReason.EVENT, (DeviceEvent(name),)))[0]
 
 settings = {rule.setting for rule in profile.rules}
 left = frozenset((each.id, name) for each in gather_machine(()).endpoints for name in settings)
 """
 
 LOGGED = """
-asked(server, replace(Order(PassReason.START), left=left))  # it looks, and sets nothing
+request_pass(server, replace(Order(PassReason.START), left=left))  # it looks, and sets nothing
 for name in ("sda", "sdb", "sdc"):
     event(name)
 server.kill()
@@ -66,7 +66,7 @@ server.kill()
 
 VANISHES = """
 import hbatune.agent.orders, tests.bench.events as events
-asked(server, Order(PassReason.START))
+request_pass(server, Order(PassReason.START))
 Path("/var/lib/hbatune/journal.json").unlink()
 Path("/sys/class/block/sdb/queue/nr_requests").write_text("1000")
 server.ask(orders.encode(Order(PassReason.EVENT, (DeviceEvent("sdb"),))))
