@@ -313,7 +313,8 @@ def _gather_parts(
     if path in parts:  # two includes may share a third, whose rules precede theirs
         return
     file = _read_file(library, path, origin)
-    part = check_part(file, origin, library.sources())
+    # The tests check the citations of shipped files, so most commands need not read the sources.
+    part = check_part(file, origin, library.sources() if origin is Origin.SITE else None)
     for name in part.include:
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)

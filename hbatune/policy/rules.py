@@ -46,7 +46,7 @@ _EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
 
 
 def check_rules(
-    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str]
+    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str] | None
 ) -> tuple[Rule, ...]:
     """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation."""
     rules: list[Rule] = []
@@ -102,12 +102,15 @@ def require_source(
     steps: tuple[str | int, ...],
     source: str,
     origin: Origin,
-    sources: Collection[str],
+    sources: Collection[str] | None,
 ) -> None:
     """Raise ``PolicyError`` unless the source cited at ``steps`` is known or is the site.
 
-    Only a site's file may cite the site. A shipped rule always cites a document.
+    Only a site's file may cite the site. A shipped rule always cites a document. Without
+    ``sources``, nothing is checked.
     """
+    if sources is None:
+        return
     cites_site = origin is Origin.SITE and (
         source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:")
     )
@@ -238,7 +241,10 @@ def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
 
 
 def check_part(
-    file: TomlFile, origin: Origin, sources: Collection[str], shape: type[RulesFile] = ProfileFile
+    file: TomlFile,
+    origin: Origin,
+    sources: Collection[str] | None,
+    shape: type[RulesFile] = ProfileFile,
 ) -> ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 

@@ -8,7 +8,6 @@ recommends this against CSV injection: names come from devices and other hosts.
 """
 
 import codecs
-import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,6 +195,8 @@ Field = str | float | None
 
 def format_csv(head: str, rows: Iterable[Sequence[Field]]) -> str:
     """Return a table with its head line, as in RFC 4180 except for the line endings."""
+    import csv  # few commands write it
+
     text = io.StringIO()
     text.write(f"{head}\n")
     writer = csv.writer(text, lineterminator="\n")
