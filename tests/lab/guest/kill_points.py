@@ -3,13 +3,8 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-
-from tests.lab.guest.command import hbatune
-from tests.lab.guest.values import everything
 
 
 class Counter:
@@ -66,10 +61,3 @@ def boundaries(counter: Counter) -> Callable[[], None]:
         os.fsync = counted_sync  # type: ignore[assignment]
 
     return prepare
-
-
-@pytest.fixture
-def before() -> Iterator[dict[str, str]]:
-    hbatune("rollback")
-    yield everything()
-    hbatune("rollback")

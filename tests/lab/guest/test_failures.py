@@ -283,7 +283,7 @@ def test_diff_needs_no_root() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[[rule]\n", "line 1"),
         (

@@ -6,7 +6,7 @@ The instants here are every third of the boundaries of the settings' writes and 
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,13 @@ because = "a test"
 source = "site"
 """
 STEP = 3
+
+
+@pytest.fixture
+def before() -> Iterator[dict[str, str]]:
+    hbatune("rollback")
+    yield everything()
+    hbatune("rollback")
 
 
 @pytest.fixture(scope="module")
