@@ -47,12 +47,9 @@ def autotune(lun: str, *words: str, prepare: Callable[[], None] = lambda: None) 
 
 def depth_alone() -> None:
     """Have no other setting tried: a tournament takes minutes on emulated CPUs."""
-    from hbatune.operations import autotune as disk_search
-    from hbatune.search.tournament import Candidate
+    from hbatune.search import tournament
 
-    disk_search.list_read_candidates = (  # type: ignore[attr-defined]
-        lambda endpoint, rows: (Candidate({}),)
-    )
+    tournament.list_read_candidates = lambda endpoint, rows: (tournament.Candidate({}),)
 
 
 def _held() -> frozenset[str]:

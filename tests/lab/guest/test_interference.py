@@ -82,17 +82,15 @@ def _short() -> None:
     """Have few probes, and a small file: how sure the answer is, is simulated."""
     from functools import partial
 
-    from hbatune.operations import autotune
+    from hbatune.operations import verify
     from hbatune.probe.guard import make_scratch_file
     from hbatune.search import tournament
     from hbatune.search.tournament import Candidate
 
-    autotune.make_scratch_file = partial(  # type: ignore[attr-defined]
+    verify.make_scratch_file = partial(  # type: ignore[attr-defined]
         make_scratch_file, smallest=4 << 20
     )
-    autotune.list_read_candidates = (  # type: ignore[attr-defined]
-        lambda endpoint, rows: (Candidate({}),)
-    )
+    tournament.list_read_candidates = lambda endpoint, rows: (Candidate({}),)
     tournament.COMPARISON_PAIRS = (2,)  # type: ignore[assignment]
     tournament.LAST_ROUNDS = 2
 

@@ -45,14 +45,12 @@ def serial() -> Iterator[str]:
 def only_schedulers() -> None:
     """Have the search judge nothing else, by probes of one second, which is harder than by four."""
     from hbatune.operations import autotune, disk_probes
-    from hbatune.search.tournament import Candidate
+    from hbatune.search import tournament
     from hbatune.settings.setting import FixedSetting
 
     disk_probes.WRITER_TIME_FACTOR = 0.5
     autotune.find_depth_range = lambda endpoint: FixedSetting("a test")
-    autotune.list_read_candidates = (  # type: ignore[attr-defined]
-        lambda endpoint, rows: (Candidate({}),)
-    )
+    tournament.list_read_candidates = lambda endpoint, rows: (tournament.Candidate({}),)
 
 
 Scores = list[tuple[int, float]]
