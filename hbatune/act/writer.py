@@ -177,9 +177,10 @@ def write_plan(
 
 def require_writable(machine: Machine, ids: Collection[str]) -> None:
     """Raise UsageError if the settings of these targets are on a read-only file system."""
-    targets_by_id = list_targets(machine)
-    targets = [targets_by_id[id] for id in ids if id in targets_by_id]
-    directories = {target.kind: target.directory for target in targets}
+    directories: dict[TargetKind, str] = {}  # in the machine's order: ids may be a set
+    for id, target in list_targets(machine).items():
+        if id in ids:
+            directories.setdefault(target.kind, target.directory)
     for directory in directories.values():  # one for each type: all disks are in one file system
         with suppress(OSError):  # a target that vanished is an outcome
             if os.statvfs(directory).f_flag & os.ST_RDONLY:

@@ -21,7 +21,8 @@ from hbatune.act.chain import (
 from hbatune.act.executor import Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError
 from hbatune.act.restore import restore_values
-from hbatune.act.writer import add_outcomes, execute_chains, write_plan
+from hbatune.act.writer import add_outcomes, execute_chains, require_writable, write_plan
+from hbatune.errors import UsageError
 from hbatune.facts.survey import survey_requests
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
@@ -38,7 +39,7 @@ from tests.unit.disk_files import (
     filed,
     planned,
 )
-from tests.unit.machines import machine, vector
+from tests.unit.machines import endpoint, machine, vector
 from tests.unit.profiles import profile
 
 SCHEDULER = ("scheduler", Exactly("mq-deadline"))
@@ -399,3 +400,12 @@ def test_kernel_side_effect_is_undone(
     assert sda.value("queue/read_ahead_kb") == "64"
     entries = {entry.setting: entry for entry in filed(means).entries}
     assert (entries["read_ahead_kb"].value, entries["read_ahead_kb"].effect) == (None, None)
+
+
+def test_read_only_error_names_first_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_only = os.statvfs_result((*(0,) * 8, os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    sda, interrupt = endpoint(), vector(irq=40)
+    for ids in ((interrupt.id, sda.id), (sda.id, interrupt.id)):
+        with pytest.raises(UsageError, match=r"^/sys is mounted read-only"):
+            require_writable(machine(sda, vectors=(interrupt,)), ids)
