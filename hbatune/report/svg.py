@@ -8,6 +8,7 @@ Text widths are estimates, since no font is available. They use the widest commo
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from xml.etree.ElementTree import Element, tostring
@@ -50,8 +51,9 @@ class LegendEntry(Struct, frozen=True):
     shape: Shape | None
 
 
-def draw_picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
-    """Return a complete picture. Screen readers announce its ``title``."""
+def draw_picture(title: str, plot: "Box", parts: Iterable[Element]) -> Markup:
+    """Return a picture, with the x axis below the plot. Screen readers announce its ``title``."""
+    height = plot.bottom + 2 * LINE_HEIGHT + 8
     svg = Element("svg", {"viewBox": f"0 0 {PICTURE_WIDTH:g} {round(height)}", "role": "img"})
     heading = Element("title")
     heading.text = title
@@ -180,7 +182,7 @@ def make_linear_axis(
     low, high = min(all_values), max(all_values)
     if low == high:
         high = 1.0
-    step = _round_step((high - low) / count)
+    step = _round_up((high - low) / count, 1e-3)
     step = max(1.0, step) if integral else step
     # The small terms prevent rounding errors from adding an empty step at either end.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -194,10 +196,10 @@ def make_log_axis(title: str, values: Iterable[float]) -> Axis:
     Raise ValueError if no value is positive.
     """
     positive = [value for value in values if value > 0]
-    low, high = _round_down(min(positive)), _round_up(max(positive))
+    low, high = _round_down(min(positive)), _round_up(max(positive), 1e-9)
     if low >= high:
         # A single value, or values on one step, still need an axis with a length.
-        high = _round_up(low * 1.01)
+        high = _round_up(low * 1.01, 1e-9)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
     labelled = tuple(Tick(tick, format_short_number(tick)) for tick in ticks)
@@ -215,39 +217,45 @@ def make_measured_axis(title: str, labels: Mapping[int, str]) -> Axis:
 
 def format_short_number(value: float) -> str:
     """Format a number in short form: ``0.5``, ``20``, ``1.5k``."""
-    factor, prefix = next((entry for entry in _PREFIXES if abs(value) >= entry[0]), (1.0, ""))
+    factor, prefix = _choose_prefix(abs(value))
     return f"{value / factor:.3g}{prefix}"
 
 
 def _label_ticks(ticks: list[float], step: float) -> tuple[Tick, ...]:
     """Label all ticks of an axis with the same prefix and the same decimals."""
-    maximum = max(map(abs, ticks))
-    factor, prefix = next((entry for entry in _PREFIXES if maximum >= 2 * entry[0]), (1.0, ""))
+    factor, prefix = _choose_prefix(max(map(abs, ticks)) / 2)
     decimals = max(0, -math.floor(math.log10(step / factor) + 1e-9))
     return tuple(
         Tick(value, f"{value / factor:.{decimals}f}{prefix}" if value else "0") for value in ticks
     )
 
 
-def _round_step(rough: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return next((step * power for step in _STEPS if step * power >= rough * 0.999), 10 * power)
+def _choose_prefix(value: float) -> tuple[float, str]:
+    for factor, prefix in _PREFIXES:
+        if value >= factor:
+            return factor, prefix
+    return 1.0, ""
 
 
 def _round_down(value: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return max(step * power for step in _STEPS if step * power <= value * (1 + 1e-9))
+    steps = [step * power for step in _STEPS]
+    return steps[bisect_right(steps, value * (1 + 1e-9)) - 1]
 
 
-def _round_up(value: float) -> float:
+def _round_up(value: float, tolerance: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return min(step * power for step in (*_STEPS, 10.0) if step * power >= value * (1 - 1e-9))
+    steps = [step * power for step in (*_STEPS, 10.0)]
+    return steps[bisect_left(steps, value * (1 - tolerance))]
 
 
 def _list_ticks(low: float, high: float, steps: Iterable[float]) -> list[float]:
-    powers = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    values = [step * 10.0**power for power in powers for step in steps]
-    return sorted(value for value in values if low * 0.999 <= value <= high * 1.001)
+    ticks = []
+    for power in range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1):
+        for step in steps:
+            if low * 0.999 <= step * 10.0**power <= high * 1.001:
+                ticks.append(step * 10.0**power)
+    return ticks
 
 
 class Box(Struct, frozen=True):
@@ -319,11 +327,16 @@ def select_apart(boxes: Sequence[Box]) -> list[int]:
     The first and the last box have priority, then earlier boxes over later boxes.
     """
     order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
-    retained: list[int] = []
+    retained: dict[int, Box] = {}
     for number in order:
-        if not any(boxes[number].overlaps(boxes[index]) for index in retained):
-            retained.append(number)
+        if not any(map(boxes[number].overlaps, retained.values())):
+            retained[number] = boxes[number]
     return sorted(retained)
+
+
+def select_lines(middles: Iterable[float], height: float) -> list[int]:
+    """Return the indices of lines of text that do not overlap, as ``select_apart`` does."""
+    return select_apart([Box(0, y - height / 2, 1, y + height / 2) for y in middles])
 
 
 def place_labels(
