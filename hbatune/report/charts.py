@@ -61,16 +61,36 @@ class Guide(Struct, frozen=True):
 class Curves(Struct, frozen=True):
     """The content of a chart: at most ``MAX_SERIES`` series, and highlights.
 
-    ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
+    The title of an axis is enough if the axis covers the points and the ``level``: a logarithmic
+    one for a time in ms, otherwise a linear one from zero. ``band`` is a range on the x axis.
+    ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
     title: str
-    x: svg.Axis
-    y: svg.Axis
+    x: svg.Axis | str
+    y: svg.Axis | str
     series: tuple[Series, ...]
     band: tuple[float, float] | None = None
     upright: Guide | None = None
     level: Guide | None = None
+
+    @property
+    def x_axis(self) -> svg.Axis:
+        """The axis of ``x``."""
+        return _fit_axis(self.x, [dot.x for curve in self.series for dot in curve.dots])
+
+    @property
+    def y_axis(self) -> svg.Axis:
+        """The axis of ``y``."""
+        level = [] if self.level is None else [self.level.value]
+        return _fit_axis(self.y, [*level, *_list_y(self.series)])
+
+
+def _fit_axis(axis: svg.Axis | str, values: Iterable[float]) -> svg.Axis:
+    if isinstance(axis, svg.Axis):
+        return axis
+    make_axis = svg.make_log_axis if axis.endswith("ms") else svg.make_linear_axis
+    return make_axis(axis, values)
 
 
 def draw_curves(chart: Curves) -> Markup:
@@ -83,16 +103,15 @@ class _CurveDrawing:
 
     def __init__(self, chart: Curves) -> None:
         self._chart = chart
+        self._x_axis, self._y_axis = chart.x_axis, chart.y_axis
         keys = []
         if len(chart.series) > 1:
             for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
                 keys.append(svg.LegendEntry(series.name, style, shape))
         self._legend, high = svg.draw_legend(keys, svg.LINE_HEIGHT + 4)
         top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
-        left = max(svg.estimate_width(tick.label, svg.TEXT_SIZE) for tick in chart.y.ticks) + 10
-        right = svg.PICTURE_WIDTH - max(
-            14.0, svg.estimate_width(chart.x.ticks[-1].label, svg.TEXT_SIZE) / 2
-        )
+        left = max(svg.estimate_width(tick.label) for tick in self._y_axis.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self._x_axis.ticks[-1].label) / 2)
         self._plot = svg.Box(left, top, right, top + _PLOT)
 
     def picture(self) -> Markup:
@@ -104,25 +123,25 @@ class _CurveDrawing:
         return self._x(dot.x), self._y(dot.y)
 
     def _x(self, value: float) -> float:
-        return self._chart.x.place(value, self._plot.left + 8, self._plot.right - 4)
+        return self._x_axis.place(value, self._plot.left + 8, self._plot.right - 4)
 
     def _y(self, value: float) -> float:
-        return self._chart.y.place(value, self._plot.bottom, self._plot.top)
+        return self._y_axis.place(value, self._plot.bottom, self._plot.top)
 
     def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
-        yield svg.draw_text(chart.y.title, 0, svg.LINE_HEIGHT - 5, "axis")
+        yield svg.draw_text(self._y_axis.title, 0, svg.LINE_HEIGHT - 5, "axis")
         if chart.band is not None:
             low, high = map(self._x, chart.band)
             yield svg.draw_rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
-        heights = [self._y(tick.value) for tick in chart.y.ticks]
+        heights = [self._y(tick.value) for tick in self._y_axis.ticks]
         labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
-        for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
+        for number, (tick, y) in enumerate(zip(self._y_axis.ticks, heights, strict=True)):
             yield svg.draw_line(plot.left, y, plot.right, y, "grid")
             if number in labelled:
                 yield svg.draw_text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
         yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from _draw_upright_ticks(chart.x, self._x, plot)
+        yield from _draw_upright_ticks(self._x_axis, self._x, plot)
 
     def _draw_guides(self) -> Iterator[Element]:
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
@@ -135,12 +154,12 @@ class _CurveDrawing:
             yield svg.draw_text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
 
     def _fit_level_name(self, level: Guide) -> str:
-        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8, svg.TEXT_SIZE)
+        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8)
 
     def _place_level_box(self, level: Guide) -> svg.Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
         y, plot = self._y(level.value), self._plot
-        across = svg.estimate_width(self._fit_level_name(level), svg.TEXT_SIZE)
+        across = svg.estimate_width(self._fit_level_name(level))
         boxes = []
         for top in (y - svg.LINE_HEIGHT, y + 2):
             bottom = top + svg.LINE_HEIGHT - 2
@@ -173,7 +192,7 @@ class _CurveDrawing:
             obstacles.append(self._place_level_box(self._chart.level))
         plot = self._plot
         frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
-        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines(), svg.TEXT_SIZE)
+        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines())
         for dot, box in zip(labelled, boxes, strict=True):
             if box is not None:
                 middle = (box.left + box.right) / 2
@@ -205,8 +224,8 @@ def _sample_line(
 
 def _draw_upright_guide(guide: Guide, x: float, plot: svg.Box, left: float) -> Iterator[Element]:
     """Yield a line at ``x`` with its label above the plot, right of ``left``."""
-    name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left, svg.TEXT_SIZE)
-    half = svg.estimate_width(name, svg.TEXT_SIZE) / 2
+    name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left)
+    half = svg.estimate_width(name) / 2
     middle = min(max(x, left + half), svg.PICTURE_WIDTH - half)
     yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
     yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
@@ -221,7 +240,7 @@ def _draw_upright_ticks(
     for tick in axis.ticks:
         x = place(tick.value)
         places.append(x)
-        boxes.append(svg.make_centred_box(f"{tick.label} ", x, baseline, svg.TEXT_SIZE))
+        boxes.append(svg.make_centred_box(f"{tick.label} ", x, baseline))
     visible = svg.select_apart(boxes)
     for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
         yield svg.draw_line(x, plot.bottom, x, plot.bottom + 4, "base")
@@ -294,12 +313,12 @@ class _RowDrawing:
         self._names = 0.0
         for row in chart.rows:
             for name in (row.name, row.note):
-                self._names = max(self._names, svg.estimate_width(name, svg.TEXT_SIZE))
+                self._names = max(self._names, svg.estimate_width(name))
         self._names = min(self._names, _MAX_NAMES_WIDTH)
         # Half of each outer tick's label extends beyond the plot.
         first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
-        left = max(self._names + 12, svg.estimate_width(first, svg.TEXT_SIZE) / 2)
-        right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last, svg.TEXT_SIZE) / 2)
+        left = max(self._names + 12, svg.estimate_width(first) / 2)
+        right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
         self._plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
 
     def picture(self) -> Markup:
@@ -334,10 +353,10 @@ class _RowDrawing:
 
     def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
         shift = svg.LINE_HEIGHT / 2 if row.note else 0
-        name = svg.fit_text(row.name, self._names, svg.TEXT_SIZE)
+        name = svg.fit_text(row.name, self._names)
         yield svg.draw_text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
-            note = svg.fit_text(row.note, self._names, svg.TEXT_SIZE)
+            note = svg.fit_text(row.note, self._names)
             yield svg.draw_text(note, 0, y + 4.5 + shift, "tick")
 
     def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
@@ -350,28 +369,8 @@ class _RowDrawing:
             yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
 
 
-def make_x_axis(title: str, curves: Iterable[Series]) -> svg.Axis:
-    """Return a linear axis over all points."""
-    values: list[float] = []
-    for curve in curves:
-        values += [dot.x for dot in curve.dots]
-    return svg.make_linear_axis(title, values)
-
-
-def make_y_axis(title: str, curves: Iterable[Series], level: Guide | None = None) -> svg.Axis:
-    """Return an axis over all points and a guide: logarithmic for a time in ms, else linear."""
-    values = _list_y(curves)
-    if level is not None:
-        values.append(level.value)
-    make_axis = svg.make_log_axis if title.endswith("ms") else svg.make_linear_axis
-    return make_axis(title, values)
-
-
 def _list_y(curves: Iterable[Series]) -> list[float]:
-    values: list[float] = []
-    for curve in curves:
-        values += [dot.y for dot in curve.dots]
-    return values
+    return [dot.y for curve in curves for dot in curve.dots]
 
 
 def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
@@ -383,10 +382,10 @@ def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | Non
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
-    values = []
+    values, x_axis, y_axis = [], chart.x_axis.title, chart.y_axis.title
     for series in chart.series:
         for dot in series.dots:
-            value = ShownValue(series.name, dot.label, chart.x.title, dot.x, y_axis=chart.y.title)
+            value = ShownValue(series.name, dot.label, x_axis, dot.x, y_axis=y_axis)
             values.append(replace(value, y=dot.y, trusted=not dot.doubted))
     return Figure(chart.title, draw_curves(chart), caption, tuple(values))
 

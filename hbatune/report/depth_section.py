@@ -94,9 +94,8 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
         label, doubted = f"knee: {depth}" if is_knee else str(depth), bool(result.doubt)
         dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
     curves = (charts.Series("p99", tuple(dots)),)
-    x_axis = charts.make_x_axis(sweep_sections.IOPS_TITLE, curves)
-    y_axis = charts.make_y_axis("p99 latency, ms", curves)
-    chart = charts.Curves("Throughput against latency", x_axis, y_axis, curves)
+    title, rate = "Throughput against latency", sweep_sections.IOPS_TITLE
+    chart = charts.Curves(title, rate, "p99 latency, ms", curves)
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
@@ -108,7 +107,7 @@ def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
     chart = charts.Curves(
         "IOPS over depth",
         sweep_sections.make_sweep_axis(sweep),
-        charts.make_y_axis(sweep_sections.IOPS_TITLE, curves),
+        sweep_sections.IOPS_TITLE,
         curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
@@ -141,7 +140,7 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
     chart = charts.Curves(
         "Latency over depth",
         sweep_sections.make_sweep_axis(sweep),
-        charts.make_y_axis("latency, ms", curves, level),
+        "latency, ms",
         curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
@@ -167,7 +166,7 @@ def _draw_cpu(sweep: Sweep, knee: Knee | None) -> page.Figure:
     chart = charts.Curves(
         "CPU time per I/O over depth",
         sweep_sections.make_sweep_axis(sweep),
-        charts.make_y_axis("CPU time per I/O, µs", curves),
+        "CPU time per I/O, µs",
         tuple(curves),
         upright=_mark_knee(knee),
     )

@@ -340,8 +340,7 @@ def _draw_against_sum(
     )
     level = charts.mark_ceiling(ceiling, curves)
     block_axis = make_block_axis([run.block_size for run in runs])
-    axis = charts.make_y_axis(unit, curves, level)
-    chart = charts.Curves(name, block_axis, axis, curves, level=level)
+    chart = charts.Curves(name, block_axis, unit, curves, level=level)
     return charts.make_curves_figure(chart, caption)
 
 
@@ -382,9 +381,7 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
         charts.Series("in proportion", tuple(in_proportion)),
     )
     axis = svg.make_linear_axis("disks at once", newest, integral=True)
-    chart = charts.Curves(
-        "IOPS over the number of disks", axis, charts.make_y_axis(IOPS_TITLE, curves), curves
-    )
+    chart = charts.Curves("IOPS over the number of disks", axis, IOPS_TITLE, curves)
     caption = f"{_name_load(last)} on each disk (D4-10).{_note_doubts(list(newest.values()))}"
     return charts.make_curves_figure(chart, caption)
 

@@ -363,8 +363,7 @@ def _draw_depths(
     axis = svg.make_measured_axis("depth, I/Os in flight", depths)
     answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
     curves = (_make_series("IOPS", rates, searched.depth),)
-    rate_axis = charts.make_y_axis(IOPS_TITLE, curves)
-    chart = charts.Curves("IOPS at the depths tried", axis, rate_axis, curves, upright=answer)
+    chart = charts.Curves("IOPS at the depths tried", axis, IOPS_TITLE, curves, upright=answer)
     caption = "Each point is a probe; its number says when it was made. The dashed line is the "
     yield charts.make_curves_figure(chart, f"{caption}answer.")
     curves = (_make_series("p99", times, searched.depth),)
@@ -375,7 +374,7 @@ def _draw_depths(
     chart = charts.Curves(
         "p99 at the depths tried",
         axis,
-        charts.make_y_axis("p99 latency, ms", curves, level),
+        "p99 latency, ms",
         curves,
         upright=answer,
         level=level,

@@ -103,8 +103,8 @@ def draw_legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element],
     """Return a legend, broken into lines as needed, and its height."""
     elements, x, y = list[Element](), 0.0, top
     for key in keys:
-        name = fit_text(key.text, PICTURE_WIDTH - _KEY, TEXT_SIZE)
-        across = _KEY + estimate_width(name, TEXT_SIZE) + 12
+        name = fit_text(key.text, PICTURE_WIDTH - _KEY)
+        across = _KEY + estimate_width(name) + 12
         if x and x + across - 12 > PICTURE_WIDTH:
             x, y = 0.0, y + LINE_HEIGHT
         middle = y + LINE_HEIGHT / 2
@@ -291,9 +291,9 @@ class LabelRequest(Struct, frozen=True):
     text: str
 
 
-def estimate_width(text: str, size: float) -> float:
-    """Return the maximum width of a text in pixels, in a font of this size."""
-    return size * sum(map(_estimate_em, text))
+def estimate_width(text: str) -> float:
+    """Return the maximum width of a text in pixels."""
+    return TEXT_SIZE * sum(map(_estimate_em, text))
 
 
 def _estimate_em(char: str) -> float:
@@ -306,19 +306,19 @@ def _estimate_em(char: str) -> float:
     return 0.65 if char.isascii() else 1.05
 
 
-def fit_text(text: str, room: float, size: float) -> str:
+def fit_text(text: str, room: float) -> str:
     """Return the text, cut with an ellipsis if it is wider than ``room``."""
-    if estimate_width(text, size) <= room:
+    if estimate_width(text) <= room:
         return text
-    while text and estimate_width(text + ELLIPSIS, size) > room:
+    while text and estimate_width(text + ELLIPSIS) > room:
         text = text[:-1]
     return text + ELLIPSIS
 
 
-def make_centred_box(text: str, x: float, baseline: float, size: float) -> Box:
+def make_centred_box(text: str, x: float, baseline: float) -> Box:
     """Return the box of a text centred on ``x``."""
-    half = estimate_width(text, size) / 2
-    return Box(x - half, baseline - 0.8 * size, x + half, baseline + 0.25 * size)
+    half = estimate_width(text) / 2
+    return Box(x - half, baseline - 0.8 * TEXT_SIZE, x + half, baseline + 0.25 * TEXT_SIZE)
 
 
 def select_apart(boxes: Sequence[Box]) -> list[int]:
@@ -344,7 +344,6 @@ def place_labels(
     frame: Box,
     obstacles: Sequence[Box],
     lines: Sequence[tuple[float, float]],
-    size: float,
 ) -> list[Box | None]:
     """Return the box of each wish's label, or None if it does not fit. Earlier wishes go first.
 
@@ -354,7 +353,7 @@ def place_labels(
     occupied, labels = list(obstacles), list[Box | None]()
     for wish in wishes:
         free = []
-        for box in _list_positions(wish, size):
+        for box in _list_positions(wish):
             if box.within(frame) and not any(map(box.overlaps, occupied)):
                 free.append(box)
         best = min(free, key=lambda box: box.held(lines), default=None)
@@ -363,8 +362,8 @@ def place_labels(
     return labels
 
 
-def _list_positions(wish: LabelRequest, size: float) -> list[Box]:
-    across, high = estimate_width(wish.text, size), _HEIGHT * size
+def _list_positions(wish: LabelRequest) -> list[Box]:
+    across, high = estimate_width(wish.text), _HEIGHT * TEXT_SIZE
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []
     for right, down in middles:

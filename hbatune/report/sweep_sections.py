@@ -123,8 +123,7 @@ def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
 
 def draw_cpu_curve(title: str, curve: Series, point: str, source: str, doubts: str) -> page.Figure:
     """Draw IOPS over CPU time. The label of each point is its ``point``, such as its depth."""
-    x_axis = charts.make_x_axis(CPU_TITLE, [curve])
-    chart = Curves(title, x_axis, charts.make_y_axis(IOPS_TITLE, [curve]), (curve,))
+    chart = Curves(title, CPU_TITLE, IOPS_TITLE, (curve,))
     caption = f"Each point is a {point}, which stands beside it. The steeper, the less an I/O "
     return make_curves_figure(chart, f"{caption}costs the CPUs ({source}).{doubts}")
 
@@ -204,15 +203,14 @@ def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
         make_series(sweep, "p50", lambda load: load.p50_us / 1000),
         make_series(sweep, "p99", lambda load: load.p99_us / 1000),
     )
-    axis = charts.make_y_axis("latency, ms", curves)
-    chart = Curves("Latency over the share of reads", make_sweep_axis(sweep), axis, curves)
+    title = "Latency over the share of reads"
+    chart = Curves(title, make_sweep_axis(sweep), "latency, ms", curves)
     yield make_curves_figure(chart, f"Reads and writes together.{note_doubts(sweep)}")
 
 
 def _draw_curve(sweep: Sweep, picture: _Picture) -> page.Figure:
     curve = make_series(sweep, picture.unit, picture.take)
-    axis = charts.make_y_axis(picture.unit, [curve])
-    chart = Curves(picture.title, make_sweep_axis(sweep), axis, (curve,))
+    chart = Curves(picture.title, make_sweep_axis(sweep), picture.unit, (curve,))
     return make_curves_figure(chart, picture.caption + note_doubts(sweep))
 
 
@@ -309,12 +307,11 @@ def _draw_several(
     picture: _Picture,
     ceiling: float | None = None,
 ) -> page.Figure:
-    """Draw a curve for each sweep over the depth; ``ceiling`` is that of a link in GB/s."""
+    """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
     curves = tuple(make_series(sweep, name(sweep), picture.take) for sweep in sweeps)
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    level = charts.mark_ceiling(ceiling, curves)
-    y_axis = charts.make_y_axis(picture.unit, curves, level)
-    chart = Curves(picture.title, make_depth_axis(axis, list(depths)), y_axis, curves, level=level)
+    level, x_axis = charts.mark_ceiling(ceiling, curves), make_depth_axis(axis, list(depths))
+    chart = Curves(picture.title, x_axis, picture.unit, curves, level=level)
     return make_curves_figure(chart, picture.caption + note_doubts(*sweeps))
 
 
@@ -419,11 +416,9 @@ def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGett
             value, depth = take(result.figures) / 1000, str(result.workload.issued)
             dots.append(Dot(result.figures.iops, value, depth, doubted=bool(result.doubt)))
         curves.append(Series(sweep.results[0].target, tuple(dots)))
-    x_axis = charts.make_x_axis(IOPS_TITLE, curves)
-    y_axis = charts.make_y_axis(f"{metric} response time, ms", curves)
     caption = (
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."
     )
-    chart = Curves(name, x_axis, y_axis, tuple(curves))
+    chart = Curves(name, IOPS_TITLE, f"{metric} response time, ms", tuple(curves))
     return make_curves_figure(chart, caption + note_doubts(*sweeps))
