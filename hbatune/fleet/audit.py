@@ -76,8 +76,12 @@ class LoneHost(Struct, frozen=True):
     besides: tuple[str, ...]
 
 
-def group_peers(hosts: Mapping[str, HostAudit]) -> tuple[PeerGroup, ...]:
-    """Return the peer groups, the largest first. The hosts are by their labels."""
+NamedHosts = Mapping[str, HostAudit]
+"""The hosts of a fleet by their unique labels, in natural order."""
+
+
+def group_peers(hosts: NamedHosts) -> tuple[PeerGroup, ...]:
+    """Return the peer groups, the largest first."""
     members: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for label, host in hosts.items():
         members[host.alike].append(label)
@@ -89,9 +93,7 @@ def group_peers(hosts: Mapping[str, HostAudit]) -> tuple[PeerGroup, ...]:
     return tuple(groups)
 
 
-def find_outliers(
-    groups: Iterable[PeerGroup], hosts: Mapping[str, HostAudit]
-) -> tuple[Outlier, ...]:
+def find_outliers(groups: Iterable[PeerGroup], hosts: NamedHosts) -> tuple[Outlier, ...]:
     """Return the outliers, most important facts first, then in the order of hosts."""
     outliers: list[Outlier] = []
     for group in groups:
@@ -101,7 +103,7 @@ def find_outliers(
     return tuple(outliers)
 
 
-def _find_group_outliers(group: PeerGroup, hosts: Mapping[str, HostAudit]) -> Iterator[Outlier]:
+def _find_group_outliers(group: PeerGroup, hosts: NamedHosts) -> Iterator[Outlier]:
     facts: dict[tuple[FactKind, str, str], dict[str, HostFact]] = defaultdict(dict)
     for label in group.hosts:
         for fact in hosts[label].facts:
@@ -119,7 +121,7 @@ def _find_group_outliers(group: PeerGroup, hosts: Mapping[str, HostAudit]) -> It
                 yield Outlier(label, number, *key, found, usual, agreeing, compared)
 
 
-def find_lone(groups: Sequence[PeerGroup], hosts: Mapping[str, HostAudit]) -> tuple[LoneHost, ...]:
+def find_lone(groups: Sequence[PeerGroup], hosts: NamedHosts) -> tuple[LoneHost, ...]:
     """Return the hosts in groups too small to compare. Such a host may have lost an adapter."""
     kinds = {group.number: set(hosts[group.hosts[0]].alike) for group in groups}
     large = [group for group in groups if len(group.hosts) >= MIN_PEERS]
@@ -268,7 +270,7 @@ def _name_hosts(hosts: Sequence[HostAudit]) -> dict[str, HostAudit]:
 
 
 def _summarise_hosts(
-    hosts: Mapping[str, HostAudit], groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
+    hosts: NamedHosts, groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
 ) -> Iterator[AuditedHost]:
     group_numbers: dict[str, int] = {}
     for group in groups:
@@ -291,7 +293,7 @@ def _summarise_hosts(
 _DriftKey = tuple[str, str, Value | None, Value | None, str, str]
 
 
-def _group_drift(hosts: Mapping[str, HostAudit]) -> list[FleetDrift]:
+def _group_drift(hosts: NamedHosts) -> list[FleetDrift]:
     counted: dict[_DriftKey, Counter[str]] = defaultdict(Counter)
     for name, host in hosts.items():
         for drift in host.drift:
@@ -301,7 +303,7 @@ def _group_drift(hosts: Mapping[str, HostAudit]) -> list[FleetDrift]:
     return sorted(drifts, key=lambda drift: (-len(drift.hosts), -drift.targets))
 
 
-def _group_findings(hosts: Mapping[str, HostAudit]) -> list[FleetFinding]:
+def _group_findings(hosts: NamedHosts) -> list[FleetFinding]:
     counted: dict[tuple[str, Severity], Counter[str]] = defaultdict(Counter)
     examples: dict[tuple[str, Severity], Finding] = {}
     for name, host in hosts.items():
@@ -317,7 +319,7 @@ def _group_findings(hosts: Mapping[str, HostAudit]) -> list[FleetFinding]:
     return sorted(entries, key=lambda entry: (severities.index(entry.severity), -len(entry.hosts)))
 
 
-def _count_inventory(hosts: Mapping[str, HostAudit]) -> list[Stock]:
+def _count_inventory(hosts: NamedHosts) -> list[Stock]:
     counted: dict[tuple[Stocked, str | None, str | None], Counter[str]] = defaultdict(Counter)
     for name, host in hosts.items():
         counted[Stocked.PROFILE, None, host.profile][name] += 1
