@@ -108,18 +108,20 @@ def _find_medium(endpoint: Endpoint) -> str | None:
 def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
         medium, wanted = need.medium, need.drives
-        drives = [drive for drive in machine.endpoints if _find_medium(drive) == medium]
-        # The paths of one drive are one drive.
-        count = len({drive.map or extract_stable_part(drive.id) + drive.target for drive in drives})
-        if not count:
+        drives, paths = set(), set()
+        for drive in machine.endpoints:
+            if _find_medium(drive) == medium:
+                # The paths of one drive are one drive.
+                drives.add(drive.map or extract_stable_part(drive.id) + drive.target)
+                paths.add((drive.adapter, drive.controller))
+        if not drives:
             continue
-        enough = None if wanted is None else count >= wanted and need.met is not False
+        enough = None if wanted is None else len(drives) >= wanted and need.met is not False
         sources = ", ".join(need.sources) or "-"
-        yield ResourceComparison(Resource.DRIVES, medium, count, wanted, enough, sources)
+        yield ResourceComparison(Resource.DRIVES, medium, len(drives), wanted, enough, sources)
         if need.paths > 1:
-            paths = len({(drive.adapter, drive.controller) for drive in drives})
-            enough, source = paths >= need.paths, need.sources[-1]
-            yield ResourceComparison(Resource.PATHS, medium, paths, need.paths, enough, source)
+            enough, source = len(paths) >= need.paths, need.sources[-1]
+            yield ResourceComparison(Resource.PATHS, medium, len(paths), need.paths, enough, source)
 
 
 def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
