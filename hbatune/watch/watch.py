@@ -3,7 +3,7 @@
 ``Watcher`` holds the state. It reads no clock, since the samples contain all times.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -74,7 +74,7 @@ class WatchState(Struct, frozen=True):
     raised: dict[str, int] = {}
 
 
-_Rises = deque[tuple[float, int]]
+_Rises = list[tuple[float, int]]
 """The rises of a counter within the window, each with its time, the latest last."""
 
 
@@ -200,7 +200,7 @@ class Watcher:
         """Add the rises of a target's counters, and return their sums within the window."""
         for counter, count in risen.items():
             counters = self._rises.setdefault(target, {})
-            counters.setdefault(counter, deque()).append((time, count))
+            counters.setdefault(counter, []).append((time, count))
         totals = dict(restored.get(target, {}))
         for counter, rises in self._rises.get(target, {}).items():
             totals[counter] = sum(count for _, count in rises)
@@ -210,7 +210,7 @@ class Watcher:
         for target, counters in list(self._rises.items()):
             for counter, rises in list(counters.items()):
                 while rises and rises[0][0] <= oldest:
-                    rises.popleft()
+                    del rises[0]
                 if not rises:
                     del counters[counter]
             if not counters:
