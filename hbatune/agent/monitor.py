@@ -56,10 +56,10 @@ class DepthWatch:
         """Poll the disks of this pass from now on. A partial pass keeps the other disks."""
         if report.subjects is None:
             return
-        targets = set() if report.whole else {disk.target for disk in report.subjects.disks}
-        previous = {} if report.whole else self._resettable
-        retained = {target: depth for target, depth in previous.items() if target not in targets}
-        self._resettable = {**retained, **report.resettable}
+        retained = {} if report.whole else dict(self._resettable)
+        for disk in report.subjects.disks:
+            retained.pop(disk.target, None)
+        self._resettable = retained | report.resettable
         self._reset -= {change.target for change in report.written if change.setting == QUEUE_DEPTH}
         self._schedule_next(current_time)
         if self._resettable and current_time < self._hurry_until:

@@ -202,8 +202,10 @@ def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -
     """Return the subjects that the daemon watches on the scanned machine."""
     if memory.yardsticks is None:
         memory.yardsticks = load_yardsticks(find_shipped("rules"))
-    values = {row.id: row.value for row in reconciled.rows if row.setting == QUEUE_DEPTH}
-    depths = {id: value for id, value in values.items() if isinstance(value, int)}
+    depths = {}
+    for row in reconciled.rows:
+        if row.setting == QUEUE_DEPTH and isinstance(row.value, int):
+            depths[row.id] = row.value
     return find_subjects(
         without_attributes(reconciled.machine),
         profile,

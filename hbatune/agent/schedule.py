@@ -180,10 +180,13 @@ class PassHistory:
             self._repairs.add(drift, current_time)
         if report.subjects is not None:
             self._retries.record(report.changes, current_time, epoch, is_complete=is_complete)
-        skipped = [change for change in report.changes if change.handled is Handled.LEFT]
-        new = [change for change in skipped if change.key not in self._repairs.left]
-        self._repairs.left |= {change.key for change in new}
-        return new, replace(report, changes=tuple(self._retries.add_times(report.changes)))
+        new: dict[SettingKey, SettingChange] = {}
+        for change in report.changes:
+            if change.handled is Handled.LEFT and change.key not in self._repairs.left:
+                new[change.key] = change
+        self._repairs.left = self._repairs.left.union(new)
+        changes = tuple(self._retries.add_times(report.changes))
+        return tuple(new.values()), replace(report, changes=changes)
 
     def retry_conflicts(self, order: Order, report: PassReport) -> tuple[Order | None, PassReport]:
         """Return an order for settings changed since the plan, if any, and the report without them.
@@ -191,21 +194,20 @@ class PassHistory:
         The program behind an event may still be running: multipathd loads a table, and the kernel
         then raises the read-ahead. A conflict in two consecutive passes is a failure.
         """
-        conflicts = {
-            change.key: change.target
-            for change in report.changes
-            if order.reason is PassReason.EVENT
-            and change.outcome in (Outcome.CONFLICT, Outcome.CANCELLED)
-            and change.key not in self._conflicts
-        }
+        conflicts, other_changes = dict[SettingKey, str](), list[SettingChange]()
+        for change in report.changes:
+            is_conflict = change.outcome in (Outcome.CONFLICT, Outcome.CANCELLED)
+            is_first = order.reason is PassReason.EVENT and change.key not in self._conflicts
+            if is_conflict and is_first:
+                conflicts[change.key] = change.target
+            else:
+                other_changes.append(change)
         self._conflicts = frozenset(conflicts)
         if not conflicts:
             return None, report
-        other_changes = tuple(change for change in report.changes if change.key not in conflicts)
-        names = set(conflicts.values())
         # Repeat the order's events: the settings that they have reset are still reset.
-        events = (*order.events, *(DeviceEvent(name) for name in sorted(names)))
-        return replace(order, events=events), replace(report, changes=other_changes)
+        events = (*order.events, *map(DeviceEvent, sorted(set(conflicts.values()))))
+        return replace(order, events=events), replace(report, changes=tuple(other_changes))
 
 
 class Repairs:
@@ -280,8 +282,7 @@ class Retries:
         A setting that a full pass does not report is correct or no longer exists.
         """
         if is_complete:
-            reported = {change.key for change in changes}
-            for key in self.failures.keys() - reported:
+            for key in self.failures.keys() - {change.key for change in changes}:
                 del self.failures[key]
         # Settings that failed together are tried again together, and thousands share one object.
         next_try: dict[FailedSetting | None, FailedSetting] = {}

@@ -156,12 +156,12 @@ class Status(Struct, frozen=True):
         """
         previous = frozenset(self.open)
         ramping = {change.key for change in self.open if change.handled is Handled.RAMPING}
-        return tuple(
-            change
-            for change in report.changes
-            if change not in previous
-            and not (change.handled is Handled.RAMPING and change.key in ramping)
-        )
+        new = []
+        for change in report.changes:
+            continues_ramp = change.handled is Handled.RAMPING and change.key in ramping
+            if change not in previous and not continues_ramp:
+                new.append(change)
+        return tuple(new)
 
     def after(self, order: Order, report: PassReport, epoch: float) -> "Status":
         """Return the status after a pass. A partial pass keeps the state of other devices.

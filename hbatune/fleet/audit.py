@@ -21,7 +21,7 @@ from hbatune.facts.names import natural_key
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
 from hbatune.fleet.hosts import HostAudit, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
-from hbatune.watch.metrics import require_library
+from hbatune.watch.metrics import render_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -76,58 +76,54 @@ class LoneHost(Struct, frozen=True):
     besides: tuple[str, ...]
 
 
-def group_peers(hosts: Sequence[tuple[str, HostAudit]]) -> tuple[PeerGroup, ...]:
-    """Return the peer groups, the largest first. Each host comes with its label."""
-    members: dict[tuple[str, ...], list[tuple[str, HostAudit]]] = defaultdict(list)
-    for label, host in hosts:
-        members[host.alike].append((label, host))
+NamedHosts = Mapping[str, HostAudit]
+"""The hosts of a fleet by their unique labels, in natural order."""
+
+
+def group_peers(hosts: NamedHosts) -> tuple[PeerGroup, ...]:
+    """Return the peer groups, the largest first."""
+    members: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for label, host in hosts.items():
+        members[host.alike].append(label)
     groups: list[PeerGroup] = []
     for kinds in sorted(members, key=lambda kinds: (-len(members[kinds]), kinds)):
-        _, first = members[kinds][0]
-        names = {adapter.kind: adapter.name for adapter in first.adapters}
+        names = {adapter.kind: adapter.name for adapter in hosts[members[kinds][0]].adapters}
         adapters = tuple(dict.fromkeys(names[kind] for kind in kinds))
-        labels = tuple(label for label, _ in members[kinds])
-        groups.append(PeerGroup(len(groups) + 1, adapters, labels))
+        groups.append(PeerGroup(len(groups) + 1, adapters, tuple(members[kinds])))
     return tuple(groups)
 
 
-def find_outliers(
-    groups: Iterable[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
-) -> tuple[Outlier, ...]:
+def find_outliers(groups: Iterable[PeerGroup], hosts: NamedHosts) -> tuple[Outlier, ...]:
     """Return the outliers, most important facts first, then in the order of hosts."""
-    by_label = dict(hosts)
     outliers: list[Outlier] = []
     for group in groups:
-        outliers += _find_group_outliers(group, by_label)
-    position = {label: number for number, (label, _) in enumerate(hosts)}
+        outliers += _find_group_outliers(group, hosts)
+    position = {label: number for number, label in enumerate(hosts)}
     outliers.sort(key=lambda outlier: (FACT_RANKS[outlier.kind], position[outlier.host]))
     return tuple(outliers)
 
 
-def _find_group_outliers(group: PeerGroup, by_label: Mapping[str, HostAudit]) -> Iterator[Outlier]:
-    facts: dict[tuple[FactKind, str, str], list[tuple[str, HostFact]]] = defaultdict(list)
+def _find_group_outliers(group: PeerGroup, hosts: NamedHosts) -> Iterator[Outlier]:
+    facts: dict[tuple[FactKind, str, str], dict[str, HostFact]] = defaultdict(dict)
     for label in group.hosts:
-        for fact in by_label[label].facts:
-            facts[fact.key].append((label, fact))
+        for fact in hosts[label].facts:
+            facts[fact.key][label] = fact
     for key, holders in facts.items():
-        counts = Counter(fact.values for _, fact in holders)
+        counts = Counter(fact.values for fact in holders.values())
         usual, agreeing = counts.most_common(1)[0]
         compared = len(holders)
         if agreeing < MIN_AGREEMENT * compared:
             continue
         max_outliers = max(1, int(MAX_OUTLIERS * compared))
-        for label, fact in holders:
+        for label, fact in holders.items():
             if fact.values != usual and counts[fact.values] <= max_outliers:
                 number, found = group.number, fact.found
                 yield Outlier(label, number, *key, found, usual, agreeing, compared)
 
 
-def find_lone(
-    groups: Sequence[PeerGroup], hosts: Sequence[tuple[str, HostAudit]]
-) -> tuple[LoneHost, ...]:
+def find_lone(groups: Sequence[PeerGroup], hosts: NamedHosts) -> tuple[LoneHost, ...]:
     """Return the hosts in groups too small to compare. Such a host may have lost an adapter."""
-    by_label = dict(hosts)
-    kinds = {group.number: set(by_label[group.hosts[0]].alike) for group in groups}
+    kinds = {group.number: set(hosts[group.hosts[0]].alike) for group in groups}
     large = [group for group in groups if len(group.hosts) >= MIN_PEERS]
     lone_hosts = []
     for group in groups:
@@ -235,9 +231,13 @@ class Audit(Struct, frozen=True):
 
 def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
     """Return the audit of all readable hosts, with the unusable files."""
-    entries = list(results)
-    read = [entry for entry in entries if isinstance(entry, HostAudit)]
-    unusable = [entry for entry in entries if isinstance(entry, UnusableSnapshot)]
+    read, unusable, not_understood = [], [], set[str]()
+    for result in results:
+        if isinstance(result, HostAudit):
+            read.append(result)
+            not_understood.update(result.not_understood)
+        else:
+            unusable.append(result)
     hosts = _name_hosts(read)
     groups = group_peers(hosts)
     outliers = find_outliers(groups, hosts)
@@ -250,30 +250,33 @@ def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
         findings=tuple(_group_findings(hosts)),
         inventory=tuple(_count_inventory(hosts)),
         unusable=tuple(sorted(unusable, key=lambda file: natural_key(file.file))),
-        not_understood=tuple(sorted({name for _, host in hosts for name in host.not_understood})),
+        not_understood=tuple(sorted(not_understood)),
     )
 
 
-def _name_hosts(hosts: Sequence[HostAudit]) -> list[tuple[str, HostAudit]]:
+def _name_hosts(hosts: Sequence[HostAudit]) -> dict[str, HostAudit]:
     """Return the hosts by name: the hostname if it is unique, otherwise the file.
 
     An anonymous snapshot is named after its file too, since its hostname is meaningless.
     """
-    counts = Counter(host.hostname for host in hosts)
-    files = {host.file for host in hosts}
-    named_hosts = []
+    uses: Counter[str] = Counter()
     for host in hosts:
-        needs_file = host.anonymous or counts[host.hostname] > 1 or host.hostname in files
-        named_hosts.append((host.file if needs_file else host.hostname, host))
-    return sorted(named_hosts, key=lambda named_host: natural_key(named_host[0]))
+        uses.update({host.hostname, host.file})
+    named_hosts = {}
+    for host in hosts:
+        needs_file = host.anonymous or uses[host.hostname] > 1
+        named_hosts[host.file if needs_file else host.hostname] = host
+    return dict(sorted(named_hosts.items(), key=lambda named_host: natural_key(named_host[0])))
 
 
 def _summarise_hosts(
-    hosts: Sequence[tuple[str, HostAudit]], groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
+    hosts: NamedHosts, groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
 ) -> Iterator[AuditedHost]:
-    group_numbers = {name: group.number for group in groups for name in group.hosts}
+    group_numbers: dict[str, int] = {}
+    for group in groups:
+        group_numbers.update(dict.fromkeys(group.hosts, group.number))
     outlier_counts = Counter(outlier.host for outlier in outliers)
-    for name, host in hosts:
+    for name, host in hosts.items():
         findings: Counter[Severity] = Counter()
         for finding in host.findings:
             findings[finding.example.severity] += finding.count
@@ -290,9 +293,9 @@ def _summarise_hosts(
 _DriftKey = tuple[str, str, Value | None, Value | None, str, str]
 
 
-def _group_drift(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetDrift]:
+def _group_drift(hosts: NamedHosts) -> list[FleetDrift]:
     counted: dict[_DriftKey, Counter[str]] = defaultdict(Counter)
-    for name, host in hosts:
+    for name, host in hosts.items():
         for drift in host.drift:
             key = (host.profile or "", drift.setting, drift.current, drift.value)
             counted[*key, drift.rule, drift.source][name] += drift.count
@@ -300,10 +303,10 @@ def _group_drift(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetDrift]:
     return sorted(drifts, key=lambda drift: (-len(drift.hosts), -drift.targets))
 
 
-def _group_findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding]:
+def _group_findings(hosts: NamedHosts) -> list[FleetFinding]:
     counted: dict[tuple[str, Severity], Counter[str]] = defaultdict(Counter)
     examples: dict[tuple[str, Severity], Finding] = {}
-    for name, host in hosts:
+    for name, host in hosts.items():
         for finding in host.findings:
             key = (finding.example.id, finding.example.severity)
             counted[key][name] += finding.count
@@ -311,15 +314,14 @@ def _group_findings(hosts: Iterable[tuple[str, HostAudit]]) -> list[FleetFinding
     entries = []
     for key, counts in counted.items():
         example = examples[key]
-        entry = FleetFinding(*key, example.source, counts.total(), tuple(counts), example)
-        entries.append(entry)
+        entries.append(FleetFinding(*key, example.source, counts.total(), tuple(counts), example))
     severities = list(reversed(Severity))
     return sorted(entries, key=lambda entry: (severities.index(entry.severity), -len(entry.hosts)))
 
 
-def _count_inventory(hosts: Iterable[tuple[str, HostAudit]]) -> list[Stock]:
+def _count_inventory(hosts: NamedHosts) -> list[Stock]:
     counted: dict[tuple[Stocked, str | None, str | None], Counter[str]] = defaultdict(Counter)
-    for name, host in hosts:
+    for name, host in hosts.items():
         counted[Stocked.PROFILE, None, host.profile][name] += 1
         counted[Stocked.KERNEL, None, host.kernel][name] += 1
         for adapter in host.adapters:
@@ -340,16 +342,7 @@ def format_metrics(audit: Audit, timestamp: float) -> bytes:
 
     Raise UsageError if the metrics library is not installed.
     """
-    require_library()
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    class Collector:
-        def collect(self) -> "Iterator[GaugeMetricFamily]":
-            return _collect_metrics(audit, timestamp)
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector())
-    return bytes(generate_latest(registry))
+    return render_metrics(_collect_metrics(audit, timestamp))
 
 
 def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":

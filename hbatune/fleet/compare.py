@@ -105,14 +105,13 @@ def compare_hosts(
 
 
 def _find_differences(
-    first_facts: Iterable[HostFact], second_facts: Iterable[HostFact]
+    first_facts: Sequence[HostFact], second_facts: Sequence[HostFact]
 ) -> tuple[list[Difference], int]:
     first = {fact.key: fact for fact in first_facts}
     second = {fact.key: fact for fact in second_facts}
     # A subject that only one host has counts as a single difference: its presence.
-    both = {key[1] for key in first} & {key[1] for key in second}
-    differences: list[Difference] = []
-    same = 0
+    both = {fact.subject for fact in first_facts} & {fact.subject for fact in second_facts}
+    differences, same = list[Difference](), 0
     for key in dict.fromkeys((*first, *second)):
         kind, subject, aspect = key
         first_fact, second_fact = first.get(key), second.get(key)
@@ -156,11 +155,7 @@ def _find_latest_rates(
 
     Results that break Little's law, or come from a disk that answers without reading, are skipped.
     """
-    products = compared_facts.map_adapter_names(snapshot.machine)
-    disks = {
-        endpoint.id: compared_facts.format_disk_subject(endpoint, products)
-        for endpoint in snapshot.machine.endpoints
-    }
+    disks = compared_facts.map_disk_subjects(snapshot.machine, snapshot.machine.endpoints)
     latest_rates = {}
     for record in sorted(records, key=lambda record: record.time):
         result = record.result

@@ -9,7 +9,7 @@ since the first of two snapshots of one boot.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -228,19 +228,22 @@ def _add_adapters(
 def _add_disks(
     gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
 ) -> None:
-    disks = list(_list_disks(machine))
-    maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
-    counts = Counter(format_disk_subject(disk, products) for disk in disks)
-    for subject, count in counts.items():
-        gathered.add(FactKind.PRESENCE, subject, "disks", count)
-    for disk in disks:
-        subject = format_disk_subject(disk, products)
+    counts: Counter[str] = Counter()
+    maps = []
+    for disk in machine.endpoints:
+        if disk.kind is Kind.MAP:
+            maps.append(disk)
+            continue
+        subject = _format_disk_subject(disk, products)
+        counts[subject] += 1
         gathered.add(FactKind.STATE, subject, "state", disk.state, disk.target)
         if disk.revision:
             gathered.add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
         if (disk_health := health.disks.get(disk.target)) is not None:
             gathered.add(FactKind.DRIVE, subject, "cache", disk_health.cache, disk.target)
         _add_settings(gathered, subject, disk)
+    for subject, count in counts.items():
+        gathered.add(FactKind.PRESENCE, subject, "disks", count)
     if maps:
         gathered.add(FactKind.PRESENCE, MAPS_SUBJECT, "maps", len(maps))
     for map_ in maps:
@@ -248,8 +251,13 @@ def _add_disks(
         _add_settings(gathered, MAPS_SUBJECT, map_)
 
 
-def format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
-    """Return the model of a disk and the product that it is behind."""
+def map_disk_subjects(machine: Machine, disks: Iterable[Endpoint]) -> dict[str, str]:
+    """Return the model of each disk and the product that it is behind, by id."""
+    products = map_adapter_names(machine)
+    return {disk.id: _format_disk_subject(disk, products) for disk in disks}
+
+
+def _format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
     product = products.get(endpoint.adapter or "", endpoint.family)
     return f"{_format_disk_model(endpoint)} behind {product}"
 
@@ -283,7 +291,7 @@ def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
 MAX_NAMES = 64
 """Maximum number of target names stored with a value."""
 
-_HARMLESS = {f"{LOG_COUNTER_PREFIX}{kind}" for kind in (ErrorKind.RESET, ErrorKind.SPACE)}
+_HARMLESS = (f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{ErrorKind.SPACE}")
 
 
 def pair_facts(
@@ -323,7 +331,7 @@ def _group_subjects(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
     subjects: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for disk in _list_disks(machine):
         key = (products.get(disk.adapter or "", ""), str(disk.protocol), str(disk.medium))
-        subjects[key].add(format_disk_subject(disk, products))
+        subjects[key].add(_format_disk_subject(disk, products))
     return subjects
 
 
@@ -334,7 +342,7 @@ def _list_disks(machine: Machine) -> Iterator[Endpoint]:
 def _add_models(facts: _GatheredFacts, machine: Machine) -> None:
     products = map_adapter_names(machine)
     for disk in _list_disks(machine):
-        subject = format_disk_subject(disk, products)
+        subject = _format_disk_subject(disk, products)
         facts.add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
         facts.add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
 
@@ -357,9 +365,8 @@ def _count_errors(snapshot: Snapshot) -> ErrorCounters:
 
 def _add_counters(facts: _GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
     """Add each counter's sum over the disks of a model or the adapters of a product."""
-    products = map_adapter_names(snapshot.machine)
-    disks = _list_disks(snapshot.machine)
-    subjects = {disk.id: format_disk_subject(disk, products) for disk in disks} | products
+    machine = snapshot.machine
+    subjects = map_disk_subjects(machine, _list_disks(machine)) | map_adapter_names(machine)
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for target, values in _count_errors(snapshot).values.items():
         for name, count in values.items():

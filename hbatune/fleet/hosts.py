@@ -122,7 +122,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         anonymous=snapshot.anonymous,
         profile=None if inputs.profile is None else shorten_text(inputs.profile.name),
         disks=len(snapshot.machine.endpoints),
-        adapters=tuple(_summarise_adapter(adapter) for adapter in snapshot.machine.adapters),
+        adapters=tuple(map(_summarise_adapter, snapshot.machine.adapters)),
         drift=_group_drift(inputs.rows),
         findings=_group_findings(run_checks(inputs)),
         facts=compared_facts.list_host_facts(snapshot, names=MAX_NAMES),
@@ -183,7 +183,7 @@ def _shorten_finding(finding: Finding) -> Finding:
 
 def _shorten_fact(fact: Fact) -> Fact:
     if isinstance(fact, tuple):
-        return tuple(shorten_text(item) for item in fact[:MAX_NAMES])
+        return tuple(map(shorten_text, fact[:MAX_NAMES]))
     return shorten_text(fact) if isinstance(fact, str) else fact
 
 
@@ -246,7 +246,9 @@ def _find_snapshots(directory: Path) -> Iterator[Path]:
         raise UsageError(f"{error.filename!r} cannot be read: {error.strerror}") from error
 
     for parent, _, files in os.walk(directory, onerror=refuse):
-        yield from (Path(parent, name) for name in files if name.endswith(SNAPSHOT_SUFFIXES))
+        for name in files:
+            if name.endswith(SNAPSHOT_SUFFIXES):
+                yield Path(parent, name)
 
 
 def read_hosts(

@@ -3,8 +3,8 @@
 A figure is a picture with its caption and its values. The sections supply all texts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
@@ -25,7 +25,7 @@ _SAMPLES = 12
 _DENSE = 48
 """Points sampled on a guide, which crosses the entire plot."""
 
-_NAMES = 190.0
+_MAX_NAMES_WIDTH = 190.0
 """Maximum width of names in pixels."""
 _SIDE = 10.0
 _NEAR = 3.0
@@ -61,16 +61,36 @@ class Guide(Struct, frozen=True):
 class Curves(Struct, frozen=True):
     """The content of a chart: at most ``MAX_SERIES`` series, and highlights.
 
-    ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
+    The title of an axis is enough if the axis covers the points and the ``level``: a logarithmic
+    one for a time in ms, otherwise a linear one from zero. ``band`` is a range on the x axis.
+    ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
     title: str
-    x: svg.Axis
-    y: svg.Axis
+    x: svg.Axis | str
+    y: svg.Axis | str
     series: tuple[Series, ...]
     band: tuple[float, float] | None = None
     upright: Guide | None = None
     level: Guide | None = None
+
+    @property
+    def x_axis(self) -> svg.Axis:
+        """The axis of ``x``."""
+        return _fit_axis(self.x, [dot.x for curve in self.series for dot in curve.dots])
+
+    @property
+    def y_axis(self) -> svg.Axis:
+        """The axis of ``y``."""
+        level = [] if self.level is None else [self.level.value]
+        return _fit_axis(self.y, [*level, *_list_y(self.series)])
+
+
+def _fit_axis(axis: svg.Axis | str, values: Iterable[float]) -> svg.Axis:
+    if isinstance(axis, svg.Axis):
+        return axis
+    make_axis = svg.make_log_axis if axis.endswith("ms") else svg.make_linear_axis
+    return make_axis(axis, values)
 
 
 def draw_curves(chart: Curves) -> Markup:
@@ -83,58 +103,50 @@ class _CurveDrawing:
 
     def __init__(self, chart: Curves) -> None:
         self._chart = chart
+        self._x_axis, self._y_axis = chart.x_axis, chart.y_axis
         keys = []
         if len(chart.series) > 1:
             for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
                 keys.append(svg.LegendEntry(series.name, style, shape))
         self._legend, high = svg.draw_legend(keys, svg.LINE_HEIGHT + 4)
         top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
-        left = max(svg.estimate_width(tick.label, svg.TEXT_SIZE) for tick in chart.y.ticks) + 10
-        right = svg.PICTURE_WIDTH - max(
-            14.0, svg.estimate_width(chart.x.ticks[-1].label, svg.TEXT_SIZE) / 2
-        )
+        left = max(svg.estimate_width(tick.label) for tick in self._y_axis.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self._x_axis.ticks[-1].label) / 2)
         self._plot = svg.Box(left, top, right, top + _PLOT)
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * svg.LINE_HEIGHT + 8
         parts = [*self._draw_frame(), *self._legend, *self._draw_guides()]
         parts += [*self._draw_curves(), *self._draw_labels()]
-        return svg.draw_picture(self._chart.title, height, parts)
+        return svg.draw_picture(self._chart.title, self._plot, parts)
 
     def _locate(self, dot: Dot) -> tuple[float, float]:
         return self._x(dot.x), self._y(dot.y)
 
     def _x(self, value: float) -> float:
-        return self._chart.x.place(value, self._plot.left + 8, self._plot.right - 4)
+        return self._x_axis.place(value, self._plot.left + 8, self._plot.right - 4)
 
     def _y(self, value: float) -> float:
-        return self._chart.y.place(value, self._plot.bottom, self._plot.top)
+        return self._y_axis.place(value, self._plot.bottom, self._plot.top)
 
     def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
-        yield svg.draw_text(chart.y.title, 0, svg.LINE_HEIGHT - 5, "axis")
+        yield svg.draw_text(self._y_axis.title, 0, svg.LINE_HEIGHT - 5, "axis")
         if chart.band is not None:
             low, high = map(self._x, chart.band)
             yield svg.draw_rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
-        heights = [self._y(tick.value) for tick in chart.y.ticks]
-        boxes = [svg.Box(0, y - svg.LINE_HEIGHT / 2, 1, y + svg.LINE_HEIGHT / 2) for y in heights]
-        labelled = set(svg.select_apart(boxes))
-        for number, (tick, y) in enumerate(zip(chart.y.ticks, heights, strict=True)):
+        heights = [self._y(tick.value) for tick in self._y_axis.ticks]
+        labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
+        for number, (tick, y) in enumerate(zip(self._y_axis.ticks, heights, strict=True)):
             yield svg.draw_line(plot.left, y, plot.right, y, "grid")
             if number in labelled:
                 yield svg.draw_text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
         yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from draw_upright_ticks(chart.x, self._x, plot)
+        yield from _draw_upright_ticks(self._x_axis, self._x, plot)
 
     def _draw_guides(self) -> Iterator[Element]:
         upright, level, plot = self._chart.upright, self._chart.level, self._plot
         if upright is not None:
-            x = self._x(upright.value)
-            yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
-            name = svg.fit_text(upright.text, svg.PICTURE_WIDTH - plot.left, svg.TEXT_SIZE)
-            half = svg.estimate_width(name, svg.TEXT_SIZE) / 2
-            middle = min(max(x, plot.left + half), svg.PICTURE_WIDTH - half)
-            yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
+            yield from _draw_upright_guide(upright, self._x(upright.value), plot, plot.left)
         if level is not None:
             y = self._y(level.value)
             yield svg.draw_line(plot.left, y, plot.right, y, "guide")
@@ -142,12 +154,12 @@ class _CurveDrawing:
             yield svg.draw_text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
 
     def _fit_level_name(self, level: Guide) -> str:
-        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8, svg.TEXT_SIZE)
+        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8)
 
     def _place_level_box(self, level: Guide) -> svg.Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
         y, plot = self._y(level.value), self._plot
-        across = svg.estimate_width(self._fit_level_name(level), svg.TEXT_SIZE)
+        across = svg.estimate_width(self._fit_level_name(level))
         boxes = []
         for top in (y - svg.LINE_HEIGHT, y + 2):
             bottom = top + svg.LINE_HEIGHT - 2
@@ -159,7 +171,7 @@ class _CurveDrawing:
 
     def _draw_curves(self) -> Iterator[Element]:
         for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):
-            yield svg.draw_polyline([self._locate(dot) for dot in series.dots], f"curve {style}")
+            yield svg.draw_polyline(list(map(self._locate, series.dots)), f"curve {style}")
             for dot in series.dots:
                 x, y = self._locate(dot)
                 if dot.chosen:
@@ -167,17 +179,20 @@ class _CurveDrawing:
                 yield svg.draw_mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
 
     def _draw_labels(self) -> Iterator[Element]:
-        dots = [dot for series in self._chart.series for dot in series.dots]
+        obstacles, wishes, labelled = [], [], []
+        dots = chain.from_iterable(series.dots for series in self._chart.series)
         # The label of the chosen point is placed first.
-        labelled = [dot for dot in sorted(dots, key=lambda dot: not dot.chosen) if dot.label]
-        points = [self._locate(dot) for dot in dots]
-        obstacles = [svg.Box(x - 5, y - 5, x + 5, y + 5) for x, y in points]
+        for dot in sorted(dots, key=lambda dot: not dot.chosen):
+            x, y = self._locate(dot)
+            obstacles.append(svg.Box(x - 5, y - 5, x + 5, y + 5))
+            if dot.label:
+                labelled.append(dot)
+                wishes.append(svg.LabelRequest(x, y, dot.label))
         if self._chart.level is not None:
             obstacles.append(self._place_level_box(self._chart.level))
         plot = self._plot
         frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
-        wishes = [svg.LabelRequest(*self._locate(dot), dot.label) for dot in labelled]
-        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines(), svg.TEXT_SIZE)
+        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines())
         for dot, box in zip(labelled, boxes, strict=True):
             if box is not None:
                 middle = (box.left + box.right) / 2
@@ -207,18 +222,27 @@ def _sample_line(
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
-def draw_upright_ticks(
+def _draw_upright_guide(guide: Guide, x: float, plot: svg.Box, left: float) -> Iterator[Element]:
+    """Yield a line at ``x`` with its label above the plot, right of ``left``."""
+    name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left)
+    half = svg.estimate_width(name) / 2
+    middle = min(max(x, left + half), svg.PICTURE_WIDTH - half)
+    yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
+    yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
+
+
+def _draw_upright_ticks(
     axis: svg.Axis, place: Callable[[float], float], plot: svg.Box
 ) -> Iterator[Element]:
     """Yield the ticks below a plot, the labels that fit, and the axis title."""
-    places = [place(tick.value) for tick in axis.ticks]
     baseline = plot.bottom + svg.LINE_HEIGHT
-    ticks = list(zip(axis.ticks, places, strict=True))
-    boxes = [
-        svg.make_centred_box(f"{tick.label} ", x, baseline, svg.TEXT_SIZE) for tick, x in ticks
-    ]
-    visible = set(svg.select_apart(boxes))
-    for number, (tick, x) in enumerate(ticks):
+    places, boxes = [], []
+    for tick in axis.ticks:
+        x = place(tick.value)
+        places.append(x)
+        boxes.append(svg.make_centred_box(f"{tick.label} ", x, baseline))
+    visible = svg.select_apart(boxes)
+    for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
         yield svg.draw_line(x, plot.bottom, x, plot.bottom + 4, "base")
         if number in visible:
             yield svg.draw_text(tick.label, x, baseline, "tick", "middle")
@@ -252,6 +276,13 @@ class ChartRow(Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
 
 
+def make_spread_row(name: str, note: str, marks: Sequence[Mark]) -> ChartRow:
+    """Return a row with a bar from its lowest to its highest mark."""
+    values = [mark.value for mark in marks]
+    bars = (Bar(min(values), max(values), "spread", 3),) if values else ()
+    return ChartRow(name, note, bars, tuple(marks))
+
+
 class Rows(Struct, frozen=True):
     """The content of a chart. ``pitch`` is the distance between rows in pixels.
 
@@ -279,24 +310,23 @@ class _RowDrawing:
         self._chart = chart
         self._legend, high = svg.draw_legend(chart.keys, 0)
         top = high + 8 + (svg.LINE_HEIGHT if chart.upright else 0)
-        names = [text for row in chart.rows for text in (row.name, row.note)]
-        self._names = min(_NAMES, max(svg.estimate_width(name, svg.TEXT_SIZE) for name in names))
+        self._names = 0.0
+        for row in chart.rows:
+            for name in (row.name, row.note):
+                self._names = max(self._names, svg.estimate_width(name))
+        self._names = min(self._names, _MAX_NAMES_WIDTH)
         # Half of each outer tick's label extends beyond the plot.
         first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
-        left = max(self._names + 12, svg.estimate_width(first, svg.TEXT_SIZE) / 2)
-        right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last, svg.TEXT_SIZE) / 2)
+        left = max(self._names + 12, svg.estimate_width(first) / 2)
+        right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
         self._plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
 
     def picture(self) -> Markup:
-        height = self._plot.bottom + 2 * svg.LINE_HEIGHT + 8
         parts = [*self._draw_frame(), *self._legend, *self._draw_rows()]
-        return svg.draw_picture(self._chart.title, height, parts)
+        return svg.draw_picture(self._chart.title, self._plot, parts)
 
     def _x(self, value: float) -> float:
         return self._chart.axis.place(value, self._plot.left, self._plot.right)
-
-    def _get_middle(self, number: int) -> float:
-        return self._plot.top + 3 + (number + 0.5) * self._chart.pitch
 
     def _draw_frame(self) -> Iterator[Element]:
         chart, plot = self._chart, self._plot
@@ -307,21 +337,15 @@ class _RowDrawing:
             x = self._x(tick.value)
             yield svg.draw_line(x, plot.top, x, plot.bottom, "grid")
         yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from draw_upright_ticks(chart.axis, self._x, plot)
+        yield from _draw_upright_ticks(chart.axis, self._x, plot)
         if chart.upright is not None:
-            x = self._x(chart.upright.value)
-            name = svg.fit_text(chart.upright.text, svg.PICTURE_WIDTH, svg.TEXT_SIZE)
-            half = svg.estimate_width(name, svg.TEXT_SIZE) / 2
-            middle = min(max(x, half), svg.PICTURE_WIDTH - half)
-            yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
-            yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
+            yield from _draw_upright_guide(chart.upright, self._x(chart.upright.value), plot, 0)
 
     def _draw_rows(self) -> Iterator[Element]:
-        rows = self._chart.rows
-        middles = [self._get_middle(number) for number in range(len(rows))]
-        boxes = [svg.Box(0, y - svg.TEXT_SIZE / 2, 1, y + svg.TEXT_SIZE / 2) for y in middles]
+        rows, top, pitch = self._chart.rows, self._plot.top + 3, self._chart.pitch
+        middles = [top + (number + 0.5) * pitch for number in range(len(rows))]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
-        visible = set(svg.select_apart(boxes))
+        visible = svg.select_lines(middles, svg.TEXT_SIZE)
         for number, (row, y) in enumerate(zip(rows, middles, strict=True)):
             if number in visible:
                 yield from self._draw_name(row, y)
@@ -329,10 +353,10 @@ class _RowDrawing:
 
     def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
         shift = svg.LINE_HEIGHT / 2 if row.note else 0
-        name = svg.fit_text(row.name, self._names, svg.TEXT_SIZE)
+        name = svg.fit_text(row.name, self._names)
         yield svg.draw_text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
         if row.note:
-            note = svg.fit_text(row.note, self._names, svg.TEXT_SIZE)
+            note = svg.fit_text(row.note, self._names)
             yield svg.draw_text(note, 0, y + 4.5 + shift, "tick")
 
     def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
@@ -345,27 +369,23 @@ class _RowDrawing:
             yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
 
 
-def list_y(curves: Iterable[Series], level: Guide | None = None) -> list[float]:
-    """Return the values of all points on the y axis, and of a guide on it."""
-    values = [] if level is None else [level.value]
-    for curve in curves:
-        values += [dot.y for dot in curve.dots]
-    return values
+def _list_y(curves: Iterable[Series]) -> list[float]:
+    return [dot.y for curve in curves for dot in curve.dots]
 
 
 def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
     """Return a guide for the ceiling of a link in GB/s, or None if it would flatten the curves."""
-    if ceiling is None or ceiling > _NEAR * max(list_y(curves)):
+    if ceiling is None or ceiling > _NEAR * max(_list_y(curves)):
         return None
     return Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
 
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
-    values = []
+    values, x_axis, y_axis = [], chart.x_axis.title, chart.y_axis.title
     for series in chart.series:
         for dot in series.dots:
-            value = ShownValue(series.name, dot.label, chart.x.title, dot.x, y_axis=chart.y.title)
+            value = ShownValue(series.name, dot.label, x_axis, dot.x, y_axis=y_axis)
             values.append(replace(value, y=dot.y, trusted=not dot.doubted))
     return Figure(chart.title, draw_curves(chart), caption, tuple(values))
 

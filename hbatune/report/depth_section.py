@@ -8,6 +8,7 @@ The section on interference compares a reader with and without a bulk writer, by
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.probe.comparison import Goal
@@ -20,7 +21,7 @@ from hbatune.probe.sweeps import (
     group_by_jobs,
 )
 from hbatune.report import charts, page, sweep_sections
-from hbatune.report.svg import LegendEntry, Shape, make_linear_axis, make_log_axis
+from hbatune.report.svg import LegendEntry, Shape, make_log_axis
 from hbatune.report.sweep_sections import MAX_SWEEPS
 from hbatune.text import units
 from hbatune.text.basic_output import format_sentence
@@ -28,24 +29,27 @@ from hbatune.text.plan_tables import format_value
 from hbatune.text.probe_tables import describe_cpu_limits, describe_knee
 
 
-def make_depth_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, the latest sweep first."""
+def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on depth, the latest sweep first."""
     sweeps = sweep_sections.choose_sweeps(data, SweptParameter.DEPTH)
-    corner_sweeps = [sweep for corners in data.corners for sweep in corners.sweeps]
-    pure = [sweep for sweep in sweeps if sweep not in corner_sweeps]
-    pure = [sweep for sweep in pure if not sweep_sections.is_mix(sweep)]
+    elsewhere = data.corner_sweeps
+    pure, single, lun_sweeps = [], [], []
+    for sweep in sweeps:
+        if sweep not in elsewhere and not sweep_sections.is_mix(sweep):
+            pure.append(sweep)
     job_groups = group_by_jobs(pure)
-    job_sweeps = [sweep for group in job_groups for sweep in group]
-    single = [sweep for sweep in pure if sweep not in job_sweeps]
-    single = [sweep for sweep in single if sweep.workload.queue_depth is None]
-    lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
-    command = f"hbatune probe depth-sweep {data.disk}"
-    howto = page.Howto("No depth sweep has been made yet.", command)
-    blocks = [_make_depth_block(data, sweep) for sweep in single[:MAX_SWEEPS]]
-    blocks += page.note_omitted(len(single), MAX_SWEEPS, "more sweeps are in `hbatune history`.")
-    blocks += [sweep_sections.make_jobs_block(data, group) for group in job_groups[:MAX_SWEEPS]]
+    job_sweeps = list(chain.from_iterable(job_groups))
+    for sweep in sweeps:
+        if sweep.workload.queue_depth is not None:
+            lun_sweeps.append(sweep)
+        elif sweep in pure and sweep not in job_sweeps:
+            single.append(sweep)
+    more = "more sweeps are in `hbatune history`."
+    blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
+    for group in job_groups[:MAX_SWEEPS]:
+        blocks.append(sweep_sections.make_jobs_block(data, group))
     blocks += sweep_sections.make_lun_blocks(data, lun_sweeps)
-    return page.PageSection("depth", "What depth buys, and where the knee is", tuple(blocks), howto)
+    return blocks
 
 
 def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
@@ -87,14 +91,11 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
     for result in sweep.results:
         figures, depth = result.figures, result.workload.issued
         is_knee = knee is not None and knee.past is not None and depth == knee.depth
-        label, is_doubted = f"knee: {depth}" if is_knee else str(depth), result.doubt is not None
-        dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, is_doubted, is_knee))
-    chart = charts.Curves(
-        "Throughput against latency",
-        make_linear_axis(sweep_sections.IOPS_TITLE, [dot.x for dot in dots]),
-        make_log_axis("p99 latency, ms", [dot.y for dot in dots]),
-        (charts.Series("p99", tuple(dots)),),
-    )
+        label, doubted = f"knee: {depth}" if is_knee else str(depth), bool(result.doubt)
+        dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
+    curves = (charts.Series("p99", tuple(dots)),)
+    title, rate = "Throughput against latency", sweep_sections.IOPS_TITLE
+    chart = charts.Curves(title, rate, "p99 latency, ms", curves)
     caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
@@ -102,12 +103,12 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
 
 
 def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
-    curve = sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops)
+    curves = (sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops),)
     chart = charts.Curves(
         "IOPS over depth",
         sweep_sections.make_sweep_axis(sweep),
-        make_linear_axis(sweep_sections.IOPS_TITLE, charts.list_y([curve])),
-        (curve,),
+        sweep_sections.IOPS_TITLE,
+        curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
     )
@@ -129,9 +130,9 @@ def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
 
 def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> page.Figure:
     curves = (
-        sweep_sections.make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
-        sweep_sections.make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
-        sweep_sections.make_series(sweep, "p99.9", lambda figures: figures.p999_us / 1000),
+        sweep_sections.make_series(sweep, "p50", lambda load: load.p50_us / 1000),
+        sweep_sections.make_series(sweep, "p99", lambda load: load.p99_us / 1000),
+        sweep_sections.make_series(sweep, "p99.9", lambda load: load.p999_us / 1000),
     )
     level = None
     if goal is not None:
@@ -139,7 +140,7 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
     chart = charts.Curves(
         "Latency over depth",
         sweep_sections.make_sweep_axis(sweep),
-        make_log_axis("latency, ms", charts.list_y(curves, level)),
+        "latency, ms",
         curves,
         band=_get_knee_range(knee),
         upright=_mark_knee(knee),
@@ -165,7 +166,7 @@ def _draw_cpu(sweep: Sweep, knee: Knee | None) -> page.Figure:
     chart = charts.Curves(
         "CPU time per I/O over depth",
         sweep_sections.make_sweep_axis(sweep),
-        make_linear_axis("CPU time per I/O, µs", charts.list_y(curves)),
+        "CPU time per I/O, µs",
         tuple(curves),
         upright=_mark_knee(knee),
     )
@@ -177,11 +178,9 @@ def _get_knee_range(knee: Knee | None) -> tuple[float, float] | None:
 
 
 def _mark_knee(knee: Knee | None) -> charts.Guide | None:
-    return (
-        None
-        if knee is None or knee.past is None
-        else charts.Guide(knee.depth, f"knee: {knee.depth}")
-    )
+    if knee is None or knee.past is None:
+        return None
+    return charts.Guide(knee.depth, f"knee: {knee.depth}")
 
 
 MAX_PAIRS = 24
@@ -195,41 +194,35 @@ _KEYS = (
 )
 
 
-def make_interference_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, by disk and scheduler."""
+def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on interference, by disk and scheduler."""
 
     def get_key(pair: Interference) -> tuple[NaturalKey, str]:
         return natural_key(pair.beside.target), pair.scheduler or ""
 
     pairs = sorted(find_interference(data.records), key=get_key)
-    why = "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
-    howto = page.Howto(f"{why}disk.", "hbatune probe interference --file DIR")
-    blocks = (_make_interference_block(data, pairs),) if pairs else ()
-    return page.PageSection("interference", "What a bulk writer costs a reader", blocks, howto)
-
-
-def _make_interference_block(data: page.ReportData, pairs: Sequence[Interference]) -> page.Block:
+    if not pairs:
+        return []
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
-    return page.Block(
-        notes=tuple(dict.fromkeys(data.list_stale(*(pair.record for pair in pairs)))),
+    block = page.Block(
+        notes=tuple(data.list_stale(*(pair.record for pair in pairs))),
         figures=(_draw_interference(drawn),) if drawn else (),
         tables=(_make_interference_table(pairs),),
     )
+    return [block]
 
 
 def _list_latencies(pair: Interference) -> tuple[float, ...]:
     """Return the four latencies in ms, in the order of the legend."""
-    runs = (pair.alone.figures, pair.beside.figures)
-    return tuple(us / 1000 for figures in runs for us in (figures.p50_us, figures.p99_us))
+    alone, beside = pair.alone.figures, pair.beside.figures
+    times = (alone.p50_us, alone.p99_us, beside.p50_us, beside.p99_us)
+    return tuple(us / 1000 for us in times)
 
 
 def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
-    values: list[float] = []
-    for pair in pairs:
-        values += _list_latencies(pair)
     chart = charts.Rows(
         "Latency of a reader, with and without a bulk writer",
-        make_log_axis("latency, ms", values),
+        make_log_axis("latency, ms", chain.from_iterable(map(_list_latencies, pairs))),
         tuple(map(_make_interference_row, pairs)),
         _KEYS,
         pitch=44,
@@ -243,15 +236,13 @@ def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
 
 
 def _make_interference_row(pair: Interference) -> charts.ChartRow:
-    times = _list_latencies(pair)
     runs = (pair.alone, pair.alone, pair.beside, pair.beside)
-    marks = tuple(
-        charts.Mark(time, key.shape or Shape.CIRCLE, key.style, run.doubt is not None)
-        for time, key, run in zip(times, _KEYS, runs, strict=True)
-    )
-    bar = charts.Bar(min(times), max(times), "spread", 3)
+    marks = []
+    for time, key, run in zip(_list_latencies(pair), _KEYS, runs, strict=True):
+        shape = key.shape or Shape.CIRCLE
+        marks.append(charts.Mark(time, shape, key.style, run.doubt is not None))
     scheduler = f"scheduler {format_value(pair.scheduler)}"
-    return charts.ChartRow(pair.beside.target, scheduler, (bar,), marks)
+    return charts.make_spread_row(pair.beside.target, scheduler, marks)
 
 
 def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:

@@ -9,14 +9,20 @@ from itertools import chain
 
 from msgspec import Struct
 
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.policy.library import MediumFigures
 from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg
-from hbatune.report.sweep_sections import CPU_TITLE, HOLLOW_NOTE, get_cpu_percent
+from hbatune.report.sweep_sections import (
+    HOLLOW_NOTE,
+    IOPS_TITLE,
+    draw_cpu_curve,
+    get_cpu_percent,
+    make_block_axis,
+)
 from hbatune.text import units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
@@ -38,41 +44,42 @@ _KEYS = (
 )
 
 
-def make_latest_section(data: page.ReportData) -> page.PageSection:
-    """Return the section."""
-    records = sorted(
-        list_lone_results(data.records, data.sweeps), key=lambda record: natural_key(record.target)
-    )
-    howto = page.Howto(
-        "No disk has been measured yet.", f"hbatune probe reference-short {data.disk}"
-    )
+def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on the latency of disks."""
+    records = sorted(list_lone_results(data.records, data.sweeps), key=_order_target)
     blocks = [_make_latency_block(data, records)] if records else []
     if baselines := _find_baselines(data):
         caption = "What one I/O at a time takes: the baselines (D3-1, D3-9)"
         table = _make_latency_table(baselines, caption)
         blocks.append(page.Block("One I/O at a time", tables=(table,)))
-    return page.PageSection("latency", "How long an I/O takes", tuple(blocks), howto)
+    return blocks
 
 
 def _find_baselines(data: page.ReportData) -> list[Record]:
     """Return the latest run at depth 1 of each disk and load, without runs of sweeps."""
-    swept = {id(record) for sweep in data.sweeps for record in sweep.records}
+    swept: set[int] = set()
+    for sweep in data.sweeps:
+        swept.update(map(id, sweep.records))
     latest: dict[object, Record] = {}
-    for record in sorted(data.records, key=lambda record: record.time):
+    for record in data.ordered:
         result = record.result
         if result is None or record.proof is not None or id(record) in swept:
             continue
         if result.workload.issued == 1 and result.workload.rate is None:
             latest[record.id, format_load(result.workload)] = record
-    return sorted(latest.values(), key=lambda record: natural_key(record.target))
+    return sorted(latest.values(), key=_order_target)
+
+
+def _order_target(record: Record) -> NaturalKey:
+    return natural_key(record.target)
 
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
-    drawn = [record for record in records if _is_drawable(record)][:MAX_DISKS]
+    drawn = list(filter(_is_drawable, records))[:MAX_DISKS]
     latest = _make_latency_table(records, "The newest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
-        notes=tuple(dict.fromkeys(data.list_stale(*records))),
+        notes=tuple(data.list_stale(*records)),
         figures=(_draw_percentiles(drawn),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
@@ -131,15 +138,14 @@ def _is_drawable(record: Record) -> bool:
 
 
 def _draw_percentiles(records: list[Record]) -> page.Figure:
-    results = [record.result for record in records if record.result is not None]
-    values = [us / 1000 for result in results for us in _list_quantiles(result.figures)]
-    chart = charts.Rows(
-        "Percentiles of latency",
-        svg.make_log_axis("latency, ms", values),
-        tuple(map(_make_latency_row, results)),
-        _KEYS,
-        pitch=44,
-    )
+    rows, values = [], []
+    for record in records:
+        if record.result is not None:
+            row = _make_latency_row(record.result)
+            rows.append(row)
+            values += [mark.value for mark in row.marks]
+    axis = svg.make_log_axis("latency, ms", values)
+    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS, pitch=44)
     caption = (
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
@@ -148,13 +154,11 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
 
 
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
-    times = [us / 1000 for us in _list_quantiles(result.figures)]
     marks = []
-    for value, key in zip(times, _KEYS, strict=True):
-        marks.append(charts.Mark(value, key.shape or svg.Shape.CIRCLE, key.style))
-    bar = charts.Bar(min(times), max(times), "spread", 3)
+    for us, key in zip(_list_quantiles(result.figures), _KEYS, strict=True):
+        marks.append(charts.Mark(us / 1000, key.shape or svg.Shape.CIRCLE, key.style))
     load = units.format_short_workload(result.workload)
-    return charts.ChartRow(result.target, load, (bar,), tuple(marks))
+    return charts.make_spread_row(result.target, load, marks)
 
 
 def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
@@ -177,7 +181,6 @@ MAX_RUNS = 12
 """Maximum number of runs of one command drawn as rows."""
 _FEWEST = 3
 """Minimum number of block sizes for a curve."""
-_RATE = "IOPS, I/Os per second"
 
 
 class _Run(Struct, frozen=True):
@@ -187,32 +190,24 @@ class _Run(Struct, frozen=True):
     found: KeptTogether
 
     @property
+    def block_size(self) -> int:
+        """The block size of each disk's I/Os."""
+        return self.found.workload.block_size
+
+    @property
     def alone(self) -> float:
         """The sum of the IOPS of each disk when measured separately."""
         return sum(self.found.alone_iops)
 
-    @property
-    def gb_per_s(self) -> float:
-        """The throughput of all disks in parallel, in GB/s."""
-        return self.found.figures.bandwidth / 1e9
 
-
-def make_together_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, the latest measured adapter first."""
+def make_adapter_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on all disks of an adapter, the latest measured adapter first."""
     adapters: dict[str, list[_Run]] = {}
-    for record in sorted(data.records, key=lambda record: record.time)[::-1]:
+    for record in reversed(data.ordered):
         if record.together is not None and record.together.targets:
             adapters.setdefault(record.id, []).append(_Run(record, record.together))
-    howto = page.Howto(
-        "The disks of no adapter have been measured at once yet. Name two or more.",
-        f"hbatune probe block-sweep-small {data.disk} DISK --together",
-    )
-    measured = list(adapters.values())
-    blocks = [_make_adapter_block(data, adapter_runs) for adapter_runs in measured[:MAX_ADAPTERS]]
-    more = "more adapters are in `hbatune history`."
-    blocks += page.note_omitted(len(measured), MAX_ADAPTERS, more)
-    name = "What an adapter does with all its disks"
-    return page.PageSection("together", name, tuple(blocks), howto)
+    measured, more = list(adapters.values()), "more adapters are in `hbatune history`."
+    return page.make_blocks(_make_adapter_block, data, measured, MAX_ADAPTERS, more)
 
 
 def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Block:
@@ -265,7 +260,7 @@ def _group_by_load(runs: Sequence[_Run]) -> list[list[_Run]]:
 
 def _is_sweep(load: Sequence[_Run]) -> bool:
     """Return whether a load has enough block sizes for a curve, with one run of each."""
-    sizes = {run.found.workload.block_size for run in load}
+    sizes = {run.block_size for run in load}
     return len(sizes) == len(load) >= _FEWEST
 
 
@@ -277,16 +272,17 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     time, kernel = units.format_time(first.record.time), first.record.kernel
     targets = format_targets(first.found.targets)
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
-    for text in dict.fromkeys(describe_bottleneck(run.found) for run in runs):
-        matching = [run for run in runs if describe_bottleneck(run.found) == text]
-        name = _name_block_size if sweep else _name_load
-        names = ", ".join(map(name, matching))
-        prefix = "" if len(matching) == len(runs) else f"{names}: "
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        name = _name_block_size(run) if sweep else _name_load(run)
+        names.setdefault(describe_bottleneck(run.found), []).append(name)
+    for text, matching in names.items():
+        prefix = "" if len(names) == 1 else f"{', '.join(matching)}: "
         yield format_sentence(f"{prefix}{text}")
 
 
 def _name_block_size(run: _Run) -> str:
-    return units.format_block_size(run.found.workload.block_size)
+    return units.format_block_size(run.block_size)
 
 
 def _name_load(run: _Run) -> str:
@@ -296,10 +292,10 @@ def _name_load(run: _Run) -> str:
 def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Figure]:
     """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
     kind = f": {units.format_pattern(runs[0].found.workload)}" if apart else ""
-    untrusted = HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
+    untrusted = _note_doubts(runs)
     caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
-    yield _draw_against_sum(runs, name, _RATE, caption, lambda _, iops: iops)
+    yield _draw_against_sum(runs, name, IOPS_TITLE, caption, lambda _, iops: iops)
     ceiling = runs[0].found.ceiling
     caption = "Large blocks show what adapter and link carry (D4-9)."
     if ceiling is not None:
@@ -312,15 +308,13 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     dots = []
     for run in runs:
         x, y = get_cpu_percent(run.found.figures), run.found.figures.iops
-        dots.append(charts.Dot(x, y, _name_block_size(run), doubted=run.found.doubt is not None))
-    chart = charts.Curves(
-        f"IOPS of all disks over CPU time{kind}",
-        svg.make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
-        svg.make_linear_axis(_RATE, [dot.y for dot in dots]),
-        (charts.Series("all at once", tuple(dots)),),
-    )
-    caption = "Each point is a block size, which stands beside it. The steeper, the less an I/O "
-    yield charts.make_curves_figure(chart, f"{caption}costs the CPUs (D1-5).{untrusted}")
+        dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
+    curve, title = charts.Series("all at once", tuple(dots)), "IOPS of all disks over CPU time"
+    yield draw_cpu_curve(f"{title}{kind}", curve, "block size", "D1-5", untrusted)
+
+
+def _note_doubts(runs: Sequence[_Run]) -> str:
+    return HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
 
 
 def _draw_against_sum(
@@ -335,43 +329,35 @@ def _draw_against_sum(
 
     ``take`` computes a value from the size in bytes and the IOPS.
     """
-    sizes = [run.found.workload.block_size for run in runs]
     at_once, added = [], []
-    for size, run in zip(sizes, runs, strict=True):
-        is_doubted = run.found.doubt is not None
-        at_once.append(charts.Dot(size, take(size, run.found.figures.iops), doubted=is_doubted))
+    for run in runs:
+        size, value = run.block_size, take(run.block_size, run.found.figures.iops)
+        at_once.append(charts.Dot(size, value, doubted=bool(run.found.doubt)))
         added.append(charts.Dot(size, take(size, run.alone)))
     curves = (
         charts.Series("all at once", tuple(at_once)),
         charts.Series("sum of each alone", tuple(added)),
     )
     level = charts.mark_ceiling(ceiling, curves)
-    block_axis = svg.make_measured_axis(
-        "block size, bytes", {size: units.format_block_size(size) for size in sizes}
-    )
-    axis = svg.make_linear_axis(unit, charts.list_y(curves, level))
-    chart = charts.Curves(name, block_axis, axis, curves, level=level)
+    block_axis = make_block_axis([run.block_size for run in runs])
+    chart = charts.Curves(name, block_axis, unit, curves, level=level)
     return charts.make_curves_figure(chart, caption)
 
 
 def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
-    rows = tuple(
-        charts.ChartRow(
-            _name_load(run),
-            units.format_percent(run.found.share) + (", untrusted" if run.found.doubt else ""),
-            (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, run.found.figures.iops, "s0", 8)),
-        )
-        for run in runs
-    )
-    values = [value for run in runs for value in (run.alone, run.found.figures.iops)]
+    rows, values = [], []
+    for run in runs:
+        iops, share = run.found.figures.iops, units.format_percent(run.found.share)
+        values += [run.alone, iops]
+        bars = (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, iops, "s0", 8))
+        note = f"{share}, untrusted" if run.found.doubt else share
+        rows.append(charts.ChartRow(_name_load(run), note, bars))
     added = svg.LegendEntry("sum of each alone", "room", None)
     keys = (svg.LegendEntry("all at once", "s0", None), added)
-    chart = charts.Rows(
-        "All disks at once", svg.make_linear_axis(_RATE, values), rows, keys, pitch=44
-    )
-    return charts.make_rows_figure(
-        chart, "Where the bar ends before its outline, the disks hold each other back."
-    )
+    axis = svg.make_linear_axis(IOPS_TITLE, values)
+    chart = charts.Rows("All disks at once", axis, tuple(rows), keys, pitch=44)
+    caption = "Where the bar ends before its outline, the disks hold each other back."
+    return charts.make_rows_figure(chart, caption)
 
 
 def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
@@ -379,32 +365,24 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
 
     The rate of one disk is the mean of single disks. Return None without other numbers of disks.
     """
-    same_load = [run for run in runs if run.found.workload == last.found.workload]
     newest: dict[int, _Run] = {}
-    for run in same_load:
-        newest.setdefault(len(run.found.targets), run)
+    for run in runs:
+        if run.found.workload == last.found.workload:
+            newest.setdefault(len(run.found.targets), run)
     if len(newest) < 2 or not last.found.alone_iops:
         return None
     per_disk = last.alone / len(last.found.alone_iops)
-    counts = sorted(newest)
-    several = [newest[count] for count in counts]
-    at_once = [charts.Dot(1, per_disk)]
-    for count, run in zip(counts, several, strict=True):
-        is_doubted = run.found.doubt is not None
-        at_once.append(charts.Dot(count, run.found.figures.iops, doubted=is_doubted))
-    in_proportion = [charts.Dot(count, count * per_disk) for count in (1, *counts)]
-    values = [dot.y for dot in (*at_once, *in_proportion)]
-    chart = charts.Curves(
-        "IOPS over the number of disks",
-        svg.make_linear_axis("disks at once", [1, *counts], integral=True),
-        svg.make_linear_axis(_RATE, values),
-        (
-            charts.Series("at once", tuple(at_once)),
-            charts.Series("in proportion", tuple(in_proportion)),
-        ),
+    at_once, in_proportion = [charts.Dot(1, per_disk)], [charts.Dot(1, per_disk)]
+    for count, run in sorted(newest.items()):
+        at_once.append(charts.Dot(count, run.found.figures.iops, doubted=bool(run.found.doubt)))
+        in_proportion.append(charts.Dot(count, count * per_disk))
+    curves = (
+        charts.Series("at once", tuple(at_once)),
+        charts.Series("in proportion", tuple(in_proportion)),
     )
-    caption = f"{_name_load(last)} on each disk (D4-10)."
-    caption += HOLLOW_NOTE if any(run.found.doubt for run in several) else ""
+    axis = svg.make_linear_axis("disks at once", newest, integral=True)
+    chart = charts.Curves("IOPS over the number of disks", axis, IOPS_TITLE, curves)
+    caption = f"{_name_load(last)} on each disk (D4-10).{_note_doubts(list(newest.values()))}"
     return charts.make_curves_figure(chart, caption)
 
 
@@ -415,7 +393,7 @@ def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
     for run in runs:
         figures = run.found.figures
         cells = [_name_load(run), units.format_rate(figures.iops)]
-        cells += [units.format_digits(run.gb_per_s), units.format_rate(run.alone)]
+        cells += [units.format_digits(figures.bandwidth / 1e9), units.format_rate(run.alone)]
         cells += [units.format_percent(run.found.share), units.format_percent(run.found.busy)]
         cells += [f"{units.format_digits(figures.cost_us_per_io)} µs", describe_doubt(run.found)]
         rows.append(tuple(cells))

@@ -12,7 +12,9 @@ from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
 from hbatune.probe.verdict import Conclusion, Design, MetricChange
 from hbatune.report import charts, page, svg
+from hbatune.report.sweep_sections import IOPS_TITLE
 from hbatune.settings.setting import Value
+from hbatune.settings.table import IRQ_AFFINITY
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit
@@ -24,28 +26,30 @@ from hbatune.text.verdict_tables import (
     format_verdict,
 )
 
-AFFINITY_SETTING = "irq_affinity"
 _WHY = "Why (source)"
 
 
-def make_changes_section(data: page.ReportData) -> page.PageSection:
-    """Return the section: changed settings, reverted settings, and the remaining plan."""
+def make_change_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on changed settings, reverted settings, and the remaining plan."""
     blocks = []
     for name, table in _yield_change_tables(data):
         if table.rows:
             blocks.append(page.Block(name, tables=(table,)))
+    return blocks
+
+
+def explain_no_changes(data: page.ReportData) -> str:
+    """Return why no settings were changed, and none remain to be changed."""
     then = "no profile is active" if data.plan is None else "nothing differs from the profile"
-    why = f"Nothing has been changed since this host was booted, and {then}."
     if data.recorded:
-        why = f"A snapshot holds no values from before, and {then}."
-    howto = page.Howto(why, data.apply)
-    return page.PageSection("changes", "What was changed, and why", tuple(blocks), howto)
+        return f"A snapshot holds no values from before, and {then}."
+    return f"Nothing has been changed since this host was booted, and {then}."
 
 
 def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
     caption = "Settings that hbatune has changed since this host was booted"
     heads = ("Target", "Setting", "Before", "Set to", _WHY)
-    rows = tuple(_list_change_cells(_find_changed(data)))
+    rows = tuple(_list_change_cells(find_changed(data)))
     yield "Set", page.PageTable(caption, heads, rows, wide=True)
     caption = "Settings that cost more than they gave"
     heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
@@ -61,15 +65,9 @@ def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.Page
     yield "Cannot be changed here", page.PageTable(caption, heads, rows, wide=True)
 
 
-def set_count(data: page.ReportData) -> int:
-    """Return the number of settings that differ from their baselines."""
-    return sum(1 for _ in _find_changed(data))
-
-
 def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield one line for all targets with the same change and reason."""
-    for group in _group_rows(rows):
-        targets = format_targets([row.target for row in group])
+    for targets, group in _group_rows(rows):
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
         limit, reason = describe_limit(row.limit), describe_limit(row.why)
         reason = f"{reason} ({row.source})" if row.source else reason
@@ -77,15 +75,16 @@ def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
         yield targets, row.setting, current, value, reason
 
 
-def _group_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield groups of equal rows. The CPUs of vectors may differ within a group."""
+def _group_rows(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield groups of equal rows with their targets. CPUs of vectors may differ in a group."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
-        values = () if row.setting == AFFINITY_SETTING else (row.current, row.value)
+        values = () if row.setting == IRQ_AFFINITY else (row.current, row.value)
         key = (row.adapter, row.setting, row.limit, row.rule, *values)
         groups.setdefault(key, []).append(row)
     for group in groups.values():
-        yield sorted(group, key=lambda row: natural_key(row.target))
+        group.sort(key=lambda row: natural_key(row.target))
+        yield format_targets([row.target for row in group]), group
 
 
 def _show_span(rows: Sequence[Row], field: str) -> str:
@@ -94,7 +93,7 @@ def _show_span(rows: Sequence[Row], field: str) -> str:
     return values[0] if len(values) == 1 else f"{values[0]} … {values[-1]}"
 
 
-def _find_changed(data: page.ReportData) -> Iterator[Row]:
+def find_changed(data: page.ReportData) -> Iterator[Row]:
     """Yield a row for each changed setting in the journal, with the reason from the plan."""
     planned = {(row.id, row.setting): row for row in data.plan.rows} if data.plan else {}
     for entry in data.journal.entries:
@@ -122,7 +121,7 @@ def _find_changed(data: page.ReportData) -> Iterator[Row]:
 
 def _list_reverted_cells(data: page.ReportData) -> Iterator[tuple[str, ...]]:
     reverts: dict[history.ValueChange, history.Record] = {}
-    for record in sorted(data.records, key=lambda record: record.time):
+    for record in data.ordered:
         for setting in record.settings:
             if setting.setting in record.reverted:
                 # A revert has several proofs. The latest proof of a regression explains it.
@@ -139,10 +138,10 @@ def _list_reverted_cells(data: page.ReportData) -> Iterator[tuple[str, ...]]:
 
 
 def _list_fixed_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
-    for group in _group_rows(rows):
-        row, targets = group[0], format_targets([row.target for row in group])
-        values = (_show_span(group, "current"), format_value(row.wanted))
-        yield targets, row.setting, *values, format_value(describe_limit(row.limit) or None)
+    for targets, group in _group_rows(rows):
+        row, current = group[0], _show_span(group, "current")
+        limit = format_value(describe_limit(row.limit) or None)
+        yield targets, row.setting, current, format_value(row.wanted), limit
 
 
 def _select_state(data: page.ReportData, state: State) -> list[Row]:
@@ -162,20 +161,19 @@ _SIGNS = {
 }
 
 
-def make_proofs_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, the latest verdict first."""
-    verdicts = find_latest_proofs(data)
-    blocks = [_make_proof_block(data, record, proof) for record, proof in verdicts[:MAX_VERDICTS]]
-    blocks += page.note_omitted(len(verdicts), MAX_VERDICTS, "older verdicts: `hbatune history`.")
-    howto = page.Howto("No change has been measured with and without.", data.apply)
-    return page.PageSection("before-after", "Before and after", tuple(blocks), howto)
+def make_proof_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on verdicts, the latest first."""
+    verdicts, more = find_latest_proofs(data), "older verdicts: `hbatune history`."
+    return page.make_blocks(_make_proof_block, data, verdicts, MAX_VERDICTS, more)
 
 
-def find_latest_proofs(data: page.ReportData) -> list[tuple[history.Record, history.Proof]]:
+_RecordedProof = tuple[history.Record, history.Proof]
+
+
+def find_latest_proofs(data: page.ReportData) -> list[_RecordedProof]:
     """Return the latest proof of each disk and set of settings, the latest first."""
-    ordered = sorted(data.records, key=lambda record: record.time)
-    latest: dict[object, tuple[history.Record, history.Proof]] = {}
-    for record in ordered:
+    latest: dict[object, _RecordedProof] = {}
+    for record in data.ordered:
         if record.proof is not None:
             key = (record.id, record.proof.settings, record.proof.group, record.proof.again)
             # A dict keeps the position of an existing key: remove it, so the latest is last.
@@ -184,9 +182,8 @@ def find_latest_proofs(data: page.ReportData) -> list[tuple[history.Record, hist
     return list(reversed(latest.values()))
 
 
-def _make_proof_block(
-    data: page.ReportData, record: history.Record, proof: history.Proof
-) -> page.Block:
+def _make_proof_block(data: page.ReportData, recorded: _RecordedProof) -> page.Block:
+    record, proof = recorded
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
     values = []
     for setting in record.settings:
@@ -239,23 +236,24 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     # Another profile's tolerance would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
-    changes = proof.verdict.changes
-    percents = [_to_percent(ratio) for change in changes for ratio in (change.low, change.high)]
-    ends = [_clamp_percent(percent) for percent in percents]
-    keys = []
-    for conclusion in dict.fromkeys(change.word for change in changes):
-        shape, style = _SIGNS[conclusion]
-        keys.append(svg.LegendEntry(str(conclusion), style, shape))
+    rows, ends = [], []
+    keys: dict[Conclusion | None, svg.LegendEntry] = {}
+    is_clamped = False
+    for change in proof.verdict.changes:
+        row = _make_proof_row(change, tolerance)
+        rows.append(row)
+        for bar in row.bars:
+            ends += [bar.low, bar.high]
+        shape, style = _SIGNS[change.word]
+        keys[change.word] = svg.LegendEntry(str(change.word), style, shape)
+        is_clamped |= max(abs(_to_percent(change.low)), abs(_to_percent(change.high))) > _EDGE
     if tolerance is not None:
-        for change in changes:
-            tolerated = _get_tolerated(change, tolerance)
-            ends += [tolerated, -tolerated]
-        keys.append(svg.LegendEntry("tolerated", "tolerated", None))
+        keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
     chart = charts.Rows(
         f"What the settings changed on {proof.target}",
         svg.make_linear_axis("change with the settings, %", ends),
-        tuple(_make_proof_row(change, tolerance) for change in changes),
-        tuple(keys),
+        tuple(rows),
+        tuple(keys.values()),
         pitch=46,
         upright=charts.Guide(0, "no change"),
     )
@@ -263,34 +261,29 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
         "The mark is the change, the bar the interval in which it lies, 99 % sure of all three "
         "together. More IOPS and less latency are better."
     )
-    if any(abs(percent) > _EDGE for percent in percents):
+    if is_clamped:
         caption += " A bar that reaches the edge goes on beyond it."
     return charts.make_rows_figure(chart, caption)
 
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
-    ratios = (change.low, change.ratio, change.high)
-    low, middle, high = (_clamp_percent(_to_percent(ratio)) for ratio in ratios)
+    low, middle, high = map(_clamp_percent, (change.low, change.ratio, change.high))
     shape, style = _SIGNS[change.word]
     bars = [charts.Bar(low, high, style.split()[0], 3)]
     if tolerance is not None:
-        allowed = _get_tolerated(change, tolerance)
+        allowed = 100 * change.metric.tolerated(tolerance)
         bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
     mark = charts.Mark(middle, shape, style)
     name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
     return charts.ChartRow(name, interval, tuple(bars), (mark,))
 
 
-def _get_tolerated(change: MetricChange, tolerance: Tolerance) -> float:
-    return 100 * change.metric.tolerated(tolerance)
-
-
 def _to_percent(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def _clamp_percent(percent: float) -> float:
-    return max(-100.0, min(_EDGE, percent))
+def _clamp_percent(ratio: float) -> float:
+    return max(-100.0, min(_EDGE, _to_percent(ratio)))
 
 
 MAX_SEARCHES = 6
@@ -301,25 +294,23 @@ _WORDS = {
     "out of reach": "no depth meets the objective; this one comes nearest",
     "cannot tell": "the likeliest, which is not sure enough",
 }
+_RecordedSearch = tuple[history.Record, history.Searched]
 _LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
 
 
-def make_search_section(data: page.ReportData) -> page.PageSection:
+def make_search_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section with the latest search of each disk, the latest first."""
-    ordered = sorted(data.records, key=lambda record: record.time)
-    newest = {record.id: (record, record.search) for record in ordered if record.search is not None}
+    newest: dict[str, _RecordedSearch] = {}
+    for record in data.ordered:
+        if record.search is not None:
+            newest[record.id] = (record, record.search)
     searches = sorted(newest.values(), key=lambda entry: -entry[0].time)
-    profile = "oltp" if data.profile is None else data.profile.name
-    command = f"hbatune autotune {data.disk} --profile {profile}"
-    howto = page.Howto("No disk's best settings have been searched yet.", command)
-    blocks = [_make_search_block(data, *search) for search in searches[:MAX_SEARCHES]]
-    blocks += page.note_omitted(len(searches), MAX_SEARCHES, "more searches: `hbatune history`.")
-    return page.PageSection("search", "The search for the best settings", tuple(blocks), howto)
+    more = "more searches: `hbatune history`."
+    return page.make_blocks(_make_search_block, data, searches, MAX_SEARCHES, more)
 
 
-def _make_search_block(
-    data: page.ReportData, record: history.Record, searched: history.Searched
-) -> page.Block:
+def _make_search_block(data: page.ReportData, recorded: _RecordedSearch) -> page.Block:
+    record, searched = recorded
     figures, tables = list[page.Figure](), list[page.PageTable]()
     if searched.depth is not None and _is_drawable(searched.depth):
         figures += _draw_depths(searched.depth, searched.objective_us)
@@ -354,28 +345,27 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
 
 
 def _is_drawable(searched: history.SearchedDepth) -> bool:
-    lowest = [min(probe.depth, probe.iops, probe.p99_us) for probe in searched.probes]
-    return bool(lowest) and min(lowest) > 0
+    for probe in searched.probes:
+        if min(probe.depth, probe.iops, probe.p99_us) <= 0:
+            return False
+    return bool(searched.probes)
 
 
 def _draw_depths(
     searched: history.SearchedDepth, objective_us: float | None
 ) -> Iterator[page.Figure]:
-    depths = {probe.depth: str(probe.depth) for probe in searched.probes}
+    depths, rates, times = {}, [], []
+    for probe in searched.probes:
+        depths[probe.depth] = str(probe.depth)
+        rates.append((probe.depth, probe.iops))
+        times.append((probe.depth, probe.p99_us / 1000))
     depths[max(searched.depth, 1)] = str(searched.depth)
     axis = svg.make_measured_axis("depth, I/Os in flight", depths)
     answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
-    rates = [(probe.depth, probe.iops) for probe in searched.probes]
-    chart = charts.Curves(
-        "IOPS at the depths tried",
-        axis,
-        svg.make_linear_axis("IOPS, I/Os per second", [rate for _, rate in rates]),
-        (_make_series("IOPS", rates, searched.depth),),
-        upright=answer,
-    )
+    curves = (_make_series("IOPS", rates, searched.depth),)
+    chart = charts.Curves("IOPS at the depths tried", axis, IOPS_TITLE, curves, upright=answer)
     caption = "Each point is a probe; its number says when it was made. The dashed line is the "
     yield charts.make_curves_figure(chart, f"{caption}answer.")
-    times = [(probe.depth, probe.p99_us / 1000) for probe in searched.probes]
     curves = (_make_series("p99", times, searched.depth),)
     level, caption = None, "No objective: the highest rate was searched."
     if objective_us is not None and objective_us > 0:
@@ -384,7 +374,7 @@ def _draw_depths(
     chart = charts.Curves(
         "p99 at the depths tried",
         axis,
-        svg.make_log_axis("p99 latency, ms", charts.list_y(curves, level)),
+        "p99 latency, ms",
         curves,
         upright=answer,
         level=level,
@@ -393,11 +383,10 @@ def _draw_depths(
 
 
 def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> charts.Series:
-    numbered = sorted((depth, number, value) for number, (depth, value) in enumerate(points, 1))
     dots = []
-    for depth, number, value in numbered:
+    for number, (depth, value) in enumerate(points, 1):
         dots.append(charts.Dot(depth, value, f"{number}.", chosen=depth == answer))
-    return charts.Series(name, tuple(dots))
+    return charts.Series(name, tuple(sorted(dots, key=lambda dot: dot.x)))
 
 
 def _make_depth_table(searched: history.SearchedDepth) -> page.PageTable:
@@ -411,22 +400,22 @@ def _make_depth_table(searched: history.SearchedDepth) -> page.PageTable:
 
 def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
     """Draw a row for each candidate, or return None without positive scores."""
-    scores = [score for candidate in searched.candidates for score in candidate.scores]
-    if not scores or min(scores) <= 0:
+    rows, values = [], []
+    for number, candidate in enumerate(searched.candidates):
+        row = _make_search_row(candidate, searched, leads=number == searched.leader)
+        rows.append(row)
+        values += [mark.value for mark in row.marks]
+    if not values or min(values) <= 0:
         return None
     axis: svg.Axis
     if searched.interference:
         name = "Candidates beside a bulk writer"
-        axis = svg.make_log_axis("p99 of the reader, ms", [score / 1000 for score in scores])
+        axis = svg.make_log_axis("p99 of the reader, ms", values)
         caption = "Less is better; the rates below the names are the writer's. "
     else:
         name = "Candidates by their rate"
-        axis = svg.make_linear_axis("IOPS, less where p99 misses the objective", scores)
+        axis = svg.make_linear_axis("IOPS, less where p99 misses the objective", values)
         caption = "More is better. "
-    rows = tuple(
-        _make_search_row(candidate, searched, leads=number == searched.leader)
-        for number, candidate in enumerate(searched.candidates)
-    )
     keys = (
         svg.LegendEntry("a probe of the answer", *_LEADER),
         svg.LegendEntry("another probe", *_REST),
@@ -435,24 +424,23 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         "Each mark is a probe, in an order drawn by lot; the worse half goes after each round. "
         "Whether the last one is better is judged by pairs with what was in force."
     )
-    return charts.make_rows_figure(charts.Rows(name, axis, rows, keys, pitch=44), caption)
+    return charts.make_rows_figure(charts.Rows(name, axis, tuple(rows), keys, pitch=44), caption)
 
 
 def _make_search_row(
     candidate: history.CandidateTried, searched: history.SearchedSettings, *, leads: bool
 ) -> charts.ChartRow:
     style, shape = _LEADER if leads else _REST
+    # With a writer, the scores are latencies in µs.
     scale = 1000 if searched.interference else 1
-    values = [score / scale for score in candidate.scores]
-    bars = (charts.Bar(min(values), max(values), "spread", 3),) if values else ()
+    marks = [charts.Mark(score / scale, shape, style) for score in candidate.scores]
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
         notes.append(f"{units.format_digits(candidate.written / 1e6)} MB/s")
     else:
         notes.append(format_count(len(candidate.scores), "probe"))
-    marks = tuple(charts.Mark(value, shape, style) for value in values)
     name = _show_values(candidate, searched.in_force)
-    return charts.ChartRow(name, ", ".join(notes), bars, marks)
+    return charts.make_spread_row(name, ", ".join(notes), marks)
 
 
 def _show_values(candidate: history.CandidateTried, in_force: Mapping[str, Value]) -> str:

@@ -1,5 +1,8 @@
 """The input data of a report, and the parts of the page that the template renders."""
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from markupsafe import Markup
 from msgspec import Struct
 
@@ -31,6 +34,11 @@ class ReportData(Struct, frozen=True):
     recorded: bool = False
 
     @property
+    def ordered(self) -> list[Record]:
+        """The records by time, the latest last."""
+        return sorted(self.records, key=lambda record: record.time)
+
+    @property
     def sweeps(self) -> list[Sweep]:
         """The latest sweep of each disk, workload and command, the latest first."""
         return find_sweeps(self.records)
@@ -41,9 +49,9 @@ class ReportData(Struct, frozen=True):
         return find_corners(self.sweeps)
 
     @property
-    def apply(self) -> str:
-        """The command that applies the profile, or a common profile if ``profile`` is None."""
-        return f"hbatune apply --profile {'oltp' if self.profile is None else self.profile.name}"
+    def corner_sweeps(self) -> list[Sweep]:
+        """All sweeps of ``corners``."""
+        return [sweep for corners in self.corners for sweep in corners.sweeps]
 
     @property
     def disk(self) -> str:
@@ -56,9 +64,9 @@ class ReportData(Struct, frozen=True):
         return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
     def list_stale(self, *records: Record) -> list[str]:
-        """Return a sentence for each reason why one of the records is stale."""
+        """Return a sentence for each reason why one of the records is stale, each once."""
         entries = [entry for entry in list_entries(records, self.machine) if entry.stale]
-        return list(describe_stale(entries))
+        return list(dict.fromkeys(describe_stale(entries)))
 
 
 class PageTable(Struct, frozen=True):
@@ -122,25 +130,31 @@ class Block(Struct, frozen=True):
     paired: bool = False
 
 
-def note_omitted(count: int, limit: int, text: str) -> tuple[Block, ...]:
-    """Return a block that notes how many of ``count`` items are beyond the limit, if any."""
-    return (Block(notes=(f"{count - limit} {text}",)),) if count > limit else ()
+_Item = TypeVar("_Item")
 
 
-class Howto(Struct, frozen=True):
-    """The reason why a section is empty, and a command that would fill it."""
-
-    why: str
-    command: str
+def make_blocks(
+    make: Callable[[ReportData, _Item], Block],
+    data: ReportData,
+    items: Sequence[_Item],
+    limit: int,
+    more: str,
+) -> list[Block]:
+    """Return a block for each of the first items, and a note on the number of the others."""
+    blocks = [make(data, item) for item in items[:limit]]
+    if len(items) > limit:
+        blocks.append(Block(notes=(f"{len(items) - limit} {more}",)))
+    return blocks
 
 
 class PageSection(Struct, frozen=True):
-    """A section of the page. Without blocks it shows the ``howto``."""
+    """A section of the page. Without blocks it shows ``why``, and a ``command`` to fill it."""
 
     id: str
     name: str
     blocks: tuple[Block, ...]
-    howto: Howto
+    why: str
+    command: str
 
 
 class Tile(Struct, frozen=True):

@@ -5,15 +5,14 @@ The values are also available as comma-separated values, for use in other progra
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
-from hbatune.probe.sweeps import SweptParameter
 from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
 from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
-from hbatune.report.page import Page, ReportData, Tile
+from hbatune.report.page import Block, Page, PageSection, ReportData, Tile
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_value
 from hbatune.text.terminal import Field, format_csv
@@ -37,21 +36,60 @@ def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
                     yield (*name_cells, *value_cells, "yes" if value.trusted else "no")
 
 
-_SECTIONS = (
-    evidence_sections.make_proofs_section,
-    evidence_sections.make_changes_section,
-    disk_sections.make_latest_section,
-    depth_section.make_depth_section,
-    sweep_sections.make_load_section,
-    sweep_sections.make_corners_section,
-    disk_sections.make_together_section,
-    sweep_sections.make_blocks_section,
-    sweep_sections.make_mixes_section,
-    depth_section.make_interference_section,
-    evidence_sections.make_search_section,
-    topology.make_topology_section,
-    topology.make_interrupts_section,
+_Maker = Callable[[ReportData], list[Block]]
+_SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
+    ("before-after", "Before and after", evidence_sections.make_proof_blocks),
+    ("changes", "What was changed, and why", evidence_sections.make_change_blocks),
+    ("latency", "How long an I/O takes", disk_sections.make_latency_blocks),
+    ("depth", "What depth buys, and where the knee is", depth_section.make_depth_blocks),
+    ("load", "Response time as the load rises", sweep_sections.make_load_blocks),
+    ("corners", "What it does at most: the four corners", sweep_sections.make_corner_blocks),
+    ("together", "What an adapter does with all its disks", disk_sections.make_adapter_blocks),
+    ("block", "What block size buys", sweep_sections.make_size_blocks),
+    ("mix", "What writes cost", sweep_sections.make_mix_blocks),
+    ("interference", "What a bulk writer costs a reader", depth_section.make_interference_blocks),
+    ("search", "The search for the best settings", evidence_sections.make_search_blocks),
+    ("adapters", "Adapters and links", topology.make_topology_blocks),
+    ("interrupts", "Which CPU serves which interrupt", topology.make_interrupt_blocks),
 )
+"""The id and the name of each section, and the function that makes it."""
+
+# DISK and not a real name: a command that destroys data must not be ready to paste.
+_EMPTY = {
+    "before-after": ("No change has been measured with and without.", "hbatune apply {profile}"),
+    "changes": ("{unchanged}", "hbatune apply {profile}"),
+    "latency": ("No disk has been measured yet.", "hbatune probe reference-short {disk}"),
+    "depth": ("No depth sweep has been made yet.", "hbatune probe depth-sweep {disk}"),
+    "load": (
+        "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
+        "hbatune probe oltp1-load --file DIR",
+    ),
+    "corners": (
+        "The four corners have not been measured yet. They write: name an empty disk.",
+        "hbatune probe four-corners DISK --destructive",
+    ),
+    "together": (
+        "The disks of no adapter have been measured at once yet. Name two or more.",
+        "hbatune probe block-sweep-small {disk} DISK --together",
+    ),
+    "block": ("No block size sweep has been made yet.", "hbatune probe block-sweep {disk}"),
+    "mix": (
+        "No sweep of the read share has been made yet. It writes: name an empty disk.",
+        "hbatune probe mix-sweep DISK --destructive",
+    ),
+    "interference": (
+        "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
+        "disk.",
+        "hbatune probe interference --file DIR",
+    ),
+    "search": (
+        "No disk's best settings have been searched yet.",
+        "hbatune autotune {disk} {profile}",
+    ),
+    "adapters": ("No storage adapter was found.", "hbatune list"),
+    "interrupts": ("No interrupt of an adapter could be read.", "hbatune list"),
+}
+"""The text of an empty section, and a command that would fill it."""
 _GIB = 1 << 30
 
 
@@ -63,8 +101,20 @@ def make_page(data: ReportData) -> Page:
         version=__version__,
         facts=tuple(_list_facts(data)),
         tiles=tuple(_list_tiles(data)),
-        sections=tuple(section(data) for section in _SECTIONS),
+        sections=tuple(_list_sections(data)),
     )
+
+
+def _list_sections(data: ReportData) -> Iterator[PageSection]:
+    values = {
+        "disk": data.disk,
+        "profile": f"--profile {'oltp' if data.profile is None else data.profile.name}",
+        "unchanged": evidence_sections.explain_no_changes(data),
+    }
+    for id, name, make_blocks in _SECTIONS:
+        why, command = _EMPTY[id]
+        blocks = tuple(make_blocks(data))
+        yield PageSection(id, name, blocks, why.format(**values), command.format(**values))
 
 
 def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
@@ -78,20 +128,20 @@ def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
-    number, noun = format_count(evidence_sections.set_count(data), "setting").split()
+    number, noun = format_count(len(list(evidence_sections.find_changed(data))), "setting").split()
     yield Tile(number, f"{noun} changed")
     if data.plan is not None:
         yield Tile(str(len(data.plan.drift)), "still to change")
-    proofs = [proof for _, proof in evidence_sections.find_latest_proofs(data)]
-    single = [proof for proof in proofs if proof.group is None and not proof.again]
-    counts = Counter(proof.verdict.word for proof in single)
+    counts: Counter[Conclusion] = Counter()
+    for _, proof in evidence_sections.find_latest_proofs(data):
+        if proof.group is None and not proof.again:
+            counts[proof.verdict.word] += 1
     for conclusion in Conclusion:
         if counts[conclusion]:
             number, noun = format_count(counts[conclusion], "verdict").split()
             yield Tile(number, f"{noun}: {conclusion}")
     spec = ProbeSpec() if data.profile is None else data.profile.probe
-    sweeps = (sweep for sweep in data.sweeps if sweep.swept is SweptParameter.DEPTH)
-    for sweep in sweeps:
+    for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
         if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.results[0].target

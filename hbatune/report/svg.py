@@ -8,6 +8,7 @@ Text widths are estimates, since no font is available. They use the widest commo
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from xml.etree.ElementTree import Element, tostring
@@ -50,8 +51,9 @@ class LegendEntry(Struct, frozen=True):
     shape: Shape | None
 
 
-def draw_picture(title: str, height: float, parts: Iterable[Element]) -> Markup:
-    """Return a complete picture. Screen readers announce its ``title``."""
+def draw_picture(title: str, plot: "Box", parts: Iterable[Element]) -> Markup:
+    """Return a picture, with the x axis below the plot. Screen readers announce its ``title``."""
+    height = plot.bottom + 2 * LINE_HEIGHT + 8
     svg = Element("svg", {"viewBox": f"0 0 {PICTURE_WIDTH:g} {round(height)}", "role": "img"})
     heading = Element("title")
     heading.text = title
@@ -101,8 +103,8 @@ def draw_legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element],
     """Return a legend, broken into lines as needed, and its height."""
     elements, x, y = list[Element](), 0.0, top
     for key in keys:
-        name = fit_text(key.text, PICTURE_WIDTH - _KEY, TEXT_SIZE)
-        across = _KEY + estimate_width(name, TEXT_SIZE) + 12
+        name = fit_text(key.text, PICTURE_WIDTH - _KEY)
+        across = _KEY + estimate_width(name) + 12
         if x and x + across - 12 > PICTURE_WIDTH:
             x, y = 0.0, y + LINE_HEIGHT
         middle = y + LINE_HEIGHT / 2
@@ -180,7 +182,7 @@ def make_linear_axis(
     low, high = min(all_values), max(all_values)
     if low == high:
         high = 1.0
-    step = _round_step((high - low) / count)
+    step = _round_up((high - low) / count, 1e-3)
     step = max(1.0, step) if integral else step
     # The small terms prevent rounding errors from adding an empty step at either end.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -194,10 +196,10 @@ def make_log_axis(title: str, values: Iterable[float]) -> Axis:
     Raise ValueError if no value is positive.
     """
     positive = [value for value in values if value > 0]
-    low, high = _round_down(min(positive)), _round_up(max(positive))
+    low, high = _round_down(min(positive)), _round_up(max(positive), 1e-9)
     if low >= high:
         # A single value, or values on one step, still need an axis with a length.
-        high = _round_up(low * 1.01)
+        high = _round_up(low * 1.01, 1e-9)
     full = math.log10(high / low) <= _DECADES_FULL
     ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
     labelled = tuple(Tick(tick, format_short_number(tick)) for tick in ticks)
@@ -215,39 +217,45 @@ def make_measured_axis(title: str, labels: Mapping[int, str]) -> Axis:
 
 def format_short_number(value: float) -> str:
     """Format a number in short form: ``0.5``, ``20``, ``1.5k``."""
-    factor, prefix = next((entry for entry in _PREFIXES if abs(value) >= entry[0]), (1.0, ""))
+    factor, prefix = _choose_prefix(abs(value))
     return f"{value / factor:.3g}{prefix}"
 
 
 def _label_ticks(ticks: list[float], step: float) -> tuple[Tick, ...]:
     """Label all ticks of an axis with the same prefix and the same decimals."""
-    maximum = max(map(abs, ticks))
-    factor, prefix = next((entry for entry in _PREFIXES if maximum >= 2 * entry[0]), (1.0, ""))
+    factor, prefix = _choose_prefix(max(map(abs, ticks)) / 2)
     decimals = max(0, -math.floor(math.log10(step / factor) + 1e-9))
     return tuple(
         Tick(value, f"{value / factor:.{decimals}f}{prefix}" if value else "0") for value in ticks
     )
 
 
-def _round_step(rough: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return next((step * power for step in _STEPS if step * power >= rough * 0.999), 10 * power)
+def _choose_prefix(value: float) -> tuple[float, str]:
+    for factor, prefix in _PREFIXES:
+        if value >= factor:
+            return factor, prefix
+    return 1.0, ""
 
 
 def _round_down(value: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return max(step * power for step in _STEPS if step * power <= value * (1 + 1e-9))
+    steps = [step * power for step in _STEPS]
+    return steps[bisect_right(steps, value * (1 + 1e-9)) - 1]
 
 
-def _round_up(value: float) -> float:
+def _round_up(value: float, tolerance: float) -> float:
     power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    return min(step * power for step in (*_STEPS, 10.0) if step * power >= value * (1 - 1e-9))
+    steps = [step * power for step in (*_STEPS, 10.0)]
+    return steps[bisect_left(steps, value * (1 - tolerance))]
 
 
 def _list_ticks(low: float, high: float, steps: Iterable[float]) -> list[float]:
-    powers = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
-    values = [step * 10.0**power for power in powers for step in steps]
-    return sorted(value for value in values if low * 0.999 <= value <= high * 1.001)
+    ticks = []
+    for power in range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1):
+        for step in steps:
+            if low * 0.999 <= step * 10.0**power <= high * 1.001:
+                ticks.append(step * 10.0**power)
+    return ticks
 
 
 class Box(Struct, frozen=True):
@@ -283,9 +291,9 @@ class LabelRequest(Struct, frozen=True):
     text: str
 
 
-def estimate_width(text: str, size: float) -> float:
-    """Return the maximum width of a text in pixels, in a font of this size."""
-    return size * sum(map(_estimate_em, text))
+def estimate_width(text: str) -> float:
+    """Return the maximum width of a text in pixels."""
+    return TEXT_SIZE * sum(map(_estimate_em, text))
 
 
 def _estimate_em(char: str) -> float:
@@ -298,19 +306,19 @@ def _estimate_em(char: str) -> float:
     return 0.65 if char.isascii() else 1.05
 
 
-def fit_text(text: str, room: float, size: float) -> str:
+def fit_text(text: str, room: float) -> str:
     """Return the text, cut with an ellipsis if it is wider than ``room``."""
-    if estimate_width(text, size) <= room:
+    if estimate_width(text) <= room:
         return text
-    while text and estimate_width(text + ELLIPSIS, size) > room:
+    while text and estimate_width(text + ELLIPSIS) > room:
         text = text[:-1]
     return text + ELLIPSIS
 
 
-def make_centred_box(text: str, x: float, baseline: float, size: float) -> Box:
+def make_centred_box(text: str, x: float, baseline: float) -> Box:
     """Return the box of a text centred on ``x``."""
-    half = estimate_width(text, size) / 2
-    return Box(x - half, baseline - 0.8 * size, x + half, baseline + 0.25 * size)
+    half = estimate_width(text) / 2
+    return Box(x - half, baseline - 0.8 * TEXT_SIZE, x + half, baseline + 0.25 * TEXT_SIZE)
 
 
 def select_apart(boxes: Sequence[Box]) -> list[int]:
@@ -319,11 +327,16 @@ def select_apart(boxes: Sequence[Box]) -> list[int]:
     The first and the last box have priority, then earlier boxes over later boxes.
     """
     order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
-    retained: list[int] = []
+    retained: dict[int, Box] = {}
     for number in order:
-        if not any(boxes[number].overlaps(boxes[index]) for index in retained):
-            retained.append(number)
+        if not any(map(boxes[number].overlaps, retained.values())):
+            retained[number] = boxes[number]
     return sorted(retained)
+
+
+def select_lines(middles: Iterable[float], height: float) -> list[int]:
+    """Return the indices of lines of text that do not overlap, as ``select_apart`` does."""
+    return select_apart([Box(0, y - height / 2, 1, y + height / 2) for y in middles])
 
 
 def place_labels(
@@ -331,7 +344,6 @@ def place_labels(
     frame: Box,
     obstacles: Sequence[Box],
     lines: Sequence[tuple[float, float]],
-    size: float,
 ) -> list[Box | None]:
     """Return the box of each wish's label, or None if it does not fit. Earlier wishes go first.
 
@@ -341,7 +353,7 @@ def place_labels(
     occupied, labels = list(obstacles), list[Box | None]()
     for wish in wishes:
         free = []
-        for box in _list_positions(wish, size):
+        for box in _list_positions(wish):
             if box.within(frame) and not any(map(box.overlaps, occupied)):
                 free.append(box)
         best = min(free, key=lambda box: box.held(lines), default=None)
@@ -350,8 +362,8 @@ def place_labels(
     return labels
 
 
-def _list_positions(wish: LabelRequest, size: float) -> list[Box]:
-    across, high = estimate_width(wish.text, size), _HEIGHT * size
+def _list_positions(wish: LabelRequest) -> list[Box]:
+    across, high = estimate_width(wish.text), _HEIGHT * TEXT_SIZE
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     boxes = []
     for right, down in middles:

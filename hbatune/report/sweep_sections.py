@@ -9,6 +9,7 @@ loads, and loads with sweeps of several disks, with a curve for each disk.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.probe.comparison import compute_mix_cost
@@ -16,7 +17,7 @@ from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts, page
 from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
-from hbatune.report.svg import Axis, Tick, make_linear_axis, make_log_axis, make_measured_axis
+from hbatune.report.svg import Axis, Tick, make_measured_axis
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 
@@ -26,6 +27,7 @@ MAX_SWEEPS = 6
 HOLLOW_NOTE = " Hollow points break Little's law: they must not be trusted."
 CPU_TITLE = "CPU time, % of one CPU"
 MetricGetter = Callable[[Figures], float]
+_CurveName = Callable[[Sweep], str]
 
 _NAMES = {
     SweptParameter.DEPTH: ("depth", "Depth"),
@@ -41,22 +43,14 @@ def get_iops(figures: Figures) -> float:
     return figures.iops
 
 
-def make_blocks_section(data: page.ReportData) -> page.PageSection:
+def make_size_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on block sizes."""
-    howto = page.Howto(
-        "No block size sweep has been made yet.", f"hbatune probe block-sweep {data.disk}"
-    )
-    return _make_section(data, SweptParameter.BLOCK, "What block size buys", howto, _draw_blocks)
+    return _make_sweep_blocks(data, SweptParameter.BLOCK, _draw_sizes)
 
 
-def make_mixes_section(data: page.ReportData) -> page.PageSection:
-    """Return the section on the read share. Its workload destroys data on the disk."""
-    howto = page.Howto(
-        # DISK and not a real name: a command that destroys data must not be ready to paste.
-        "No sweep of the read share has been made yet. It writes: name an empty disk.",
-        "hbatune probe mix-sweep DISK --destructive",
-    )
-    return _make_section(data, SweptParameter.MIX, "What writes cost", howto, _draw_mixes)
+def make_mix_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on the read share."""
+    return _make_sweep_blocks(data, SweptParameter.MIX, _draw_mixes)
 
 
 def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
@@ -66,16 +60,19 @@ def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
 
 def is_drawable(sweep: Sweep) -> bool:
     """Return whether all figures of a sweep are above zero, as logarithmic axes require."""
-    figures = [result.figures for result in sweep.results]
-    return all(min(figure.iops, figure.p50_us, figure.p99_us) > 0 for figure in figures)
+    for result in sweep.results:
+        figures = result.figures
+        if min(figures.iops, figures.p50_us, figures.p99_us) <= 0:
+            return False
+    return True
 
 
 def make_series(sweep: Sweep, name: str, take: MetricGetter) -> Series:
     """Return one metric of every run as a curve over the swept value."""
     dots = []
     for result in sweep.results:
-        value, is_doubted = sweep.swept.of(result.workload), result.doubt is not None
-        dots.append(Dot(value, take(result.figures), doubted=is_doubted))
+        value = sweep.swept.of(result.workload)
+        dots.append(Dot(value, take(result.figures), doubted=bool(result.doubt)))
     return Series(name, tuple(dots))
 
 
@@ -94,10 +91,19 @@ def make_sweep_axis(sweep: Sweep) -> Axis:
         ticks = tuple(Tick(value, str(value)) for value in sorted(values))
         return Axis("share of reads, %", min(values), max(values), ticks)
     if sweep.swept is SweptParameter.DEPTH:
-        return make_measured_axis("depth, I/Os in flight", {value: str(value) for value in values})
-    return make_measured_axis(
-        "block size, bytes", {value: units.format_block_size(value) for value in values}
-    )
+        return make_depth_axis("depth, I/Os in flight", values)
+    return make_block_axis(values)
+
+
+def make_depth_axis(title: str, depths: Sequence[int]) -> Axis:
+    """Return the axis of depths."""
+    return make_measured_axis(title, dict(zip(depths, map(str, depths), strict=True)))
+
+
+def make_block_axis(sizes: Sequence[int]) -> Axis:
+    """Return the axis of block sizes in bytes."""
+    labels = dict(zip(sizes, map(units.format_block_size, sizes), strict=True))
+    return make_measured_axis("block size, bytes", labels)
 
 
 def get_cpu_percent(figures: Figures) -> float:
@@ -110,61 +116,53 @@ def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     dots = []
     for result in sweep.results:
         x, label = get_cpu_percent(result.figures), _show_value(sweep.swept, result.workload)
-        dots.append(Dot(x, result.figures.iops, label, doubted=result.doubt is not None))
-    chart = Curves(
-        "IOPS over CPU time",
-        make_linear_axis(CPU_TITLE, [dot.x for dot in dots]),
-        make_linear_axis(IOPS_TITLE, [dot.y for dot in dots]),
-        (Series("IOPS", tuple(dots)),),
-    )
-    caption = f"Each point is a {_NAMES[sweep.swept][0]}, which stands beside it. The steeper, the "
-    caption += "less an I/O costs the CPUs (D1-1)."
-    return make_curves_figure(chart, caption + note_doubts(sweep))
+        dots.append(Dot(x, result.figures.iops, label, doubted=bool(result.doubt)))
+    curve, point = Series("IOPS", tuple(dots)), _NAMES[sweep.swept][0]
+    return draw_cpu_curve("IOPS over CPU time", curve, point, "D1-1", note_doubts(sweep))
+
+
+def draw_cpu_curve(title: str, curve: Series, point: str, source: str, doubts: str) -> page.Figure:
+    """Draw IOPS over CPU time. The label of each point is its ``point``, such as its depth."""
+    chart = Curves(title, CPU_TITLE, IOPS_TITLE, (curve,))
+    caption = f"Each point is a {point}, which stands beside it. The steeper, the less an I/O "
+    return make_curves_figure(chart, f"{caption}costs the CPUs ({source}).{doubts}")
 
 
 def make_sweep_table(sweep: Sweep) -> page.PageTable:
     """Return a table of the values in the curves."""
+    rows = []
+    for result in sweep.results:
+        rows.append((_show_value(sweep.swept, result.workload), *_list_cells(result)))
     columns = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
-    rows = tuple(
-        (_show_value(sweep.swept, result.workload), *_list_cells(result))
-        for result in sweep.results
-    )
     heads = (_NAMES[sweep.swept][1], *columns)
-    return page.PageTable("The figures of these runs", heads, rows, frozenset(range(9)))
+    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(9)))
 
 
-def make_joined_table(
-    sweeps: Sequence[Sweep], head: str, name: Callable[[Sweep], str]
-) -> page.PageTable:
+def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:
     """Return a table of the values in several curves. Each row starts with its curve's name."""
     rows: list[tuple[str, ...]] = []
     for sweep in sweeps:
-        rows += [(name(sweep), *row) for row in make_sweep_table(sweep).rows]
-    first = make_sweep_table(sweeps[0])
-    right = frozenset(column + 1 for column in first.right)
-    return replace(first, heads=(head, *first.heads), rows=tuple(rows), right=right)
+        table = make_sweep_table(sweep)
+        for row in table.rows:
+            rows.append((name(sweep), *row))
+    heads, right = (head, *table.heads), frozenset(range(1, 10))
+    return replace(table, heads=heads, rows=tuple(rows), right=right)
 
 
-def _make_section(
-    data: page.ReportData,
-    swept: SweptParameter,
-    name: str,
-    howto: page.Howto,
-    figures: Callable[[Sweep], Iterable[page.Figure]],
-) -> page.PageSection:
-    sweeps = choose_sweeps(data, swept)
-    blocks = []
-    for sweep in sweeps[:MAX_SWEEPS]:
+def _make_sweep_blocks(
+    data: page.ReportData, swept: SweptParameter, draw: Callable[[Sweep], Iterable[page.Figure]]
+) -> list[page.Block]:
+    def make_block(data: page.ReportData, sweep: Sweep) -> page.Block:
         last = sweep.records[-1]
         notes = [units.format_conditions(last), *data.list_stale(last)]
         # The cost of writes compared with the source documents (D0-15), if it was measured.
         if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
             notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
-        table = make_sweep_table(sweep)
-        block = page.Block(_name_sweep(sweep), tuple(notes), tuple(figures(sweep)), folded=(table,))
-        blocks.append(block)
-    more = page.note_omitted(len(sweeps), MAX_SWEEPS, "more sweeps are in `hbatune history`.")
-    return page.PageSection(str(swept), name, (*blocks, *more), howto)
+        folded = (make_sweep_table(sweep),)
+        return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
+
+    more = "more sweeps are in `hbatune history`."
+    return page.make_blocks(make_block, data, choose_sweeps(data, swept), MAX_SWEEPS, more)
 
 
 def _name_sweep(sweep: Sweep) -> str:
@@ -176,37 +174,44 @@ def _name_sweep(sweep: Sweep) -> str:
     return f"{target}: {size} random I/O, {workload.issued} deep"
 
 
-def _draw_blocks(sweep: Sweep) -> Iterator[page.Figure]:
+class _Picture(Struct, frozen=True):
+    """A picture of one metric: its title, the metric with its unit, and the caption."""
+
+    title: str
+    unit: str
+    take: MetricGetter
+    caption: str
+
+
+def _draw_sizes(sweep: Sweep) -> Iterator[page.Figure]:
     caption = "Small blocks show how many I/Os disk and adapter manage."
-    yield _draw_curve(sweep, "IOPS over block size", IOPS_TITLE, get_iops, caption)
-    name, unit = "Throughput over block size", "throughput, MB/s"
-    caption = "Large blocks show what disk and link carry."
-    yield _draw_curve(sweep, name, unit, lambda figures: figures.bandwidth / 1e6, caption)
-    caption = "What the load and its interrupts take; several CPUs together may take more than "
-    caption += "100 %."
-    yield _draw_curve(sweep, "CPU time over block size", CPU_TITLE, get_cpu_percent, caption)
+    yield _draw_curve(sweep, _Picture("IOPS over block size", IOPS_TITLE, get_iops, caption))
+    title, caption = "Throughput over block size", "Large blocks show what disk and link carry."
+    picture = _Picture(title, "throughput, MB/s", lambda load: load.bandwidth / 1e6, caption)
+    yield _draw_curve(sweep, picture)
+    title, caption = "CPU time over block size", "What the load and its interrupts take; several "
+    caption += "CPUs together may take more than 100 %."
+    yield _draw_curve(sweep, _Picture(title, CPU_TITLE, get_cpu_percent, caption))
     yield draw_rate_by_cpu(sweep)
 
 
 def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
     caption = "From writes alone on the left to reads alone on the right."
-    yield _draw_curve(sweep, "IOPS over the share of reads", IOPS_TITLE, get_iops, caption)
+    title = "IOPS over the share of reads"
+    yield _draw_curve(sweep, _Picture(title, IOPS_TITLE, get_iops, caption))
     curves = (
-        make_series(sweep, "p50", lambda figures: figures.p50_us / 1000),
-        make_series(sweep, "p99", lambda figures: figures.p99_us / 1000),
+        make_series(sweep, "p50", lambda load: load.p50_us / 1000),
+        make_series(sweep, "p99", lambda load: load.p99_us / 1000),
     )
-    axis = make_log_axis("latency, ms", charts.list_y(curves))
-    chart = Curves("Latency over the share of reads", make_sweep_axis(sweep), axis, curves)
+    title = "Latency over the share of reads"
+    chart = Curves(title, make_sweep_axis(sweep), "latency, ms", curves)
     yield make_curves_figure(chart, f"Reads and writes together.{note_doubts(sweep)}")
 
 
-def _draw_curve(
-    sweep: Sweep, name: str, unit: str, take: MetricGetter, caption: str
-) -> page.Figure:
-    curve = make_series(sweep, unit, take)
-    axis = make_linear_axis(unit, charts.list_y([curve]))
-    chart = Curves(name, make_sweep_axis(sweep), axis, (curve,))
-    return make_curves_figure(chart, caption + note_doubts(sweep))
+def _draw_curve(sweep: Sweep, picture: _Picture) -> page.Figure:
+    curve = make_series(sweep, picture.unit, picture.take)
+    chart = Curves(picture.title, make_sweep_axis(sweep), picture.unit, (curve,))
+    return make_curves_figure(chart, picture.caption + note_doubts(sweep))
 
 
 def _show_value(swept: SweptParameter, workload: Workload) -> str:
@@ -220,14 +225,9 @@ def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
-    cells += [
-        *map(units.format_latency, times),
-        f"{units.format_digits(figures.cost_us_per_io)} µs",
-    ]
-    return [*cells, probe_tables.describe_doubt(result)]
-
-
-_CurveName = Callable[[Sweep], str]
+    cells += map(units.format_latency, times)
+    cost = f"{units.format_digits(figures.cost_us_per_io)} µs"
+    return [*cells, cost, probe_tables.describe_doubt(result)]
 
 
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
@@ -276,19 +276,19 @@ def _make_several_block(
     notes: tuple[str, ...] = (),
 ) -> page.Block:
     last = sweeps[-1].records[-1]
-    stale = dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in sweeps)))
+    stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
     variable = criterion.removeprefix("by ").removesuffix(" itself")
-    title = f"IOPS over depth, by {variable}"
-    rate = _draw_several(sweeps, title, IOPS_TITLE, name, get_iops, captions[0])
-    title, unit = f"p99 over depth, by {variable}", "p99 latency, ms"
-    p99 = _draw_several(
-        sweeps, title, unit, name, lambda figures: figures.p99_us / 1000, captions[1]
+    rate_title, p99_title = f"IOPS over depth, by {variable}", f"p99 over depth, by {variable}"
+    pictures = (
+        _Picture(rate_title, IOPS_TITLE, get_iops, captions[0]),
+        _Picture(p99_title, "p99 latency, ms", lambda load: load.p99_us / 1000, captions[1]),
     )
+    axis = "depth of the workload, I/Os in flight"
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
         notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
-        figures=(rate, p99),
-        folded=(make_joined_table(sweeps, "Curve", name),),
+        figures=tuple(_draw_several(sweeps, name, axis, picture) for picture in pictures),
+        folded=(_make_joined_table(sweeps, "Curve", name),),
     )
 
 
@@ -302,37 +302,24 @@ def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str
 
 def _draw_several(
     sweeps: Sequence[Sweep],
-    title: str,
-    unit: str,
     name: _CurveName,
-    take: MetricGetter,
-    caption: str,
+    axis: str,
+    picture: _Picture,
+    ceiling: float | None = None,
 ) -> page.Figure:
-    curves = tuple(make_series(sweep, name(sweep), take) for sweep in sweeps)
-    make_axis = make_log_axis if "latency" in unit else make_linear_axis
-    depth_axis = _make_depth_axis("depth of the workload, I/Os in flight", sweeps)
-    chart = Curves(title, depth_axis, make_axis(unit, charts.list_y(curves)), curves)
-    return make_curves_figure(chart, caption + note_doubts(*sweeps))
-
-
-def _make_depth_axis(title: str, sweeps: Sequence[Sweep]) -> Axis:
+    """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
+    curves = tuple(make_series(sweep, name(sweep), picture.take) for sweep in sweeps)
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    return make_measured_axis(title, {depth: str(depth) for depth in depths})
+    level, x_axis = charts.mark_ceiling(ceiling, curves), make_depth_axis(axis, list(depths))
+    chart = Curves(picture.title, x_axis, picture.unit, curves, level=level)
+    return make_curves_figure(chart, picture.caption + note_doubts(*sweeps))
 
 
-def make_corners_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, the latest disk first."""
+def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on the four corners, the latest disk first."""
     measured_corners = [corner for corner in data.corners if all(map(is_drawable, corner.sweeps))]
-    howto = page.Howto(
-        # DISK and not a real name: a command that destroys data must not be ready to paste.
-        "The four corners have not been measured yet. They write: name an empty disk.",
-        "hbatune probe four-corners DISK --destructive",
-    )
-    blocks = [_make_corners_block(data, corner) for corner in measured_corners[:MAX_SWEEPS]]
     more = "more disks are in `hbatune history`."
-    blocks += page.note_omitted(len(measured_corners), MAX_SWEEPS, more)
-    name = "What it does at most: the four corners"
-    return page.PageSection("corners", name, tuple(blocks), howto)
+    return page.make_blocks(_make_corners_block, data, measured_corners, MAX_SWEEPS, more)
 
 
 def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
@@ -342,25 +329,21 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
     caption = "Random I/Os ask of disk and adapter how many they manage (D4-8)."
-    name = "IOPS of random I/O over depth"
-    random = _draw_corners(corners.random, name, IOPS_TITLE, get_iops, caption)
+    rate = _Picture("IOPS of random I/O over depth", IOPS_TITLE, get_iops, caption)
     caption = "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
     if ceiling is not None:
         caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
-    sequential = _draw_corners(
-        corners.sequential,
-        "Throughput of sequential I/O over depth",
-        "throughput, GB/s",
-        lambda figures: figures.bandwidth / 1e9,
-        caption,
-        ceiling,
-    )
+    title = "Throughput of sequential I/O over depth"
+    throughput = _Picture(title, "throughput, GB/s", lambda load: load.bandwidth / 1e9, caption)
+    axis = "depth, I/Os in flight"
+    random = _draw_several(corners.random, _name_load, axis, rate)
+    sequential = _draw_several(corners.sequential, _name_load, axis, throughput, ceiling)
     notes = [*_describe_corners(data, corners), units.format_conditions(last)]
     return page.Block(
         name=last.target,
         notes=(*notes, *data.list_stale(last)),
         figures=(random, sequential),
-        folded=(make_joined_table(corners.sweeps, "Load", _name_load),),
+        folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
     )
 
 
@@ -376,43 +359,21 @@ def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
             yield from probe_tables.describe_standing(best, raid, "")
 
 
-def _draw_corners(
-    sweeps: Sequence[Sweep],
-    name: str,
-    unit: str,
-    take: MetricGetter,
-    caption: str,
-    ceiling: float | None = None,
-) -> page.Figure:
-    curves = tuple(make_series(sweep, _name_load(sweep), take) for sweep in sweeps)
-    level = charts.mark_ceiling(ceiling, curves)
-    axis = _make_depth_axis("depth, I/Os in flight", sweeps)
-    chart = Curves(
-        name, axis, make_linear_axis(unit, charts.list_y(curves, level)), curves, level=level
-    )
-    return make_curves_figure(chart, caption + note_doubts(*sweeps))
-
-
 def _name_load(sweep: Sweep) -> str:
     size = units.format_block_size(sweep.workload.block_size)
     return f"{size} {units.format_pattern(sweep.workload)}"
 
 
-def make_load_section(data: page.ReportData) -> page.PageSection:
-    """Return the section, the latest load first."""
+def make_load_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on rising load, the latest load first."""
     loads: dict[Workload, list[Sweep]] = {}
-    elsewhere = [sweep for corners in data.corners for sweep in corners.sweeps]
+    elsewhere = data.corner_sweeps
     for sweep in choose_sweeps(data, SweptParameter.DEPTH):
         if sweep.workload.queue_depth is None and sweep not in elsewhere:
             loads.setdefault(SweptParameter.DEPTH.without(sweep.workload), []).append(sweep)
     groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
-    howto = page.Howto(
-        "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
-        "hbatune probe oltp1-load --file DIR",
-    )
-    blocks = [_make_load_block(data, group) for group in groups[:MAX_SWEEPS]]
-    blocks += page.note_omitted(len(groups), MAX_SWEEPS, "more loads are in `hbatune history`.")
-    return page.PageSection("load", "Response time as the load rises", tuple(blocks), howto)
+    more = "more loads are in `hbatune history`."
+    return page.make_blocks(_make_load_block, data, groups, MAX_SWEEPS, more)
 
 
 def is_mix(sweep: Sweep) -> bool:
@@ -428,7 +389,7 @@ def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Blo
         name=_name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(mean, p99),
-        folded=(make_joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
+        folded=(_make_joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
     )
 
 
@@ -444,7 +405,7 @@ def _describe_load(
     if len(sweeps) > len(drawn):
         omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
         yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
-    yield from dict.fromkeys(data.list_stale(*(sweep.records[-1] for sweep in drawn)))
+    yield from data.list_stale(*(sweep.records[-1] for sweep in drawn))
 
 
 def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:
@@ -453,17 +414,11 @@ def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGett
         dots = []
         for result in sweep.results:
             value, depth = take(result.figures) / 1000, str(result.workload.issued)
-            dots.append(Dot(result.figures.iops, value, depth, doubted=result.doubt is not None))
+            dots.append(Dot(result.figures.iops, value, depth, doubted=bool(result.doubt)))
         curves.append(Series(sweep.results[0].target, tuple(dots)))
-    rates = [dot.x for curve in curves for dot in curve.dots]
-    chart = Curves(
-        name,
-        make_linear_axis(IOPS_TITLE, rates),
-        make_log_axis(f"{metric} response time, ms", charts.list_y(curves)),
-        tuple(curves),
-    )
     caption = (
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."
     )
+    chart = Curves(name, IOPS_TITLE, f"{metric} response time, ms", tuple(curves))
     return make_curves_figure(chart, caption + note_doubts(*sweeps))

@@ -8,7 +8,7 @@ from hbatune.facts import model, names
 from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
-from hbatune.report.page import Block, Figure, Howto, Node, PageSection, ReportData
+from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_medium, format_targets
@@ -27,28 +27,24 @@ _SIGNS = {
 _OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
 
 
-def make_topology_section(data: ReportData) -> PageSection:
-    """Return the section."""
+def make_topology_blocks(data: ReportData) -> list[Block]:
+    """Return the section on adapters, links and endpoints."""
     machine = data.machine
-    howto = Howto("No storage adapter was found.", "hbatune list")
     if not machine.adapters and not machine.endpoints:
-        return PageSection("adapters", "Adapters and links", (), howto)
+        return []
     links = _draw_links(machine.adapters)
-    block = Block(tree=tuple(_list_nodes(machine)), figures=() if links is None else (links,))
-    return PageSection("adapters", "Adapters and links", (block,), howto)
+    return [Block(tree=tuple(_list_nodes(machine)), figures=() if links is None else (links,))]
 
 
-def make_interrupts_section(data: ReportData) -> PageSection:
-    """Return the section: a map of each adapter that has interrupts."""
-    machine = data.machine
-    figures = [
-        _draw_interrupts(adapter, vectors, machine)
-        for adapter in machine.adapters
-        if (vectors := [vector for vector in machine.vectors if vector.adapter == adapter.target])
-    ]
-    howto = Howto("No interrupt of an adapter could be read.", "hbatune list")
-    blocks = (Block(figures=tuple(figures)),) if figures else ()
-    return PageSection("interrupts", "Which CPU serves which interrupt", blocks, howto)
+def make_interrupt_blocks(data: ReportData) -> list[Block]:
+    """Return the section on interrupts: a map of each adapter that has any."""
+    figures, vectors_by_adapter = [], dict[str, list[model.Vector]]()
+    for vector in data.machine.vectors:
+        vectors_by_adapter.setdefault(vector.adapter, []).append(vector)
+    for adapter in data.machine.adapters:
+        if vectors := vectors_by_adapter.get(adapter.target):
+            figures.append(_draw_interrupts(adapter, vectors, data.machine))
+    return [Block(figures=tuple(figures))] if figures else []
 
 
 def _list_nodes(machine: model.Machine) -> Iterator[Node]:
@@ -140,7 +136,7 @@ def _draw_interrupts(
     last = max((machine.cpus - 1, *machine.processors.online))
     near = machine.local_cpus.get(adapter.target, ())
     partial = 0 < len(near) < machine.cpus
-    signs = list(dict.fromkeys(_choose_sign(vector) for vector in vectors))
+    signs = dict.fromkeys(map(_choose_sign, vectors))
     marked = pitch >= _MARKED
     keys = [LegendEntry(text, style, shape if marked else None) for style, shape, text in signs]
     keys.append(LegendEntry("may be served there", "allowed", None))
@@ -169,17 +165,17 @@ def _make_cpu_axis(last: int) -> Axis:
 
 def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
     style, shape, _ = _choose_sign(vector)
-    allowed = (
-        _parse_cpus(vector.affinity.text) if isinstance(vector.affinity, model.Attribute) else ()
-    )
+    allowed = vector.affinity.text if isinstance(vector.affinity, model.Attribute) else ""
     serving = _parse_cpus(vector.effective or "")
-    thick = pitch - 6 if pitch >= _MARKED else pitch - 1
-    bars = [Bar(low, high, "allowed", thick) for low, high in _find_stretches(allowed)]
-    if pitch < _MARKED:
-        bars += [Bar(low, high, style, thick) for low, high in _find_stretches(serving)]
-        serving = ()
-    marks = tuple(Mark(cpu, shape, style) for cpu in serving)
-    return ChartRow(f"{vector.irq} {' '.join(vector.names)}".strip(), "", tuple(bars), marks)
+    bars, marks = [], []
+    for low, high in _find_stretches(_parse_cpus(allowed)):
+        bars.append(Bar(low, high, "allowed", pitch - 6 if pitch >= _MARKED else pitch - 1))
+    if pitch >= _MARKED:
+        marks = [Mark(cpu, shape, style) for cpu in serving]
+    else:
+        bars += [Bar(low, high, style, pitch - 1) for low, high in _find_stretches(serving)]
+    name = f"{vector.irq} {' '.join(vector.names)}".strip()
+    return ChartRow(name, "", tuple(bars), tuple(marks))
 
 
 def _choose_sign(vector: model.Vector) -> tuple[str, Shape, str]:
@@ -195,5 +191,5 @@ def _parse_cpus(text: str) -> tuple[int, ...]:
 def _find_stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:
     """Yield the ends of each unbroken run of CPUs on the axis."""
     for _, run in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
-        stretch = [cpu for _, cpu in run]
-        yield stretch[0] - 0.5, stretch[-1] + 0.5
+        stretch = list(run)
+        yield stretch[0][1] - 0.5, stretch[-1][1] + 0.5

@@ -8,11 +8,11 @@ This is conservative if the rate bends down and the p99 up.
 
 import math
 import statistics
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure
 from hbatune.probe.result import ProbeResult
@@ -71,7 +71,7 @@ class Curve(Struct, frozen=True):
 
     def position(self, depth: int) -> tuple[int, int, float]:
         """Return the points on either side of a depth, and its relative position between them."""
-        right = next(number for number, point in enumerate(self.points) if point.depth >= depth)
+        right = bisect_left(self.depths, depth)
         if self.points[right].depth == depth:
             return right, right, 0.0
         low, high = self.points[right - 1].depth, self.points[right].depth
@@ -80,14 +80,17 @@ class Curve(Struct, frozen=True):
 
 def make_measurement(result: ProbeResult) -> Measurement:
     """Convert a probe to a measurement; its errors are 0 if it has fewer than two windows."""
-    figures = result.figures
-    windows = [window for window in figures.windows if window.ios]
+    figures, iops, p99 = result.figures, [], []
+    for window in figures.windows:
+        if window.ios:
+            iops.append(window.iops)
+            p99.append(window.percentile_us(99))
     return Measurement(
         depth=result.workload.issued,
         iops=figures.iops,
         p99_us=figures.p99_us,
-        iops_error=compute_log_error([window.iops for window in windows]),
-        p99_error=compute_log_error([window.percentile_us(99) for window in windows]),
+        iops_error=compute_log_error(iops),
+        p99_error=compute_log_error(p99),
     )
 
 
@@ -100,15 +103,17 @@ def compute_log_error(values: Sequence[float]) -> float:
 
 def estimate_curve(measured: Sequence[Measurement]) -> Curve:
     """Return the curve through the measurements, at least one."""
-    points = []
-    for depth in sorted({probe.depth for probe in measured}):
-        probes = [probe for probe in measured if probe.depth == depth]
-        iops = statistics.fmean(math.log(probe.iops) for probe in probes)
-        p99 = statistics.fmean(math.log(probe.p99_us) for probe in probes)
-        points.append(Estimate(depth, iops, p99, len(probes)))
-    waits = pool_falling_values([point.p99 for point in points], [point.probes for point in points])
+    logs: dict[int, list[tuple[float, float]]] = {}
+    for probe in measured:
+        logs.setdefault(probe.depth, []).append((math.log(probe.iops), math.log(probe.p99_us)))
+    depths, rates, waits, counts = sorted(logs), list[float](), list[float](), list[int]()
+    for depth in depths:
+        iops, p99 = zip(*logs[depth], strict=True)
+        rates.append(statistics.fmean(iops))
+        waits.append(statistics.fmean(p99))
+        counts.append(len(iops))
     return Curve(
-        tuple(replace(point, p99=wait) for point, wait in zip(points, waits, strict=True)),
+        tuple(map(Estimate, depths, rates, pool_falling_values(waits, counts), counts)),
         max(MIN_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
         max(MIN_P99_NOISE, _calculate_rms([probe.p99_error for probe in measured])),
     )
@@ -177,14 +182,14 @@ def choose_depth(curve: Curve, limit: float, current: int) -> Choices:
     chances = {}
     for depth, count in zip(depths, counts, strict=True):
         chances[depth] = Choice(depth, count / RANDOM_DRAWS)
-    best = _find_likeliest(list(chances.values()))
+    best = _find_likeliest(chances.values())
     measured = _find_likeliest([chances[depth] for depth in curve.depths])
     if measured.chance >= best.chance - PREFERENCE_MARGIN:
         best = measured
     return Choices(best, chances.get(current), none / RANDOM_DRAWS)
 
 
-def _find_likeliest(choices: Sequence[Choice]) -> Choice:
+def _find_likeliest(choices: Iterable[Choice]) -> Choice:
     """Return the likeliest choice; among equals the shallowest, which waits less."""
     return max(choices, key=lambda choice: (choice.chance, -choice.depth))
 
@@ -207,7 +212,7 @@ def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[lis
     Each draw disturbs the estimates by the noise of their probes (parametric bootstrap: Efron and
     Tibshirani, An Introduction to the Bootstrap, 1993, 6.5).
     """
-    places = [curve.position(depth) for depth in depths]
+    places = list(map(curve.position, depths))
     weights = [point.probes for point in curve.points]
     counts, none = [0] * len(depths), 0
     random = Random(len(weights))
@@ -215,15 +220,19 @@ def _count_draws(curve: Curve, limit: float, depths: Sequence[int]) -> tuple[lis
         iops = [random.gauss(p.iops, curve.iops_noise / math.sqrt(p.probes)) for p in curve.points]
         p99 = [random.gauss(p.p99, curve.p99_noise / math.sqrt(p.probes)) for p in curve.points]
         p99 = pool_falling_values(p99, weights)
-        rates = [iops[a] + share * (iops[b] - iops[a]) for a, b, share in places]
-        waits = [p99[a] + share * (p99[b] - p99[a]) for a, b, share in places]
-        within = [rate for rate, wait in zip(rates, waits, strict=True) if wait <= limit]
-        if not within:
+        results, best = [], -math.inf
+        for below, above, share in places:
+            rate = iops[below] + share * (iops[above] - iops[below])
+            wait = p99[below] + share * (p99[above] - p99[below])
+            results.append((rate, wait))
+            if wait <= limit:
+                best = max(best, rate)
+        if best == -math.inf:
             none += 1
             continue
-        lowest_rate = max(within) + math.log1p(-ALLOWED_LOSS)
+        lowest_rate = best + math.log1p(-ALLOWED_LOSS)
         highest_wait = limit + math.log1p(ALLOWED_EXCESS)
-        for number, rate in enumerate(rates):
-            if rate >= lowest_rate and waits[number] <= highest_wait:
+        for number, (rate, wait) in enumerate(results):
+            if rate >= lowest_rate and wait <= highest_wait:
                 counts[number] += 1
     return counts, none

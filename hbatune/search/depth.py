@@ -196,13 +196,13 @@ def _climb(search: DepthSearch, curve: Curve) -> int | None:
 
 def _refine(curve: Curve, limit: float) -> int | None:
     """Return the neighbour of the best depth so far with the largest possible gain, or None."""
-    points = curve.points
-    within = [point for point in points if point.p99 <= limit]
-    if not within:
+    points, best = curve.points, None
+    for point in points:
+        if point.p99 <= limit and (best is None or point.iops > best.iops):
+            best = point
+    if best is None:
         return None
-    best = max(within, key=lambda point: (point.iops, -point.depth))
-    index = points.index(best)
-    gains = []
+    index, gains = points.index(best), []
     for side in (index, index - 1):
         if 0 <= side < len(points) - 1:
             gains += _find_highest_gain(points, side, limit)
@@ -265,5 +265,4 @@ def _repeat(search: DepthSearch, curve: Curve) -> int | None:
 
 def _make_range(value: float, noise: float, estimate: Estimate) -> FigureRange:
     reach = _EDGE * noise / math.sqrt(estimate.probes)
-    low, middle, high = (math.exp(value + side * reach) for side in (-1, 0, 1))
-    return FigureRange(low, middle, high)
+    return FigureRange(*map(math.exp, (value - reach, value, value + reach)))

@@ -8,6 +8,7 @@ candidate: pairs in random order, evaluated with the randomisation test of a ver
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -60,8 +61,8 @@ def list_read_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Candi
     """
     current = _read_current(endpoint, READ_SETTINGS)
     tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
-    for name in current:
-        tried += [{name: value} for value in range(3) if value != current[name]]
+    for name, value in current.items():
+        tried += _list_others(name, range(3), value)
     return _select_distinct(endpoint, tried)
 
 
@@ -78,12 +79,15 @@ def list_write_candidates(endpoint: Endpoint, rows: Iterable[Row]) -> tuple[Cand
     tried: list[dict[str, Value]] = [{}, _find_wanted(rows, current)]
     attribute = endpoint.attributes[SCHEDULER_FILE]
     if isinstance(attribute, Attribute):
-        offered = parse_choices(attribute.text)
-        tried += [{SCHEDULER: name} for name in offered if name != current[SCHEDULER]]
+        tried += _list_others(SCHEDULER, parse_choices(attribute.text), current[SCHEDULER])
     requests = current.get(NR_REQUESTS)
     if current[SCHEDULER] != "none" and requests is not None:
-        tried += [{NR_REQUESTS: number} for number in REQUEST_NUMBERS if number != requests]
+        tried += _list_others(NR_REQUESTS, REQUEST_NUMBERS, requests)
     return _select_distinct(endpoint, tried)
+
+
+def _list_others(name: str, values: Iterable[Value], current: Value) -> list[dict[str, Value]]:
+    return [{name: value} for value in values if value != current]
 
 
 def compute_score(iops: Figure, p99_us: Figure, objective_us: Figure | None) -> float:
@@ -105,11 +109,11 @@ def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
 
 def _find_wanted(rows: Iterable[Row], current: Mapping[str, Value]) -> dict[str, Value]:
     """Return the profile's values for the settings that it would change."""
-    return {
-        row.setting: row.value
-        for row in rows
-        if row.state is State.DRIFT and row.setting in current and row.value is not None
-    }
+    wanted = {}
+    for row in rows:
+        if row.state is State.DRIFT and row.setting in current and row.value is not None:
+            wanted[row.setting] = row.value
+    return wanted
 
 
 def _select_distinct(
@@ -118,16 +122,19 @@ def _select_distinct(
     """Return the distinct candidates that the device takes exactly, at most ``MAX_CANDIDATES``."""
     candidates: list[Candidate] = []
     for values in tried:
-        current = _read_current(endpoint, values)
-        scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
-        device = make_device(endpoint, scheduler)
-        is_legal = all(
-            resolve_value(SETTINGS[name], value, current[name], device) == LegalValue(value)
-            for name, value in values.items()
-        )
-        if is_legal and Candidate(values) not in candidates:
+        if Candidate(values) not in candidates and _is_legal(endpoint, values):
             candidates.append(Candidate(values))
     return tuple(candidates[:MAX_CANDIDATES])
+
+
+def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
+    current = _read_current(endpoint, values)
+    scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
+    device = make_device(endpoint, scheduler)
+    for name, value in values.items():
+        if resolve_value(SETTINGS[name], value, current[name], device) != LegalValue(value):
+            return False
+    return True
 
 
 MAX_ROUND_PROBES = 30
@@ -256,7 +263,7 @@ def _replay_scores(tournament: Tournament) -> _Stage:
     random = Random(tournament.seed)
     logs = [math.log(score.score) for score in tournament.scores]
     remaining, rounds, position = tuple(range(tournament.candidates)), 0, 0
-    table: dict[int, list[float]] = {candidate: [] for candidate in remaining}
+    table: dict[int, list[float]] = defaultdict(list)
     order: list[int] = []
     while len(remaining) > 1:
         # In reverse order: a steady change over two rounds affects all candidates equally.
@@ -320,13 +327,13 @@ def _rank_remaining(table: dict[int, list[float]], halve: bool) -> tuple[int, ..
     These are all but the clearly worse, and with ``halve`` at most the better half. ``table`` has
     the logarithms of each candidate's scores, one for each round.
     """
-    means = {candidate: statistics.fmean(scores) for candidate, scores in table.items()}
+    means = dict(zip(table, map(statistics.fmean, table.values()), strict=True))
     ranked = sorted(means, key=lambda candidate: -means[candidate])
-    rounds = len(table[ranked[0]])
+    best, rounds = means[ranked[0]], len(table[ranked[0]])
     if rounds > 1:
         behind = ELIMINATION_ERRORS * _estimate_noise(table) * math.sqrt(2 / rounds)
-        lowest = means[ranked[0]] - behind
-        ranked = [candidate for candidate in ranked if means[candidate] >= lowest]
+        while means[ranked[-1]] < best - behind:
+            ranked.pop()
     # If enough candidates were eliminated as clearly worse, the others need not be halved.
     if halve and len(ranked) > len(table) / 2:
         ranked = ranked[: math.ceil(len(table) / 2)]
@@ -477,13 +484,15 @@ def make_stored_search(search: DiskSearchResult) -> Searched:
 
 
 def _summarise_settings(search: FoundSettings) -> SearchedSettings:
+    figures: dict[int, list[float]] = defaultdict(list)
+    for score in search.scores:
+        # With a writer, a score is the inverse of the p99 in seconds: more is better.
+        figure = 1e6 / score.score if search.interference else score.score
+        figures[score.candidate].append(figure)
     candidates = []
     for number, candidate in enumerate(search.candidates):
-        scores = (score.score for score in search.scores if score.candidate == number)
-        # With a writer, a score is the inverse of the p99 in seconds: more is better.
-        figures = tuple(1e6 / score if search.interference else score for score in scores)
         written = search.written[number] if search.written else None
-        candidates.append(CandidateTried(candidate.values, figures, written))
+        candidates.append(CandidateTried(candidate.values, tuple(figures[number]), written))
     return SearchedSettings(
         tuple(candidates),
         search.in_force,

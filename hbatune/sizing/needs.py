@@ -29,49 +29,50 @@ Percent = Annotated[int, Meta(ge=0, le=99)]
 Positive = Annotated[float, Meta(gt=0)]
 
 
-class HeadroomFigures(Struct, frozen=True, forbid_unknown_fields=True):
+class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """Figures of a document; ``source`` is its id."""
+
+    source: Text
+
+
+class HeadroomFigures(CitedFigures, frozen=True):
     """The headroom in percent."""
 
     least: Percent
     most: Percent
-    source: Text
 
 
-class PathFigures(Struct, frozen=True, forbid_unknown_fields=True):
+class PathFigures(CitedFigures, frozen=True):
     """The number of paths that a load of ``iops`` or more requires."""
 
     protocol: Protocol
     iops: Count
     paths: Count
-    source: Text
 
 
-class MixPenalty(Struct, frozen=True, forbid_unknown_fields=True):
+class MixPenalty(CitedFigures, frozen=True):
     """The cost of a mix with ``reads`` percent of reads, in percent of the peak of pure reads."""
 
     reads: Percent
     cost: Percent
-    source: Text
 
 
-class DriveFigures(Struct, frozen=True, forbid_unknown_fields=True):
+class DriveFigures(CitedFigures, frozen=True):
     """The throughput of one drive in GB/s."""
 
     protocol: Protocol
     read_gb_per_s: Positive
     write_gb_per_s: Positive
-    source: Text
 
 
-class BlockFigures(Struct, frozen=True, forbid_unknown_fields=True):
+class BlockFigures(CitedFigures, frozen=True):
     """Block sizes in bytes: up to ``small`` IOPS are the limit, at ``large`` or more throughput."""
 
     small: Count
     large: Count
-    source: Text
 
 
-class Saturation(Struct, frozen=True, forbid_unknown_fields=True):
+class Saturation(CitedFigures, frozen=True):
     """The number of SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
 
     ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``.
@@ -82,7 +83,6 @@ class Saturation(Struct, frozen=True, forbid_unknown_fields=True):
     ssd: tuple[Text, ...]
     small: tuple[Count, ...]
     large: tuple[Count, ...]
-    source: Text
 
 
 class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,13 +102,11 @@ def load_sizing(shipped: Path) -> SizingFigures:
     file = read_toml(shipped / SIZING)
     figures = decode_file(file, SizingFigures)
     sources = load_sources(shipped)
-    cited = [figures.headroom.source, figures.paths.source, figures.mix.source]
-    cited += [figures.drive.source, figures.block.source]
-    cited += [row.source for row in figures.saturation]
-    for source in cited:
-        if source not in sources:
-            hint = suggest_nearest(source, sources)
-            raise PolicyError(f"cites {source}, which is no source", file=file.path, hint=hint)
+    cited: list[CitedFigures] = [figures.headroom, figures.paths, figures.mix, figures.drive]
+    for row in (*cited, figures.block, *figures.saturation):
+        if row.source not in sources:
+            hint = suggest_nearest(row.source, sources)
+            raise PolicyError(f"cites {row.source}, which is no source", file=file.path, hint=hint)
     return figures
 
 

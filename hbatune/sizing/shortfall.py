@@ -8,6 +8,7 @@ budgets that `apply` uses if the configuration describes an array.
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,13 +68,13 @@ def can_carry(comparisons: Sequence[ResourceComparison]) -> bool | None:
     """
     places: dict[str, list[bool | None]] = {}
     for row in comparisons:
+        if row.what is Resource.THROUGHPUT and row.enough is False:
+            return False
         if row.what in (Resource.DRIVES, Resource.PATHS, Resource.PAIRS):
             places.setdefault(row.on, []).append(row.enough)
-    if any(row.enough is False for row in comparisons if row.what is Resource.THROUGHPUT):
-        return False
-    if any(all(answers) for answers in places.values()):
+    if any(map(all, places.values())):
         return True
-    return False if any(False in answers for answers in places.values()) else None
+    return False if False in chain.from_iterable(places.values()) else None
 
 
 def count_array_adapters(machine: Machine) -> int:
@@ -107,27 +108,27 @@ def _find_medium(endpoint: Endpoint) -> str | None:
 def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     for need in needs.media:
         medium, wanted = need.medium, need.drives
-        drives = [drive for drive in machine.endpoints if _find_medium(drive) == medium]
-        # The paths of one drive are one drive.
-        count = len({drive.map or extract_stable_part(drive.id) + drive.target for drive in drives})
-        if not count:
+        drives, paths = set(), set()
+        for drive in machine.endpoints:
+            if _find_medium(drive) == medium:
+                # The paths of one drive are one drive.
+                drives.add(drive.map or extract_stable_part(drive.id) + drive.target)
+                paths.add((drive.adapter, drive.controller))
+        if not drives:
             continue
-        enough = None if wanted is None else count >= wanted and need.met is not False
+        enough = None if wanted is None else len(drives) >= wanted and need.met is not False
         sources = ", ".join(need.sources) or "-"
-        yield ResourceComparison(Resource.DRIVES, medium, count, wanted, enough, sources)
+        yield ResourceComparison(Resource.DRIVES, medium, len(drives), wanted, enough, sources)
         if need.paths > 1:
-            paths = len({(drive.adapter, drive.controller) for drive in drives})
-            enough, source = paths >= need.paths, need.sources[-1]
-            yield ResourceComparison(Resource.PATHS, medium, paths, need.paths, enough, source)
+            enough, source = len(paths) >= need.paths, need.sources[-1]
+            yield ResourceComparison(Resource.PATHS, medium, len(paths), need.paths, enough, source)
 
 
 def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
-    serving = {
-        endpoint.adapter
-        for endpoint in machine.endpoints
-        if _find_medium(endpoint) or endpoint.protocol is Protocol.VOLUME
-    }
-    rates, slow_links = [], []
+    serving, rates, slow_links = set(), [], []
+    for endpoint in machine.endpoints:
+        if _find_medium(endpoint) or endpoint.protocol is Protocol.VOLUME:
+            serving.add(endpoint.adapter)
     for adapter in machine.adapters:
         link, target = adapter.link, adapter.target
         rate = compute_link_ceiling(link) if link and target in serving else None
@@ -148,13 +149,15 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
 def _compare_pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     """Yield the pairs of the documents' cards, for the RAID level that needs the fewest."""
     for card in dict.fromkeys(need.card for need in needs.raid):
-        adapters = [adapter for adapter in machine.adapters if adapter.document == card]
-        gens = {None if adapter.link is None else adapter.link.generation for adapter in adapters}
+        gens = []
+        for adapter in machine.adapters:
+            if adapter.document == card:
+                gens.append(None if adapter.link is None else adapter.link.generation)
         advised = [need for need in needs.raid if need.card == card and need.advised]
         fitting = [need for need in advised if need.gen in gens]
-        if adapters and fitting:
+        if fitting:
             need = min(fitting, key=lambda need: (need.used, need.level))
-            name, pairs, source = f"{card}, RAID {need.level}", len(adapters) / 2, need.sources[0]
+            name, pairs, source = f"{card}, RAID {need.level}", len(gens) / 2, need.sources[0]
             enough = pairs >= need.pairs
             yield ResourceComparison(Resource.PAIRS, name, pairs, need.pairs, enough, source)
 

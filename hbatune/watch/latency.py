@@ -79,27 +79,22 @@ class _Printed(Struct, tag="printf"):
 _LINES = json.Decoder(_Map | _Printed)
 
 
-class Lines:
-    """Parses bpftrace's ``-f json`` output line by line. Mutable: stores the counts so far."""
+def read_intervals(lines: Iterable[bytes]) -> Iterator[Counts]:
+    """Yield the counts of each interval in bpftrace's ``-f json`` output, at the line that ends it.
 
-    def __init__(self) -> None:
-        self._counts: Counts = {}
-
-    def take(self, line: bytes) -> Counts | None:
-        """Return the counts of an interval at the line that ends it, or None at all other lines.
-
-        Other messages of bpftrace (probes attached, events lost) are skipped.
-        """
+    Other messages of bpftrace (probes attached, events lost) are skipped.
+    """
+    counts: Counts = {}
+    for line in lines:
         try:
             message = _LINES.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
+            continue
         if isinstance(message, _Map):
-            self._counts = parse_counts(message.data.get(_MAP, {}))
+            counts = parse_counts(message.data.get(_MAP, {}))
         elif message.data.strip() == _END:
-            counts, self._counts = self._counts, {}
-            return counts
-        return None
+            yield counts
+            counts = {}
 
 
 def load_latencies(path: Path) -> Latencies:
@@ -251,12 +246,10 @@ def publish_intervals(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Publish the last intervals, encoded, at the end of each interval."""
-    parser, began = Lines(), clock()
+    began = clock()
     intervals: tuple[Interval, ...] = ()
-    for line in lines:
-        counts = parser.take(line)
-        if counts is not None:
-            ended = clock()
-            intervals = (*intervals, Interval(ended, ended - began, counts))[-KEPT_INTERVALS:]
-            publish(json.encode(Latencies(intervals)))
-            began = ended
+    for counts in read_intervals(lines):
+        ended = clock()
+        intervals = (*intervals, Interval(ended, ended - began, counts))[-KEPT_INTERVALS:]
+        publish(json.encode(Latencies(intervals)))
+        began = ended

@@ -5,7 +5,8 @@ node_exporter already exports for every disk (I/Os, bytes, busy time) are not re
 prometheus_client takes 10 MiB of memory, so it is imported only if metrics are configured.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from hbatune.watch.readings import Reading
 from hbatune.watch.watch import WatchState
 
 if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.core import Metric
 
 _Figure = Callable[[Reading], float | None]
 
@@ -61,12 +62,22 @@ class DaemonFigures(Struct, frozen=True):
 
 
 def format_metrics(state: WatchState, keeping: DaemonFigures) -> bytes:
-    """Return all metrics in Prometheus's text format. Raises as ``require_library`` does."""
+    """Return all metrics in Prometheus's text format. Raises as ``render_metrics`` does."""
+    of_watch = (_collect_disks(state), _collect_servers(state), _collect_alerts(state))
+    return render_metrics(chain(_collect_daemon(keeping), *of_watch))
+
+
+def render_metrics(metrics: "Iterator[Metric]") -> bytes:
+    """Return metrics in Prometheus's text format. Raises as ``require_library`` does."""
     require_library()
     from prometheus_client import CollectorRegistry, generate_latest
 
+    class Collector:
+        def collect(self) -> "Iterator[Metric]":
+            return metrics
+
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(state, keeping))
+    registry.register(Collector())
     return bytes(generate_latest(registry))
 
 
@@ -81,22 +92,13 @@ def require_library() -> None:
         ) from error
 
 
-class _Collector:
-    """All metrics of one moment, in the form that the library collects."""
-
-    def __init__(self, state: WatchState, keeping: DaemonFigures) -> None:
-        self._state, self._keeping = state, keeping
-
-    def collect(self) -> "Iterator[Metric]":
-        yield from _collect_daemon(self._keeping)
-        yield from _collect_disks(self._state)
-        yield from _collect_servers(self._state)
-        yield from _collect_alerts(self._state)
-
-
 def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
-    names = {"version": keeping.version, "profile": keeping.profile}
-    yield _make_gauge("hbatune_info", "Version and active profile.", names, [(names, 1.0)])
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    labels = ("version", "profile")
+    info = GaugeMetricFamily("hbatune_info", "Version and active profile.", labels=labels)
+    info.add_metric((keeping.version, keeping.profile), 1.0)
+    yield info
     plain = (
         ("endpoints", "Endpoints that are watched.", keeping.endpoints),
         ("drift_settings", "Settings that are not as the profile wants them.", keeping.drift),
@@ -104,85 +106,78 @@ def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
     )
     for name, help_text, value in plain:
         if value is not None:
-            yield _make_gauge(f"hbatune_{name}", help_text, (), [({}, float(value))])
+            yield GaugeMetricFamily(f"hbatune_{name}", help_text, value=float(value))
     help_text = "Settings that were set again since the daemon began."
-    yield _make_counter("hbatune_repaired_settings", help_text, (), [({}, float(keeping.repaired))])
+    yield CounterMetricFamily("hbatune_repaired_settings", help_text, value=float(keeping.repaired))
 
 
 def _collect_disks(state: WatchState) -> "Iterator[Metric]":
-    labelled = [
-        ({"device": d.target, "endpoint": d.id, "adapter": d.adapter or ""}, d) for d in state.disks
-    ]
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     for name, help_text, unit, figure in _GAUGES:
-        values = [(labels, figure(disk)) for labels, disk in labelled]
-        samples = [(labels, value * unit) for labels, value in values if value is not None]
-        # A gauge of unknown value is omitted: 0 would look like a measurement.
-        yield _make_gauge(f"hbatune_endpoint_{name}", help_text, _ENDPOINT, samples)
-    lowered = [(labels, float(state.lowered.get(disk.id, 0))) for labels, disk in labelled]
+        gauge = GaugeMetricFamily(f"hbatune_endpoint_{name}", help_text, labels=_ENDPOINT)
+        for disk in state.disks:
+            # A gauge of unknown value is omitted: 0 would look like a measurement.
+            if (value := figure(disk)) is not None:
+                gauge.add_metric(_list_labels(disk), value * unit)
+        yield gauge
     help_text = "Times that the kernel was seen to lower the queue depth since the daemon began."
-    yield _make_counter("hbatune_endpoint_queue_depth_lowered", help_text, _ENDPOINT, lowered)
+    lowered = CounterMetricFamily(
+        "hbatune_endpoint_queue_depth_lowered", help_text, labels=_ENDPOINT
+    )
+    for disk in state.disks:
+        lowered.add_metric(_list_labels(disk), float(state.lowered.get(disk.id, 0)))
+    yield lowered
     for counter, help_text in (
         (COMMAND_ERRORS, _NOT_GOOD),
         ("timeouts", "Commands that timed out since the device came."),
     ):
-        counted = [(labels, disk.counted.get(counter)) for labels, disk in labelled]
-        samples = [(labels, float(count)) for labels, count in counted if count is not None]
-        yield _make_counter(f"hbatune_endpoint_{counter}", help_text, _ENDPOINT, samples)
+        family = CounterMetricFamily(f"hbatune_endpoint_{counter}", help_text, labels=_ENDPOINT)
+        for disk in state.disks:
+            if (count := disk.counted.get(counter)) is not None:
+                family.add_metric(_list_labels(disk), float(count))
+        yield family
+
+
+def _list_labels(disk: Reading) -> tuple[str, str, str]:
+    return disk.target, disk.id, disk.adapter or ""
 
 
 def _collect_servers(state: WatchState) -> "Iterator[Metric]":
-    labelled = [({"adapter": server.target}, server) for server in state.servers]
-    linked = [(labels, server.link) for labels, server in labelled if server.link is not None]
-    speeds = [(labels, link.speed * _GIGA) for labels, link in linked]
-    help_text = "Speed of each lane of the PCI Express link."
-    yield _make_gauge("hbatune_adapter_link_transfers_per_second", help_text, ("adapter",), speeds)
-    lanes = [(labels, float(link.width)) for labels, link in linked]
-    help_text = "Lanes of the PCI Express link."
-    yield _make_gauge("hbatune_adapter_link_lanes", help_text, ("adapter",), lanes)
-    busy = [(labels, s.cpu_busy) for labels, s in labelled if s.cpu_busy is not None]
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"hbatune_adapter_{name}", help_text, labels=("adapter",))
+
+    speeds = gauge("link_transfers_per_second", "Speed of each lane of the PCI Express link.")
+    lanes = gauge("link_lanes", "Lanes of the PCI Express link.")
     help_text = "Share of time that the busiest CPU of those that serve its interrupts was busy."
-    yield _make_gauge("hbatune_adapter_cpu_utilisation_ratio", help_text, ("adapter",), busy)
-    errors = []
-    for labels, server in labelled:
-        for severity, count in server.counted.items():
-            errors.append(({**labels, "severity": severity}, float(count)))
+    busy = gauge("cpu_utilisation_ratio", help_text)
     help_text = "Errors on the PCI Express link since boot, at both ends."
-    yield _make_counter("hbatune_adapter_bus_errors", help_text, ("adapter", "severity"), errors)
+    labels = ("adapter", "severity")
+    errors = CounterMetricFamily("hbatune_adapter_bus_errors", help_text, labels=labels)
+    for server in state.servers:
+        if server.link is not None:
+            speeds.add_metric((server.target,), server.link.speed * _GIGA)
+            lanes.add_metric((server.target,), float(server.link.width))
+        if server.cpu_busy is not None:
+            busy.add_metric((server.target,), server.cpu_busy)
+        for severity, count in server.counted.items():
+            errors.add_metric((server.target, severity), float(count))
+    yield from (speeds, lanes, busy, errors)
 
 
 def _collect_alerts(state: WatchState) -> "Iterator[Metric]":
-    active: dict[tuple[str, str, str], float] = {}
-    for alert in state.alerts:
-        # Several counters of one target are one series: the same labels twice are invalid.
-        active[str(alert.condition), alert.target, alert.id] = 1.0
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
     labels = ("condition", "target", "id")
-    samples = [(dict(zip(labels, key, strict=True)), value) for key, value in active.items()]
-    yield _make_gauge("hbatune_alert_active", "Alerts that are raised now.", labels, samples)
-    raised = [
-        ({"condition": str(condition)}, float(state.raised.get(condition, 0)))
-        for condition in AlertCondition
-    ]
+    active = GaugeMetricFamily("hbatune_alert_active", "Alerts that are raised now.", labels=labels)
+    # Several counters of one target are one series: the same labels twice are invalid.
+    for key in dict.fromkeys((alert.condition, alert.target, alert.id) for alert in state.alerts):
+        active.add_metric(key, 1.0)
+    yield active
     help_text = "Alerts that were raised since the daemon began."
-    yield _make_counter("hbatune_alerts_raised", help_text, ("condition",), raised)
-
-
-_Values = Iterable[tuple[dict[str, str], float]]
-
-
-def _make_gauge(name: str, help_text: str, labels: Iterable[str], values: _Values) -> "Metric":
-    from prometheus_client.core import GaugeMetricFamily
-
-    return _add_values(GaugeMetricFamily(name, help_text, labels=tuple(labels)), values)
-
-
-def _make_counter(name: str, help_text: str, labels: Iterable[str], values: _Values) -> "Metric":
-    """Return a counter; the library adds ``_total``."""
-    from prometheus_client.core import CounterMetricFamily
-
-    return _add_values(CounterMetricFamily(name, help_text, labels=tuple(labels)), values)
-
-
-def _add_values(family: "GaugeMetricFamily | CounterMetricFamily", values: _Values) -> "Metric":
-    for labels, value in values:
-        family.add_metric(tuple(labels.values()), value)
-    return family
+    raised = CounterMetricFamily("hbatune_alerts_raised", help_text, labels=("condition",))
+    for condition in AlertCondition:
+        raised.add_metric((condition,), float(state.raised.get(condition, 0)))
+    yield raised

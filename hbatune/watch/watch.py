@@ -3,6 +3,7 @@
 ``Watcher`` holds the state. It reads no clock, since the samples contain all times.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -73,8 +74,8 @@ class WatchState(Struct, frozen=True):
     raised: dict[str, int] = {}
 
 
-_Rises = tuple[tuple[float, int], ...]
-"""The rises of a counter within the window, each with its time."""
+_Rises = list[tuple[float, int]]
+"""The rises of a counter within the window, each with its time, the latest last."""
 
 
 class Watcher:
@@ -94,8 +95,8 @@ class Watcher:
         self._alarms = {key: Alarm(raised=True) for key in self._raised}
         self._links: dict[str, LinkSample] = {}
         self._rises: dict[str, dict[str, _Rises]] = {}
-        self._lowered: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
+        self._lowered: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._state = WatchState(0.0, alerts=self.standing)
 
     @property
@@ -130,7 +131,7 @@ class Watcher:
             for reading in list_disk_readings(self.subjects, before, sample, intervals):
                 id, target, adapter = reading.id, reading.target, reading.adapter
                 if reading.lowered:
-                    self._lowered[id] = self._lowered.get(id, 0) + 1
+                    self._lowered[id] += 1
                 risen = self._update_rises(id, reading.risen, restored, sample.at)
                 signals = alerts.list_disk_signals(disks_by_id[id], reading, config)
                 counters = alerts.list_counter_signals(id, target, adapter, risen, config)
@@ -147,8 +148,7 @@ class Watcher:
                     servers.append(server)
         for event in events:
             if event.change is AlertChange.RAISED:
-                condition = str(event.alert.condition)
-                self._counts[condition] = self._counts.get(condition, 0) + 1
+                self._counts[str(event.alert.condition)] += 1
         self._state = WatchState(
             time=sample.time,
             disks=tuple(disks),
@@ -199,8 +199,8 @@ class Watcher:
     ) -> Mapping[str, int]:
         """Add the rises of a target's counters, and return their sums within the window."""
         for counter, count in risen.items():
-            stored = self._rises.setdefault(target, {})
-            stored[counter] = (*stored.get(counter, ()), (time, count))
+            counters = self._rises.setdefault(target, {})
+            counters.setdefault(counter, []).append((time, count))
         totals = dict(restored.get(target, {}))
         for counter, rises in self._rises.get(target, {}).items():
             totals[counter] = sum(count for _, count in rises)
@@ -209,8 +209,9 @@ class Watcher:
     def _forget_rises(self, oldest: float) -> None:
         for target, counters in list(self._rises.items()):
             for counter, rises in list(counters.items()):
-                counters[counter] = tuple(rise for rise in rises if rise[0] > oldest)
-                if not counters[counter]:
+                while rises and rises[0][0] <= oldest:
+                    del rises[0]
+                if not rises:
                     del counters[counter]
             if not counters:
                 del self._rises[target]
@@ -219,12 +220,18 @@ class Watcher:
         """Clear the alerts on targets that are no longer watched, and forget these targets."""
         watched = {disk.id for disk in self.subjects.disks}
         watched |= {server.target for server in self.subjects.servers}
-        cleared = [alert for key, alert in self._raised.items() if key.id not in watched]
-        self._alarms = {key: state for key, state in self._alarms.items() if key.id in watched}
-        self._raised = {key: alert for key, alert in self._raised.items() if key.id in watched}
-        self._links = {target: link for target, link in self._links.items() if target in watched}
-        self._rises = {target: rises for target, rises in self._rises.items() if target in watched}
-        return [AlertEvent(AlertChange.CLEARED, alert, sample.time, None) for alert in cleared]
+        for key in list(self._alarms):
+            if key.id not in watched:
+                del self._alarms[key]
+        for target in (self._links.keys() | self._rises.keys()) - watched:
+            self._links.pop(target, None)
+            self._rises.pop(target, None)
+        cleared = []
+        for key, alert in list(self._raised.items()):
+            if key.id not in watched:
+                del self._raised[key]
+                cleared.append(AlertEvent(AlertChange.CLEARED, alert, sample.time, None))
+        return cleared
 
 
 def _make_alert(signal: Signal, time: float) -> Alert:

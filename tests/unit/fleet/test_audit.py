@@ -147,10 +147,10 @@ def test_missing_disk_is_odd() -> None:
 
 
 def test_groups_ignore_host_order() -> None:
-    hosts = [
-        (f"db{number}", audit_host(host(number), f"{number}", "balanced")) for number in range(5)
-    ]
-    forwards, backwards = group_peers(hosts), group_peers(hosts[::-1])
+    hosts = {
+        f"db{number}": audit_host(host(number), f"{number}", "balanced") for number in range(5)
+    }
+    forwards, backwards = group_peers(hosts), group_peers(dict(reversed(hosts.items())))
     assert {frozenset(forward.hosts) for forward in forwards} == {
         frozenset(backward.hosts) for backward in backwards
     }

@@ -25,7 +25,7 @@ CARRIED = {
     "D0-15": "rules/yardsticks.toml",
     "D1-1": "rules/workloads/block-sweep-small.toml",
     "D1-3": "hbatune.probe.history:Stale",
-    "D1-5": "hbatune.report.disk_sections:make_together_section",
+    "D1-5": "hbatune.report.disk_sections:make_adapter_blocks",
     "D2-2": "hbatune.policy.budget:MAX_LUN_DEPTH",
     "D2-5": "rules/arrays.toml",
     "D2-6": "hbatune.operations.verify:VerificationResult",

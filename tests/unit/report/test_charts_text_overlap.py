@@ -56,7 +56,7 @@ figures = st.floats(1e-3, 1e9)
 def box(text: Element) -> Box:
     """Return the area that a text of a chart takes."""
     x, y = float(text.get("x", "nan")), float(text.get("y", "nan"))
-    across = estimate_width(text.text or "", TEXT_SIZE)
+    across = estimate_width(text.text or "")
     start = {"middle": x - across / 2, "end": x - across}.get(text.get("text-anchor", ""), x)
     return Box(start, y - ASCENT * TEXT_SIZE, start + across, y + DESCENT * TEXT_SIZE)
 

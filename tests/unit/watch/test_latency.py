@@ -15,11 +15,11 @@ from hbatune.watch.latency import (
     KEPT_INTERVALS,
     Interval,
     Latencies,
-    Lines,
     format_script,
     load_latencies,
     make_histogram,
     publish_intervals,
+    read_intervals,
     select_intervals,
 )
 from tests.unit.watch_samples import get_bucket
@@ -75,11 +75,11 @@ END = b'{"type": "printf", "data": "end\\n"}\n'
 
 
 def test_lines_count_by_device() -> None:
-    lines = Lines()
-    assert lines.take(b'{"type": "attached_probes", "data": {"probes": 10}}\n') is None
-    assert lines.take(line(**{"8388656_482": 3, "8388656_7": 1, "271581184_482": 2})) is None
-    assert lines.take(END) == {"8:48": {482: 3, 7: 1}, "259:0": {482: 2}}
-    assert lines.take(END) == {}  # an interval without I/O prints no map
+    attached = b'{"type": "attached_probes", "data": {"probes": 10}}\n'
+    counts = line(**{"8388656_482": 3, "8388656_7": 1, "271581184_482": 2})
+    first, second = read_intervals([attached, counts, END, END])
+    assert first == {"8:48": {482: 3, 7: 1}, "259:0": {482: 2}}
+    assert second == {}  # an interval without I/O prints no map
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,8 @@ def test_lines_count_by_device() -> None:
     ],
 )
 def test_malformed_lines_are_ignored(odd: bytes) -> None:
-    lines = Lines()
-    assert lines.take(odd) is None
-    assert lines.take(END) == {}
+    assert list(read_intervals([odd])) == []
+    assert list(read_intervals([odd, END])) == [{}]
 
 
 def clock() -> Iterator[float]:

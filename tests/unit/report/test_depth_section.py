@@ -1,0 +1,84 @@
+"""The sections on depth sweeps and on interference."""
+
+import re
+
+from msgspec.structs import replace
+
+from hbatune.probe.history import Record
+from hbatune.probe.result import Histogram, Window
+from tests.unit import report_server as reported
+from tests.unit.report.parsed_page import Parsed, parse_report
+
+
+def test_knee_is_named_and_marked(full: Parsed) -> None:
+    assert "Past depth 32: 2 % more IOPS" in full.text["depth"]
+    assert "(it may be anywhere from 16 to 64)" in full.text["depth"]
+    assert "The shaded stretch" in full.text["depth"]
+    assert "knee: 32" in full.text["depth"]
+    assert "32 knee of sda" in re.sub(r"\s+", " ", full.text[""])
+
+
+def test_unrecorded_knee_has_no_range() -> None:
+    report = reported.seen()
+    records = tuple(reported.depth_sweep(report.machine))
+    text = parse_report(replace(report, records=records)).text["depth"]
+    assert "Past depth 32:" in text
+    assert "how sure it is is unknown" in text
+
+
+def test_sweep_shows_cpu_limit(full: Parsed) -> None:
+    text = full.text["depth"]
+    assert "kernel 6.1.0-56-amd64, scheduler none, nr_requests 256, 38 °C." in text
+    assert "From depth 256 on the CPUs are the limit" in text
+    assert "load and interrupts" in text
+    assert "6.19 µs of CPU time each" in text, "that of interrupts included"
+
+
+def test_short_sweep_has_no_knee() -> None:
+    report = reported.seen()
+    server = report.machine
+    short = parse_report(
+        replace(report, records=tuple(reported.depth_sweep(server, depths=(1, 2, 4, 8))))
+    )
+    assert "No knee up to depth 8" in short.text["depth"]
+    assert "knee: " not in short.text["depth"]
+
+
+def test_windows_give_knee_range() -> None:
+    def noisy(record: Record) -> Record:
+        assert record.result is not None
+        figures = record.result.figures
+        windows = tuple(
+            Window(0.5, round(figures.iops * share / 2), 0, Histogram({wait: 9}), 0.0, 0.0)
+            for share, wait in ((0.6, 300_000), (1.0, 150_000), (1.4, 100_000), (1.0, 200_000))
+        )
+        return replace(
+            record, result=replace(record.result, figures=replace(figures, windows=windows))
+        )
+
+    report = reported.seen()
+    sweep = tuple(map(noisy, reported.depth_sweep(report.machine)))
+    text = parse_report(replace(report, records=sweep)).text["depth"]
+    assert "it may be anywhere from" in text
+    assert "The shaded stretch" in text
+
+
+def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
+    text = full.text["interference"]
+    for scheduler in ("none", "mq-deadline", "bfq"):
+        assert f"scheduler {scheduler}" in text
+    assert "p99 beside the writer" in text
+    assert re.search(r"sda bfq 4K randread, 4 deep 2027-01-15 [0-9:]+ 30,000 → 15,000", text)
+    assert "MB/s" in text
+
+
+def test_distant_reader_is_unpaired() -> None:
+    report = reported.seen()
+    moved = []
+    for record in reported.beside_writer(report.machine):
+        assert record.result is not None
+        moved.append(
+            replace(record, time=record.time + 10 * (record.result.workload.writer is None))
+        )
+    text = parse_report(replace(report, records=tuple(moved))).text["interference"]
+    assert "hbatune probe interference" in text
