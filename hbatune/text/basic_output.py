@@ -114,7 +114,7 @@ def make_console(*, stderr: bool = False) -> "Console":
 
 
 _LESS = "less"
-_ON_BEHALF = ("SUDO_UID", "DOAS_USER", "PKEXEC_UID")
+_ON_BEHALF = frozenset(("SUDO_UID", "DOAS_USER", "PKEXEC_UID"))
 """Variables that are set if root runs a command for another user."""
 
 _ENVIRONMENT = {"LESS": "FRX", "LV": "-c"}
@@ -184,7 +184,7 @@ def find_pager(environment: Mapping[str, str]) -> str | None:
     command = environment.get("HBATUNE_PAGER", environment.get("PAGER", _LESS)).strip()
     if command in ("", "cat") or environment.get("TERM") == "dumb":
         return None
-    if any(name in environment for name in _ON_BEHALF):
+    if not _ON_BEHALF.isdisjoint(environment):
         command = _LESS
     if command != _LESS:
         return command
@@ -195,7 +195,7 @@ def find_pager(environment: Mapping[str, str]) -> str | None:
 
 def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {**_ENVIRONMENT, **environment}
-    if any(name in environment for name in _ON_BEHALF):
+    if not _ON_BEHALF.isdisjoint(environment):
         # less must not start a shell or open other files (less(1)).
         variables["LESSSECURE"] = "1"
         for name in ("LESSOPEN", "LESSCLOSE", "LESSKEY", "LESSKEYIN"):

@@ -15,6 +15,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
 from hbatune.text.limit_text import describe_limit
+from hbatune.text.plan_tables import count_outcomes
 
 
 class AdapterVersions(Struct, frozen=True):
@@ -171,7 +172,7 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
     return Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
-        outcomes=dict(Counter(str(row.outcome) for row in rows if row.outcome)),
+        outcomes=count_outcomes(rows),
         memory=plan.memory.added,
         hostname=machine.hostname,
         kernel=machine.kernel,

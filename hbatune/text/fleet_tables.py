@@ -79,7 +79,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
     findings = tuple(map(with_text, audit.findings))
-    unusable = tuple(with_reason(snapshot) for snapshot in audit.unusable)
+    unusable = tuple(map(with_reason, audit.unusable))
     return AuditDocument(**asdict(audit) | {"findings": findings, "unusable": unusable})
 
 
@@ -120,9 +120,9 @@ def show_audit(audit: Audit) -> None:
         rows.append([odd.host, *values, name_fact(odd)])
     columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
     _show_section("Odd among alike hosts", columns, rows)
-    rows = [
-        [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))] for lone in audit.lone
-    ]
+    rows = []
+    for lone in audit.lone:
+        rows.append([lone.host, (format_adapters(lone.adapters), describe_nearest(lone))])
     columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
     _show_section("Like no other, or too few to compare", columns, rows)
     rows = []
@@ -133,8 +133,12 @@ def show_audit(audit: Audit) -> None:
     columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
     columns += "number TARGETS | text ON | value SOURCE"
     _show_section("What drifts", columns, rows)
-    grave = [finding for finding in audit.findings if finding.severity is not Severity.INFO]
-    rows = [_make_finding_row(with_text(finding)) for finding in grave]
+    rows = []
+    for entry in map(with_text, audit.findings):
+        if entry.severity is not Severity.INFO:
+            details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
+            cells = [str(entry.severity), entry.id, str(len(entry.hosts))]
+            rows.append([*cells, details, entry.source])
     columns = "state SEVERITY | id CHECK | number HOSTS | "
     columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
     _show_section("Findings", columns, rows)
@@ -144,7 +148,7 @@ def show_audit(audit: Audit) -> None:
         rows.append([*subject, str(stock.count), str(len(stock.hosts))])
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
     _show_section("What there is", columns, rows)
-    rows = [list(astuple(with_reason(snapshot))) for snapshot in audit.unusable]
+    rows = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
     _show_section("Not audited", "id FILE | text WHY", rows)
     print_line(summarise_audit(audit))
 
@@ -240,11 +244,6 @@ def _format_scalar(value: Scalar) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _make_finding_row(entry: FleetFindingEntry) -> list[Cell]:
-    details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
-    return [str(entry.severity), entry.id, str(len(entry.hosts)), details, entry.source]
 
 
 def _show_section(name: str, heads: str, rows: list[Sequence[Cell]]) -> None:

@@ -86,11 +86,9 @@ def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> 
         table = Table(_PREVIEW if preview else _RESTORED)
         for targets, row in group_equal_rows(folded, lambda item: _explain_row(item[1])):
             cells = [row.setting, format_value(row.current), format_value(row.before)]
-            if not preview:
-                cells += [str(row.outcome), _explain_row(row)]
-            else:
-                cells.append("" if row.outcome is None else _explain_row(row))
-            table.rows.append([fold_names(targets), *cells])
+            cells += [] if preview else [str(row.outcome)]
+            reason = "" if preview and row.outcome is None else _explain_row(row)
+            table.rows.append([fold_names(targets), *cells, reason])
         show_table(table)
         print_line()
 
@@ -230,9 +228,9 @@ def format_note(note: Message) -> str:
         case context.RunsAhead():
             return _describe_runs(note)
         case context.SearchesAhead():
-            limit = (
-                "" if note.limit is None else f", and no longer than {format_duration(note.limit)}"
-            )
+            limit = ""
+            if note.limit is not None:
+                limit = f", and no longer than {format_duration(note.limit)}"
             return (
                 f"searching {format_count(note.disks, 'disk')}, which takes about "
                 f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and leaves "

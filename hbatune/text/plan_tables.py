@@ -6,17 +6,17 @@ Rows are grouped by adapter. Equal rows of many LUNs share one line.
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.advice import Advice, Stance
-from hbatune.plan.rows import Plan, Row, SkippedDisk, State
-from hbatune.settings.setting import LimitReason
+from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.limit_text import describe_limit, explain_limit
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
 _ROW_COLUMNS = make_columns(
@@ -120,8 +120,8 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     remedies: dict[str, None] = {}
     reason_log = _ReasonLog()
     for adapter, group in group_by_adapter(rows).items():
-        shown_rows = [row for row in group if unfold or _is_worth_showing(row)]
-        fixed = [] if unfold else [row for row in group if _is_fixed(row)]
+        shown_rows = group if unfold else list(filter(_is_worth_showing, group))
+        fixed = [] if unfold else list(filter(_is_fixed, group))
         if not shown_rows and not fixed:
             continue
         print_heading(format_adapter(adapter, machine))
@@ -154,7 +154,7 @@ def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
 
 def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
-    outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
+    outcomes = count_outcomes(rows)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     parts += _count_states(row for row in rows if row.outcome is None)
     parts += [f"{worse} worse than before and kept, as asked"] if worse else []
@@ -170,6 +170,11 @@ def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
     return text
 
 
+def count_outcomes(rows: Iterable[Row | Restored]) -> dict[str, int]:
+    """Return the number of rows for each outcome, without rows that have none."""
+    return dict(Counter(str(row.outcome) for row in rows if row.outcome is not None))
+
+
 def _count_states(rows: Iterable[Row]) -> list[str]:
     states = Counter(row.state for row in rows)
     return [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
@@ -177,9 +182,7 @@ def _count_states(rows: Iterable[Row]) -> list[str]:
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     """Return the rows of each adapter, sorted by name; the key None is for several adapters."""
-    groups: dict[str | None, list[R]] = {}
-    for row in rows:
-        groups.setdefault(row.adapter, []).append(row)
+    groups = group_items(rows, lambda row: row.adapter)
     # Maps over several adapters come last.
     adapters = sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
     return {adapter: groups[adapter] for adapter in adapters}
@@ -187,11 +190,8 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
 
 def fold_rows(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
     """Yield the targets whose rows have the same content, and the first of these rows."""
-    groups: dict[object, tuple[list[str], N]] = {}
-    for row in rows:
-        groups.setdefault(content(row), ([], row))[0].append(row.target)
-    for targets, row in groups.values():
-        yield sorted(targets, key=natural_key), row
+    for group in group_items(rows, content).values():
+        yield sorted((row.target for row in group), key=natural_key), group[0]
 
 
 def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
@@ -199,10 +199,7 @@ def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[
 
     The order follows the first row of each content.
     """
-    groups: dict[object, list[T]] = {}
-    for row in rows:
-        groups.setdefault(content(row), []).append(row)
-    return [row for group in groups.values() for row in group]
+    return list(chain.from_iterable(group_items(rows, content).values()))
 
 
 def fold_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
@@ -229,7 +226,7 @@ def format_adapter(target: str | None, machine: Machine) -> str:
                 parts.append(f"driver {driver}")
             if firmware := get_fact(adapter.firmware):
                 parts.append(f"firmware {firmware}")
-            return "  ".join(part for part in parts if part)
+            return "  ".join(filter(None, parts))
     return "several adapters" if target is None else target
 
 
@@ -284,16 +281,13 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """Yield for each setting and reason a line on the fixed values, and the remedy."""
-    groups: dict[tuple[str, LimitReason | str | None], list[str]] = {}
-    for row in rows:
-        groups.setdefault((row.setting, row.limit), []).append(row.target)
-    for (setting, limit), targets in groups.items():
-        reason, remedy = explain_limit(limit or "not known why")
+    for targets, row in fold_rows(rows, lambda row: (row.setting, row.limit)):
+        reason, remedy = explain_limit(row.limit or "not known why")
         who = format_targets(targets)
-        if setting in SETTINGS and len(targets) > 1:
+        if row.setting in SETTINGS and len(targets) > 1:
             names = ", ".join(fold_names(targets, count=False))
-            who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
-        yield f"{who}: {setting} is fixed: {reason}", remedy
+            who = f"{len(targets)} {_KINDS[SETTINGS[row.setting].on]} ({names})"
+        yield f"{who}: {row.setting} is fixed: {reason}", remedy
 
 
 def _get_row_content(row: Row) -> tuple[object, ...]:
@@ -324,4 +318,4 @@ def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ..
         parts.insert(0, os.strerror(row.errno))
     if row.found is not None:
         parts.insert(0, f"reads {row.found}")
-    return tuple(part for part in parts if part)
+    return tuple(filter(None, parts))
