@@ -30,7 +30,7 @@ from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
-from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
+from hbatune.text.terminal import Field, format_csv, print_line, show_section
 
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
@@ -248,9 +248,7 @@ def _format_scalar(value: Scalar) -> str:
 
 def _show_section(name: str, heads: str, rows: list[Sequence[Cell]]) -> None:
     if rows:
-        print_heading(name)
-        show_table(Table(make_columns(heads), rows))
-        print_line()
+        show_section(name, Table(make_columns(heads), rows))
 
 
 CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
@@ -336,13 +334,10 @@ def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
     names = _name_sides(comparison)
     if comparison.measured:
-        print_heading("What was measured")
-        show_table(_make_result_table(comparison.measured, names))
-        print_line()
+        show_section("What was measured", _make_result_table(comparison.measured, names))
     if comparison.differences:
-        print_heading("What differs, what matters most first")
-        show_table(_make_difference_table(comparison.differences, names))
-        print_line()
+        table = _make_difference_table(comparison.differences, names)
+        show_section("What differs, what matters most first", table)
     print_line(summarise_comparison(comparison))
 
 
@@ -391,9 +386,8 @@ def _explain_difference(difference: Difference) -> str:
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    workload, *others = make_columns(
-        "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
-    )
+    heads = "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
+    workload, *others = make_columns(heads)
     p99s = [Column(f"P99 {name}", ColumnKind.VALUE, right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:

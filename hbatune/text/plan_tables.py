@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from hbatune.facts import model
@@ -17,7 +18,7 @@ from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
-from hbatune.text.terminal import get_width, print_heading, print_line, show_table
+from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
@@ -27,20 +28,24 @@ _ADVICE_COLUMNS = make_columns(
 )
 
 
+_get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
+_get_row_content = attrgetter(
+    "setting", "current", "value", "state", "limit", "rule", "outcome", "errno", "found"
+)
+
+
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     """Print the advice that the plan does not meet, or with ``unfold`` all; equal advice once."""
     listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
     if not listed:
         return
-    print_heading("What vendors advise")
     table = Table(_ADVICE_COLUMNS)
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
         advised = "as it is" if item.advised is None else str(item.advised)
         values = [format_value(item.current), advised, str(item.stance)]
         table.rows.append([names, item.setting, *values, list_advice_reasons(item)])
-    show_table(table)
-    print_line()
+    show_section("What vendors advise", table)
 
 
 def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
@@ -61,10 +66,6 @@ def format_advice(advice: Advice) -> str:
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
     first, *remaining = list_advice_reasons(advice)
     return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
-
-
-def _get_advice_content(advice: Advice) -> object:
-    return (advice.rule, advice.current, advice.value, advice.planned, advice.stance, advice.limit)
 
 
 _MIB = 1 << 20
@@ -140,7 +141,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 
 def show_skipped(disks: Sequence[SkippedDisk]) -> None:
     """Print the disks that no rule may change, with reason and evidence; equal ones once."""
-    for targets, disk in fold_rows(disks, lambda disk: (disk.reason, disk.evidence)):
+    for targets, disk in fold_rows(disks, attrgetter("reason", "evidence")):
         reason = describe_skipped(describe_limit(disk.reason), disk.evidence)
         print_line(f"{format_targets(targets)}: {reason}", hang=2)
     if disks:
@@ -182,7 +183,7 @@ def _count_states(rows: Iterable[Row]) -> list[str]:
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     """Return the rows of each adapter, sorted by name; the key None is for several adapters."""
-    groups = group_items(rows, lambda row: row.adapter)
+    groups: dict[str | None, list[R]] = group_items(rows, attrgetter("adapter"))
     # Maps over several adapters come last.
     adapters = sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
     return {adapter: groups[adapter] for adapter in adapters}
@@ -262,7 +263,7 @@ class _ReasonLog:
 
 
 def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
-    get_key = _get_row_key if unfold else _get_row_content
+    get_key = attrgetter("target", "setting") if unfold else _get_row_content
     folded = sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0]))
 
     def get_shared_reason(item: tuple[list[str], Row]) -> tuple[str, ...]:
@@ -281,22 +282,13 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """Yield for each setting and reason a line on the fixed values, and the remedy."""
-    for targets, row in fold_rows(rows, lambda row: (row.setting, row.limit)):
+    for targets, row in fold_rows(rows, attrgetter("setting", "limit")):
         reason, remedy = explain_limit(row.limit or "not known why")
         who = format_targets(targets)
         if row.setting in SETTINGS and len(targets) > 1:
             names = ", ".join(fold_names(targets, count=False))
             who = f"{len(targets)} {_KINDS[SETTINGS[row.setting].on]} ({names})"
         yield f"{who}: {row.setting} is fixed: {reason}", remedy
-
-
-def _get_row_content(row: Row) -> tuple[object, ...]:
-    planned = (row.setting, row.current, row.value, row.state, row.limit, row.rule)
-    return (*planned, row.outcome, row.errno, row.found)
-
-
-def _get_row_key(row: Row) -> tuple[object, ...]:
-    return row.target, row.setting
 
 
 def _is_fixed(row: Row) -> bool:

@@ -377,24 +377,24 @@ def _draw_below(
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
     line: list[StyledText] = []
-    used = INDENT
+    used = 0
     for title, text in pairs:
+        pair = (StyledText(title, "bold"), StyledText(f" {text}"))
         needed = measure_width(title) + 1 + measure_width(text)
         if line and used + 3 + needed <= width:
-            line += [StyledText("   "), StyledText(title, "bold"), StyledText(f" {text}")]
+            line += [StyledText("   "), *pair]
             used += 3 + needed
             continue
         if line:
             yield tuple(line)
-            line, used = [], INDENT
+            line = []
         if INDENT + needed > width:
-            yield StyledText(" " * INDENT), StyledText(title, "bold")
+            yield StyledText(" " * INDENT), pair[0]
             hang = _make_indent(INDENT + COLUMN_GAP, text.split(" "), width)
             for text_line in wrap_text(text, width - len(hang)):
                 yield (StyledText(hang + text_line),)
         else:
-            line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
-            used += needed
+            line, used = [StyledText(" " * INDENT), *pair], INDENT + needed
     if line:
         yield tuple(line)
 

@@ -57,6 +57,13 @@ def print_heading(text: str) -> None:
     _print_text(text, 2, "bold")
 
 
+def show_section(title: str, table: Table) -> None:
+    """Print a heading, a table and an empty line."""
+    print_heading(title)
+    show_table(table)
+    print_line()
+
+
 def make_printable(text: str) -> str:
     """Escape all characters that control a terminal or break a line.
 
