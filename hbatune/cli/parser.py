@@ -199,6 +199,8 @@ class _Parser(argparse.ArgumentParser):
             self._refuse_unknown(find_command_name(args), unknown)
         if parsed.quiet and getattr(parsed, "json", False):
             raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
+        if getattr(parsed, "csv", False) and getattr(parsed, "json", False):
+            raise UsageError("--json and --csv both print to standard output: name one of them")
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -217,14 +219,12 @@ class _Parser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
-        listed = [
-            action for action in self._actions if isinstance(action, argparse._SubParsersAction)
-        ]
         sections: list[tuple[str | None, list[argparse.Action]]] = []
-        for commands in listed:
-            sections += _group_commands(commands._get_subactions())
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                sections += _group_commands(action._get_subactions())
         for group in self._action_groups:
-            if not set(listed) & set(group._group_actions):
+            if group is not self._subparsers:
                 sections.append((group.title, group._group_actions))
         for title, actions in sections:
             formatter.start_section(title)
