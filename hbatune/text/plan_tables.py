@@ -172,7 +172,7 @@ def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
 
 
 def count_outcomes(rows: Iterable[Row | Restored]) -> dict[str, int]:
-    """Return the number of rows for each outcome, without rows that have none."""
+    """Return the number of rows for each outcome. Rows without an outcome are not counted."""
     return dict(Counter(str(row.outcome) for row in rows if row.outcome is not None))
 
 
