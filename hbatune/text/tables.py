@@ -285,7 +285,7 @@ def _fit_columns(
     if not inline:
         return None
     # Distribute the remaining width, one character at a time, to columns that need it.
-    while remaining > 0 and (short := [at for at in inline if widths[at] < full_widths[at]]):
+    while remaining > 0 and (short := [p for p in inline if widths[p] < full_widths[p]]):
         for position in short[:remaining]:
             widths[position] += 1
         remaining -= len(short)
