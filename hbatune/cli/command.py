@@ -113,15 +113,25 @@ def _use_batch_scheduling() -> None:
 
 
 def watch_for_faults(arguments: list[str], report: Callable[[str], None]) -> None:
-    """Report internal errors that end a worker but not this process; import ``fault`` then."""
+    """Report internal errors that end a worker or another process but not this one, a line each.
+
+    ``sys.excepthook`` receives such an error. Each process reports the same error only once: the
+    failing work may be repeated for thousands of disks.
+    """
+    reported: set[str] = set()
 
     def handle_exception(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        from hbatune.cli import fault
+        if not isinstance(error, Exception):
+            sys.__excepthook__(kind, error, trace)
+            return
+        from hbatune.cli import fault  # heavy, and rarely needed
 
-        fault.watch_for_faults(arguments, report)
-        sys.excepthook(kind, error, trace)
+        if (text := fault.format_traceback(error)) not in reported:
+            reported.add(text)
+            with suppress(Exception):  # the interrupted work must continue
+                report(fault.summarise_fault(error, arguments))
 
     sys.excepthook = handle_exception
 

@@ -18,11 +18,11 @@ from hbatune.text.notes import TextReporter
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def make_context(notes: TextReporter | None = None) -> Context:
-    """Return the context of a command; it reports to ``notes``, or to standard error."""
+def make_context() -> Context:
+    """Return the context of a command, which reports to standard error."""
     return Context(
         lock=take_lock_after_pass,
-        reporter=notes or TextReporter(),
+        reporter=TextReporter(),
         stoppable=_handle_stop_signals,
         nudge=lambda: reload_daemon(paths.STATUS),
     )

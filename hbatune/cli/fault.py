@@ -8,14 +8,12 @@ import errno
 import os
 import platform
 import shlex
-import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import TypeGuard
 
 from hbatune import __version__
@@ -36,8 +34,8 @@ def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
     The first line has the error, the others the state of the machine and how to report it. If no
     file can be written, the lines contain the traceback.
     """
-    trace = "".join(traceback.format_exception(error))
-    file = _save_traceback(_make_report(arguments, trace))
+    trace = format_traceback(error)
+    file = _save_traceback(arguments, trace)
     location = f"the traceback is in {file}" if file else "the traceback:"
     return [
         _make_summary(error),
@@ -47,6 +45,11 @@ def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
         f"and version ({__version__}); {location}",
         *([] if file else trace.splitlines()),
     ]
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return the traceback that the interpreter would print."""
+    return "".join(traceback.format_exception(error))
 
 
 _OF_SYSTEM = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -71,32 +74,9 @@ def describe_system_error(error: OSError) -> list[str]:
 
 def summarise_fault(error: BaseException, arguments: Sequence[str]) -> str:
     """Return a line on an internal error for a log, and write its traceback to a file."""
-    file = _save_traceback(_make_report(arguments, "".join(traceback.format_exception(error))))
+    file = _save_traceback(arguments, format_traceback(error))
     location = f"the traceback is in {file}" if file else "its traceback could be kept nowhere"
     return f"{_make_summary(error)}; {location}: please report it to those who gave you hbatune"
-
-
-def watch_for_faults(arguments: Sequence[str], report: Callable[[str], None]) -> None:
-    """Report internal errors that end a worker or another process but not this one, a line each.
-
-    ``sys.excepthook`` receives such an error. Each process reports the same error only once: the
-    failing work may be repeated for thousands of disks.
-    """
-    reported: set[str] = set()
-
-    def handle_exception(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, Exception):
-            sys.__excepthook__(kind, error, trace)
-            return
-        text = "".join(traceback.format_exception(error))
-        if text not in reported:
-            reported.add(text)
-            with suppress(Exception):  # the interrupted work must continue
-                report(summarise_fault(error, arguments))
-
-    sys.excepthook = handle_exception
 
 
 def describe_interrupted_run() -> list[str]:
@@ -121,20 +101,15 @@ def _make_summary(error: BaseException) -> str:
     return f"a fault of hbatune itself: {lines[-1]}"
 
 
-def _make_report(arguments: Sequence[str], trace: str) -> str:
-    versions = f"Python {platform.python_version()}, Linux {platform.release()}"
-    return (
-        f"hbatune {__version__}, {versions}\ncommand: {_join_command(arguments)}\n"
-        f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}\n\n{trace}"
-    )
-
-
 def _join_command(arguments: Sequence[str]) -> str:
     return shlex.join(["hbatune", *arguments])
 
 
-def _save_traceback(text: str) -> str | None:
-    """Write the report to a new file. Return its path, or None if no file can be written."""
+def _save_traceback(arguments: Sequence[str], trace: str) -> str | None:
+    """Write a report to a new file. Return its path, or None if no file can be written."""
+    versions = f"Python {platform.python_version()}, Linux {platform.release()}"
+    text = f"hbatune {__version__}, {versions}\ncommand: {_join_command(arguments)}\n"
+    text += f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}\n\n{trace}"
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home

@@ -112,7 +112,7 @@ def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentP
         metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
     )
     for name, module in modules.items():
-        summary = _get_constant(name, "SUMMARY") if module is None else module.SUMMARY
+        summary = _parse_constants(name)["SUMMARY"] if module is None else module.SUMMARY
         sentence = format_sentence(summary)
         command_parser = commands.add_parser(name, help=summary, description=sentence)
         if module is not None:
@@ -199,6 +199,8 @@ class _Parser(argparse.ArgumentParser):
             self._refuse_unknown(find_command_name(args), unknown)
         if parsed.quiet and getattr(parsed, "json", False):
             raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
+        if getattr(parsed, "csv", False) and getattr(parsed, "json", False):
+            raise UsageError("--json and --csv both print to standard output: name one of them")
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -217,14 +219,12 @@ class _Parser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
-        listed = [
-            action for action in self._actions if isinstance(action, argparse._SubParsersAction)
-        ]
         sections: list[tuple[str | None, list[argparse.Action]]] = []
-        for commands in listed:
-            sections += _group_commands(commands._get_subactions())
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                sections += _group_commands(action._get_subactions())
         for group in self._action_groups:
-            if not set(listed) & set(group._group_actions):
+            if group is not self._subparsers:
                 sections.append((group.title, group._group_actions))
         for title, actions in sections:
             formatter.start_section(title)
@@ -269,7 +269,10 @@ def _group_commands(
     commands: Sequence[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
     for group, title in GROUP_TITLES.items():
-        members = [action for action in commands if _get_constant(action.dest, "GROUP") == group]
+        members = []
+        for command in commands:
+            if _parse_constants(command.dest)["GROUP"] == group:
+                members.append(command)
         yield title, members
 
 
@@ -289,12 +292,6 @@ def _parse_constants(command: str) -> dict[str, str]:
             case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=str(text))):
                 constants[name] = text
     return constants
-
-
-def _get_constant(command: str, name: str) -> str:
-    constants = _parse_constants(command)
-    assert name in constants, f"{command} has no {name}"
-    return constants[name]
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

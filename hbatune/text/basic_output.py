@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Color = Literal["auto", "always", "never"]
     import argparse
-    from typing import TextIO
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
@@ -114,31 +113,17 @@ def make_console(*, stderr: bool = False) -> "Console":
 
 
 _LESS = "less"
-_ON_BEHALF = ("SUDO_UID", "DOAS_USER", "PKEXEC_UID")
+_ON_BEHALF = frozenset(("SUDO_UID", "DOAS_USER", "PKEXEC_UID"))
 """Variables that are set if root runs a command for another user."""
 
 _ENVIRONMENT = {"LESS": "FRX", "LV": "-c"}
 """The values that git sets: exit if the text fits on the screen, show colours, keep the screen."""
 
 
-class _Collected(io.StringIO):
+class _Collected(io.TextIOWrapper):
     """Collects a command's output for the pager. To the command it looks like the terminal."""
 
     takes_messages = True
-
-    def __init__(self, terminal: "TextIO") -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The terminal's encoding."""
-        return getattr(self._terminal, "encoding", None) or "utf-8"
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """The terminal's error handler for characters that it cannot show."""
-        return getattr(self._terminal, "errors", None)
 
     def isatty(self) -> bool:
         """Return True, as a terminal does."""
@@ -162,17 +147,20 @@ def page_output(is_wanted: bool) -> Iterator[None]:
         yield
         return
     terminal = sys.stdout
-    collected = _Collected(terminal)
-    sys.stdout = collected
+    data = io.BytesIO()
+    encoding = getattr(terminal, "encoding", None) or "utf-8"
+    errors = getattr(terminal, "errors", None) or "backslashreplace"
+    sys.stdout = collected = _Collected(data, encoding, errors, write_through=True)
     displayed = False
     try:
         yield
         sys.stdout = terminal
-        displayed = _run_pager(command, collected, _build_environment(os.environ))
+        displayed = _run_pager(command, data.getvalue(), _build_environment(os.environ))
     finally:
         sys.stdout = terminal
         if not displayed:
-            terminal.write(collected.getvalue())
+            collected.seek(0)
+            terminal.write(collected.read())
 
 
 def find_pager(environment: Mapping[str, str]) -> str | None:
@@ -184,7 +172,7 @@ def find_pager(environment: Mapping[str, str]) -> str | None:
     command = environment.get("HBATUNE_PAGER", environment.get("PAGER", _LESS)).strip()
     if command in ("", "cat") or environment.get("TERM") == "dumb":
         return None
-    if any(name in environment for name in _ON_BEHALF):
+    if not _ON_BEHALF.isdisjoint(environment):
         command = _LESS
     if command != _LESS:
         return command
@@ -195,7 +183,7 @@ def find_pager(environment: Mapping[str, str]) -> str | None:
 
 def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     variables = {**_ENVIRONMENT, **environment}
-    if any(name in environment for name in _ON_BEHALF):
+    if not _ON_BEHALF.isdisjoint(environment):
         # less must not start a shell or open other files (less(1)).
         variables["LESSSECURE"] = "1"
         for name in ("LESSOPEN", "LESSCLOSE", "LESSKEY", "LESSKEYIN"):
@@ -203,9 +191,8 @@ def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def _run_pager(command: str, collected: _Collected, environment: Mapping[str, str]) -> bool:
+def _run_pager(command: str, data: bytes, environment: Mapping[str, str]) -> bool:
     """Show the text in the pager and wait for its end. Return whether a pager ran."""
-    data = collected.getvalue().encode(collected.encoding, collected.errors or "backslashreplace")
     if not data:
         return True
     import subprocess  # here, since most output needs no pager

@@ -6,7 +6,15 @@ import time
 from collections.abc import Collection, Mapping
 
 from hbatune.act import paths
-from hbatune.agent import orders, status
+from hbatune.agent import status
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    Handled,
+    NewEndpointProbe,
+    PassReason,
+    PassReport,
+    SettingChange,
+)
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
@@ -35,18 +43,18 @@ STOPPED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
 """Message ids. An event keeps its id if its text changes (journalctl(1))."""
 
 _REASONS = {
-    orders.PassReason.START: "at the start",
-    orders.PassReason.EVENT: "changed since it was set",
-    orders.PassReason.AUDIT: "changed since it was set",
-    orders.PassReason.OVERRUN: "after lost events",
-    orders.PassReason.CONFIGURED: "as the configuration has changed",
-    orders.PassReason.RELOAD: "after a reload",
+    PassReason.START: "at the start",
+    PassReason.EVENT: "changed since it was set",
+    PassReason.AUDIT: "changed since it was set",
+    PassReason.OVERRUN: "after lost events",
+    PassReason.CONFIGURED: "as the configuration has changed",
+    PassReason.RELOAD: "after a reload",
 }
 _ORIGINS = {
-    orders.ChangeOrigin.NEW: "as it appeared",
-    orders.ChangeOrigin.RESET: "reset by the kernel",
-    orders.ChangeOrigin.UNSET: "at another try",
-    orders.ChangeOrigin.SHARE: "its share of the array's limit has changed",
+    ChangeOrigin.NEW: "as it appeared",
+    ChangeOrigin.RESET: "reset by the kernel",
+    ChangeOrigin.UNSET: "at another try",
+    ChangeOrigin.SHARE: "its share of the array's limit has changed",
 }
 
 
@@ -63,7 +71,7 @@ class JournalReporter:
         state = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
         self._log(READY_ID, INFO, f"ready: {state}")
 
-    def passed(self, reason: orders.PassReason, report: orders.PassReport) -> None:
+    def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
@@ -73,15 +81,11 @@ class JournalReporter:
             self._log_change(reason, change)
         if report.subjects is not None:
             self._log_unmatched(report.unmatched)
-        if reason in (
-            orders.PassReason.RELOAD,
-            orders.PassReason.CONFIGURED,
-            orders.PassReason.OVERRUN,
-        ):
+        if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = format_count(len(report.written), "value")
             self._log(LOOKED_ID, INFO, f"everything was looked at, {count} set")
 
-    def left(self, changes: Collection[orders.SettingChange]) -> None:
+    def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
             text = f"{change.target}: {change.setting} was set back to {change.before} for the "
@@ -104,7 +108,7 @@ class JournalReporter:
         hint = f" ({mistake.hint})" if mistake.hint else ""
         self._log(CONFIGURED_ID, ERROR, f"{text}{mistake.message}{hint}")
 
-    def probed(self, probe: orders.NewEndpointProbe) -> None:
+    def probed(self, probe: NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
         if probe.error is not None:
             text = f"new endpoints were to be measured, and no result was kept: {probe.error}"
@@ -166,27 +170,27 @@ class JournalReporter:
                 self._log(CONFIGURED_ID, WARNING, make_printable(describe_unmatched(name)))
         self._unmatched = frozenset(names)
 
-    def _log_change(self, reason: orders.PassReason, change: orders.SettingChange) -> None:
+    def _log_change(self, reason: PassReason, change: SettingChange) -> None:
         value = f"{change.target}: {change.setting} {change.before} → {change.value}"
         fields = _make_fields(change)
         match change.handled:
-            case orders.Handled.WRITTEN:
-                is_drift = change.origin is orders.ChangeOrigin.DRIFT
-                is_drift &= reason in (orders.PassReason.AUDIT, orders.PassReason.EVENT)
+            case Handled.WRITTEN:
+                is_drift = change.origin is ChangeOrigin.DRIFT
+                is_drift &= reason in (PassReason.AUDIT, PassReason.EVENT)
                 text = f"{value}, {_explain_change(reason, change)} ({change.rule})"
                 self._log(DRIFTED_ID if is_drift else TUNED_ID, NOTICE, text, fields)
-            case orders.Handled.FAILED:
+            case Handled.FAILED:
                 why = os.strerror(change.errno) if change.errno else str(change.outcome)
                 text = f"{value} failed: {why} ({change.rule}){_describe_retry(change)}"
                 self._log(FAILED_ID, WARNING, text, fields)
-            case orders.Handled.RAMPING:
+            case Handled.RAMPING:
                 text = f"{change.target}: {describe_ramp(change)}"
                 self._log(RAMPING_ID, NOTICE, text, fields)
-            case orders.Handled.REPORTED:
+            case Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
                 self._log(DRIFTED_ID, WARNING, f"{text} ({change.rule})", fields)
             # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
-            case orders.Handled.LEFT | orders.Handled.HELD | orders.Handled.WAITING:
+            case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
 
     def _log(
@@ -222,7 +226,7 @@ def format_status_line(status: Status) -> str:
     return ", ".join(parts)
 
 
-def describe_ramp(change: orders.SettingChange) -> str:
+def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
@@ -232,21 +236,21 @@ def describe_ramp(change: orders.SettingChange) -> str:
     )
 
 
-def _explain_change(reason: orders.PassReason, change: orders.SettingChange) -> str:
+def _explain_change(reason: PassReason, change: SettingChange) -> str:
     """Return why a value differed; at the start the reason is always the start itself."""
-    if reason is orders.PassReason.START:
+    if reason is PassReason.START:
         return _REASONS[reason]
     return _ORIGINS.get(change.origin, _REASONS[reason])
 
 
-def _describe_retry(change: orders.SettingChange) -> str:
+def _describe_retry(change: SettingChange) -> str:
     if change.retry is None:
         return ""
     retry_time = time.strftime("%H:%M:%S", time.localtime(change.retry.next))
     return f", try {change.retry.tries}, the next one at {retry_time}"
 
 
-def _make_fields(change: orders.SettingChange) -> dict[str, str]:
+def _make_fields(change: SettingChange) -> dict[str, str]:
     fields = {
         "HBATUNE_TARGET": change.target,
         "HBATUNE_ID": change.id,

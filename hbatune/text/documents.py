@@ -14,7 +14,9 @@ from msgspec import Struct
 from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
+from hbatune.settings.setting import LimitReason
 from hbatune.text.limit_text import describe_limit
+from hbatune.text.plan_tables import count_outcomes
 
 
 class AdapterVersions(Struct, frozen=True):
@@ -84,27 +86,27 @@ class PrintedSkippedDisk(SkippedDisk, frozen=True):
 P = TypeVar("P")
 
 
-def _print(kind: type[P], item: Struct, *names: str) -> P:
+def _print(kind: type[P], item: Struct) -> P:
     fields = msgspec.structs.asdict(item)
-    for name in names:
-        if fields[name] is not None:
-            fields[name] = describe_limit(fields[name])
+    for name, value in fields.items():
+        if isinstance(value, LimitReason):
+            fields[name] = describe_limit(value)
     return kind(**fields)
 
 
 def describe_row(row: Row) -> PrintedRow:
     """Return a row as JSON shows it."""
-    return _print(PrintedRow, row, "limit", "why")
+    return _print(PrintedRow, row)
 
 
 def describe_advice(advice: Advice) -> PrintedAdvice:
     """Return an advice as JSON shows it."""
-    return _print(PrintedAdvice, advice, "limit")
+    return _print(PrintedAdvice, advice)
 
 
 def describe_disk(disk: SkippedDisk) -> PrintedSkippedDisk:
     """Return a skipped disk as JSON shows it."""
-    return _print(PrintedSkippedDisk, disk, "reason")
+    return _print(PrintedSkippedDisk, disk)
 
 
 class DiffDocument(Struct, frozen=True, kw_only=True):
@@ -171,7 +173,7 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
     return Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
-        outcomes=dict(Counter(str(row.outcome) for row in rows if row.outcome)),
+        outcomes=count_outcomes(rows),
         memory=plan.memory.added,
         hostname=machine.hostname,
         kernel=machine.kernel,

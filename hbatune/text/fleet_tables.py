@@ -30,7 +30,7 @@ from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
-from hbatune.text.terminal import Field, format_csv, print_heading, print_line, show_table
+from hbatune.text.terminal import Field, format_csv, print_line, show_section
 
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
@@ -79,7 +79,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
     findings = tuple(map(with_text, audit.findings))
-    unusable = tuple(with_reason(snapshot) for snapshot in audit.unusable)
+    unusable = tuple(map(with_reason, audit.unusable))
     return AuditDocument(**asdict(audit) | {"findings": findings, "unusable": unusable})
 
 
@@ -120,9 +120,9 @@ def show_audit(audit: Audit) -> None:
         rows.append([odd.host, *values, name_fact(odd)])
     columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
     _show_section("Odd among alike hosts", columns, rows)
-    rows = [
-        [lone.host, (format_adapters(lone.adapters), describe_nearest(lone))] for lone in audit.lone
-    ]
+    rows = []
+    for lone in audit.lone:
+        rows.append([lone.host, (format_adapters(lone.adapters), describe_nearest(lone))])
     columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
     _show_section("Like no other, or too few to compare", columns, rows)
     rows = []
@@ -133,8 +133,12 @@ def show_audit(audit: Audit) -> None:
     columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
     columns += "number TARGETS | text ON | value SOURCE"
     _show_section("What drifts", columns, rows)
-    grave = [finding for finding in audit.findings if finding.severity is not Severity.INFO]
-    rows = [_make_finding_row(with_text(finding)) for finding in grave]
+    rows = []
+    for entry in map(with_text, audit.findings):
+        if entry.severity is not Severity.INFO:
+            details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
+            cells = [str(entry.severity), entry.id, str(len(entry.hosts))]
+            rows.append([*cells, details, entry.source])
     columns = "state SEVERITY | id CHECK | number HOSTS | "
     columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
     _show_section("Findings", columns, rows)
@@ -144,7 +148,7 @@ def show_audit(audit: Audit) -> None:
         rows.append([*subject, str(stock.count), str(len(stock.hosts))])
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
     _show_section("What there is", columns, rows)
-    rows = [list(astuple(with_reason(snapshot))) for snapshot in audit.unusable]
+    rows = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
     _show_section("Not audited", "id FILE | text WHY", rows)
     print_line(summarise_audit(audit))
 
@@ -242,16 +246,9 @@ def _format_scalar(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _make_finding_row(entry: FleetFindingEntry) -> list[Cell]:
-    details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
-    return [str(entry.severity), entry.id, str(len(entry.hosts)), details, entry.source]
-
-
 def _show_section(name: str, heads: str, rows: list[Sequence[Cell]]) -> None:
     if rows:
-        print_heading(name)
-        show_table(Table(make_columns(heads), rows))
-        print_line()
+        show_section(name, Table(make_columns(heads), rows))
 
 
 CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
@@ -337,13 +334,10 @@ def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
     names = _name_sides(comparison)
     if comparison.measured:
-        print_heading("What was measured")
-        show_table(_make_result_table(comparison.measured, names))
-        print_line()
+        show_section("What was measured", _make_result_table(comparison.measured, names))
     if comparison.differences:
-        print_heading("What differs, what matters most first")
-        show_table(_make_difference_table(comparison.differences, names))
-        print_line()
+        table = _make_difference_table(comparison.differences, names)
+        show_section("What differs, what matters most first", table)
     print_line(summarise_comparison(comparison))
 
 
@@ -392,9 +386,8 @@ def _explain_difference(difference: Difference) -> str:
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    workload, *others = make_columns(
-        "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
-    )
+    heads = "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
+    workload, *others = make_columns(heads)
     p99s = [Column(f"P99 {name}", ColumnKind.VALUE, right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:

@@ -91,10 +91,10 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
 
     directories = {target.id: target.directory for target in list_targets(machine).values()}
     for entry in doubtful:
-        if entry.id in directories:
+        if (directory := directories.get(entry.id)) is not None:
             # A short deadline: this is only a note, and the disk may still be unresponsive.
-            values = read_current_values({directories[entry.id]: (entry.setting,)}, deadline=1.0)
-            _report_doubt(entry, values[directories[entry.id]].get(entry.setting))
+            values = read_current_values({directory: (entry.setting,)}, deadline=1.0)
+            _report_doubt(entry, values[directory].get(entry.setting))
 
 
 def _report_doubt(entry: Entry, current: Value | None) -> None:

@@ -120,7 +120,7 @@ _SENTENCES = {
 
 def describe_limit(reason: LimitReason | str | None) -> str:
     """Return a reason as one sentence with its remedy."""
-    return "; ".join(part for part in explain_limit(reason) if part)
+    return "; ".join(filter(None, explain_limit(reason)))
 
 
 @lru_cache(maxsize=1024)  # thousands of disks share few reasons
@@ -132,7 +132,7 @@ def explain_limit(reason: LimitReason | str | None) -> tuple[str, str]:
     if not isinstance(reason, LimitReason):
         return reason or "", ""
     sentence = _SENTENCES[reason.limit].format(*reason.facts)
-    parts = [describe_limit(part) for part in reason.parts]
+    parts = list(map(describe_limit, reason.parts))
     match reason.limit:
         case Limit.MANAGED:
             remedy = "to change it, boot with isolcpus=managed_irq,…"

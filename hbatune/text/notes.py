@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from pathlib import Path
 
 from hbatune.facts.model import Machine, Missing
@@ -22,7 +23,7 @@ from hbatune.text.plan_tables import (
     group_equal_rows,
 )
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import print_heading, print_line, print_note, show_progress, show_table
+from hbatune.text.terminal import print_line, print_note, show_progress, show_section
 from hbatune.text.units import format_duration
 
 _PREVIEW = make_columns(
@@ -31,6 +32,7 @@ _PREVIEW = make_columns(
 _RESTORED = make_columns(
     "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
+_get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 _NO_ROWS = {
     False: "Nothing to put back: the journal is empty.",
     True: "No values could be restored: their original values are lost.",
@@ -81,22 +83,14 @@ def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> 
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:
             continue
-        print_heading(format_adapter(adapter, machine))
         folded = sorted(fold_rows(changed, _get_content), key=lambda item: natural_key(item[0][0]))
         table = Table(_PREVIEW if preview else _RESTORED)
         for targets, row in group_equal_rows(folded, lambda item: _explain_row(item[1])):
             cells = [row.setting, format_value(row.current), format_value(row.before)]
-            if not preview:
-                cells += [str(row.outcome), _explain_row(row)]
-            else:
-                cells.append("" if row.outcome is None else _explain_row(row))
-            table.rows.append([fold_names(targets), *cells])
-        show_table(table)
-        print_line()
-
-
-def _get_content(row: Restored) -> tuple[object, ...]:
-    return row.setting, row.current, row.before, row.outcome, row.errno, row.found, row.limit
+            cells += [] if preview else [str(row.outcome)]
+            reason = "" if preview and row.outcome is None else _explain_row(row)
+            table.rows.append([fold_names(targets), *cells, reason])
+        show_section(format_adapter(adapter, machine), table)
 
 
 def _explain_row(row: Restored) -> str:
@@ -230,9 +224,9 @@ def format_note(note: Message) -> str:
         case context.RunsAhead():
             return _describe_runs(note)
         case context.SearchesAhead():
-            limit = (
-                "" if note.limit is None else f", and no longer than {format_duration(note.limit)}"
-            )
+            limit = ""
+            if note.limit is not None:
+                limit = f", and no longer than {format_duration(note.limit)}"
             return (
                 f"searching {format_count(note.disks, 'disk')}, which takes about "
                 f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and leaves "

@@ -6,18 +6,19 @@ Rows are grouped by adapter. Equal rows of many LUNs share one line.
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.advice import Advice, Stance
-from hbatune.plan.rows import Plan, Row, SkippedDisk, State
-from hbatune.settings.setting import LimitReason
+from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.limit_text import describe_limit, explain_limit
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
-from hbatune.text.terminal import get_width, print_heading, print_line, show_table
+from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
+from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
@@ -27,20 +28,24 @@ _ADVICE_COLUMNS = make_columns(
 )
 
 
+_get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
+_get_row_content = attrgetter(
+    "setting", "current", "value", "state", "limit", "rule", "outcome", "errno", "found"
+)
+
+
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     """Print the advice that the plan does not meet, or with ``unfold`` all; equal advice once."""
     listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
     if not listed:
         return
-    print_heading("What vendors advise")
     table = Table(_ADVICE_COLUMNS)
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
         advised = "as it is" if item.advised is None else str(item.advised)
         values = [format_value(item.current), advised, str(item.stance)]
         table.rows.append([names, item.setting, *values, list_advice_reasons(item)])
-    show_table(table)
-    print_line()
+    show_section("What vendors advise", table)
 
 
 def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
@@ -61,10 +66,6 @@ def format_advice(advice: Advice) -> str:
     to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
     first, *remaining = list_advice_reasons(advice)
     return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
-
-
-def _get_advice_content(advice: Advice) -> object:
-    return (advice.rule, advice.current, advice.value, advice.planned, advice.stance, advice.limit)
 
 
 _MIB = 1 << 20
@@ -120,8 +121,8 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     remedies: dict[str, None] = {}
     reason_log = _ReasonLog()
     for adapter, group in group_by_adapter(rows).items():
-        shown_rows = [row for row in group if unfold or _is_worth_showing(row)]
-        fixed = [] if unfold else [row for row in group if _is_fixed(row)]
+        shown_rows = group if unfold else list(filter(_is_worth_showing, group))
+        fixed = [] if unfold else list(filter(_is_fixed, group))
         if not shown_rows and not fixed:
             continue
         print_heading(format_adapter(adapter, machine))
@@ -140,7 +141,7 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
 
 def show_skipped(disks: Sequence[SkippedDisk]) -> None:
     """Print the disks that no rule may change, with reason and evidence; equal ones once."""
-    for targets, disk in fold_rows(disks, lambda disk: (disk.reason, disk.evidence)):
+    for targets, disk in fold_rows(disks, attrgetter("reason", "evidence")):
         reason = describe_skipped(describe_limit(disk.reason), disk.evidence)
         print_line(f"{format_targets(targets)}: {reason}", hang=2)
     if disks:
@@ -154,7 +155,7 @@ def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
 
 def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
-    outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
+    outcomes = count_outcomes(rows)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     parts += _count_states(row for row in rows if row.outcome is None)
     parts += [f"{worse} worse than before and kept, as asked"] if worse else []
@@ -170,6 +171,11 @@ def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
     return text
 
 
+def count_outcomes(rows: Iterable[Row | Restored]) -> dict[str, int]:
+    """Return the number of rows for each outcome. Rows without an outcome are not counted."""
+    return dict(Counter(str(row.outcome) for row in rows if row.outcome is not None))
+
+
 def _count_states(rows: Iterable[Row]) -> list[str]:
     states = Counter(row.state for row in rows)
     return [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
@@ -177,9 +183,7 @@ def _count_states(rows: Iterable[Row]) -> list[str]:
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
     """Return the rows of each adapter, sorted by name; the key None is for several adapters."""
-    groups: dict[str | None, list[R]] = {}
-    for row in rows:
-        groups.setdefault(row.adapter, []).append(row)
+    groups: dict[str | None, list[R]] = group_items(rows, attrgetter("adapter"))
     # Maps over several adapters come last.
     adapters = sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
     return {adapter: groups[adapter] for adapter in adapters}
@@ -187,11 +191,8 @@ def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
 
 def fold_rows(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tuple[list[str], N]]:
     """Yield the targets whose rows have the same content, and the first of these rows."""
-    groups: dict[object, tuple[list[str], N]] = {}
-    for row in rows:
-        groups.setdefault(content(row), ([], row))[0].append(row.target)
-    for targets, row in groups.values():
-        yield sorted(targets, key=natural_key), row
+    for group in group_items(rows, content).values():
+        yield sorted((row.target for row in group), key=natural_key), group[0]
 
 
 def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
@@ -199,10 +200,7 @@ def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[
 
     The order follows the first row of each content.
     """
-    groups: dict[object, list[T]] = {}
-    for row in rows:
-        groups.setdefault(content(row), []).append(row)
-    return [row for group in groups.values() for row in group]
+    return list(chain.from_iterable(group_items(rows, content).values()))
 
 
 def fold_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]:
@@ -229,7 +227,7 @@ def format_adapter(target: str | None, machine: Machine) -> str:
                 parts.append(f"driver {driver}")
             if firmware := get_fact(adapter.firmware):
                 parts.append(f"firmware {firmware}")
-            return "  ".join(part for part in parts if part)
+            return "  ".join(filter(None, parts))
     return "several adapters" if target is None else target
 
 
@@ -265,7 +263,7 @@ class _ReasonLog:
 
 
 def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
-    get_key = _get_row_key if unfold else _get_row_content
+    get_key = attrgetter("target", "setting") if unfold else _get_row_content
     folded = sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0]))
 
     def get_shared_reason(item: tuple[list[str], Row]) -> tuple[str, ...]:
@@ -284,25 +282,13 @@ def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) ->
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """Yield for each setting and reason a line on the fixed values, and the remedy."""
-    groups: dict[tuple[str, LimitReason | str | None], list[str]] = {}
-    for row in rows:
-        groups.setdefault((row.setting, row.limit), []).append(row.target)
-    for (setting, limit), targets in groups.items():
-        reason, remedy = explain_limit(limit or "not known why")
+    for targets, row in fold_rows(rows, attrgetter("setting", "limit")):
+        reason, remedy = explain_limit(row.limit or "not known why")
         who = format_targets(targets)
-        if setting in SETTINGS and len(targets) > 1:
+        if row.setting in SETTINGS and len(targets) > 1:
             names = ", ".join(fold_names(targets, count=False))
-            who = f"{len(targets)} {_KINDS[SETTINGS[setting].on]} ({names})"
-        yield f"{who}: {setting} is fixed: {reason}", remedy
-
-
-def _get_row_content(row: Row) -> tuple[object, ...]:
-    planned = (row.setting, row.current, row.value, row.state, row.limit, row.rule)
-    return (*planned, row.outcome, row.errno, row.found)
-
-
-def _get_row_key(row: Row) -> tuple[object, ...]:
-    return row.target, row.setting
+            who = f"{len(targets)} {_KINDS[SETTINGS[row.setting].on]} ({names})"
+        yield f"{who}: {row.setting} is fixed: {reason}", remedy
 
 
 def _is_fixed(row: Row) -> bool:
@@ -324,4 +310,4 @@ def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ..
         parts.insert(0, os.strerror(row.errno))
     if row.found is not None:
         parts.insert(0, f"reads {row.found}")
-    return tuple(part for part in parts if part)
+    return tuple(filter(None, parts))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -34,12 +35,11 @@ from hbatune.probe.result import (
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, make_columns
+from hbatune.text.tables import Table, group_items, make_columns
 from hbatune.text.terminal import Field, format_csv, make_printable, print_line, show_table
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
-    from hbatune.probe.history import KeptTogether
     from hbatune.probe.together import TogetherResult
 
 
@@ -107,11 +107,14 @@ _DOUBTS = {
 
 def format_shape(workload: Workload) -> str:
     """Return a short text for a workload: block size, order, mix, depth."""
-    jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
+    limit = ""
     if workload.rate is not None:
-        limit = f"at most {workload.issued} in flight"
-        return f"{format_load(workload)}, {workload.rate} a second, {limit}{jobs}"
-    return f"{format_load(workload)}, {workload.issued} in flight{jobs}"
+        limit = f"{workload.rate} a second, at most "
+    return f"{format_load(workload)}, {limit}{workload.issued} in flight{_format_jobs(workload)}"
+
+
+def _format_jobs(workload: Workload) -> str:
+    return f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
 
 
 def format_load(workload: Workload) -> str:
@@ -134,7 +137,7 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
         load = outcome.load
         words += f" ({units.format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
     if outcome.detail:
-        words += f" ({make_printable(' '.join(outcome.detail.split()))})"
+        words += f" ({_make_plain(outcome.detail)})"
     return words
 
 
@@ -202,25 +205,27 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
             cells = [_name_curve(curve, curves), str(result.workload.issued), position]
             table.rows.append([*cells, *map(units.format_digits, tails)])
     show_table(table)
-    groups: dict[object, list[DepthSweep]] = {}
     for curve in curves:
         name = _name_curve(curve, curves)
         if curve.knee is not None:
             print_line(f"{name}: {describe_knee(curve.knee)}.")
         for line in describe_cpu_limits(curve.results):
             print_line(f"{name}: {line}.")
-        load = replace(SweptParameter.DEPTH.without(curve.results[0].workload), jobs=1)
-        groups.setdefault((curve.target, load), []).append(curve)
-    for group in groups.values():
+    for group in group_items(curves, _get_load).values():
         if (advice := advise_jobs(group)) is not None:
             print_line(f"{group[0].name}: {describe_jobs(advice)}.")
 
 
+def _get_load(curve: DepthSweep) -> tuple[str, Workload]:
+    workload = SweptParameter.DEPTH.without(curve.results[0].workload)
+    return curve.target, replace(workload, jobs=1)
+
+
 def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
-    count = sum(candidate.name == curve.name for candidate in curves)
+    if sum(candidate.name == curve.name for candidate in curves) == 1:
+        return curve.name
     workload = curve.results[0].workload
-    jobs = f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
-    return curve.name if count == 1 else f"{curve.name}, {format_load(workload)}{jobs}"
+    return f"{curve.name}, {format_load(workload)}{_format_jobs(workload)}"
 
 
 def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:
@@ -271,7 +276,7 @@ def _explain_failure(failed: Failed) -> str:
     if failed.process is not None:
         words += f" (process {failed.process.pid})"
     if failed.text:
-        words += f": {make_printable(' '.join(failed.text.split()))}"
+        words += f": {_make_plain(failed.text)}"
     return words
 
 
@@ -301,8 +306,8 @@ def _describe_goal(goal: comparison.Goal, profile: str) -> str:
 def _compare_percentiles(result: ProbeResult, standing: comparison.Standing) -> str:
     figures, document = result.figures, standing.document
     assert document is not None
-    percentiles = (figures.p95_us, figures.p99_us, figures.p999_us)
-    measured = "/".join(units.format_digits(us / 1000) for us in percentiles)
+    milliseconds = (figures.p95_us / 1000, figures.p99_us / 1000, figures.p999_us / 1000)
+    measured = "/".join(map(units.format_digits, milliseconds))
     documented = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
     depth = "" if standing.same_depth else f", measured at depth {document.depth}"
     return (
@@ -326,8 +331,7 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
 def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
     """Yield the cost of a mix on each target, if it was measured and a document has a value."""
     yardsticks = installed_library().yardsticks()
-    for target in dict.fromkeys(result.target for result in results):
-        target_results = [result for result in results if result.target == target]
+    for target, target_results in group_items(results, attrgetter("target")).items():
         if (mix := comparison.compute_mix_cost(target_results, yardsticks)) is not None:
             yield f"{target}: {describe_mix(mix)}."
 
@@ -440,10 +444,9 @@ def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[Field]]:
         if measured is None:
             continue
         workload, figures = measured.workload, measured.figures
-        if isinstance(measured, ProbeResult):
-            served = measured.served
-        else:
-            served = () if measured.served is None else (measured.served,)
+        served = measured.served
+        if not isinstance(served, tuple):
+            served = () if served is None else (served,)
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.time))
         row: list[Field] = [timestamp, record.target, record.id, record.command]
         row += [record.profile, record.kernel]

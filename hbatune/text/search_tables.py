@@ -51,10 +51,8 @@ def show_autotuned(done: AutotuneResult) -> None:
 def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[list[str]]:
     if disk.depth is not None and disk.depth.answer is not None:
         yield [disk.target, *_make_depth_cells(disk, disk.depth, disk.depth.answer, profile)]
-    if disk.settings is not None:
-        yield [disk.target, *_make_settings_cells(disk.settings)]
-    if disk.schedulers is not None:
-        yield [disk.target, *_make_settings_cells(disk.schedulers)]
+    for search in filter(None, (disk.settings, disk.schedulers)):
+        yield [disk.target, *_make_settings_cells(search)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
         reason = _explain_unjudged(unjudged)
@@ -103,31 +101,32 @@ def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
     writer_text = " beside a bulk writer" if search.interference else ""
     probes = format_count(answer.probes, "probe")
     tried = f"{len(search.candidates)} candidates{writer_text}, {search.depth} deep, {probes}"
-    if answer.ratio is None or answer.low is None or answer.high is None:
+    change = _describe_change(search)
+    if change is None:
         why = f"nothing else is better: {tried}"
     else:
-        leader = "" if better else f"{_format_values(search.candidates[answer.leader])} has "
-        why = f"{leader}{_describe_change(search)}; {tried}"
+        named_values = ", ".join(f"{name} {value}" for name, value in values.items())
+        leader = "" if better else f"{named_values} has "
+        why = f"{leader}{change}; {tried}"
     return [", ".join(shown_names), before, best, _ANSWERS.get(answer.word, str(answer.word)), why]
 
 
-def _describe_change(search: tournament.FoundSettings) -> str:
+def _describe_change(search: tournament.FoundSettings) -> str | None:
+    """Return the effect of the leading candidate, or None if no candidate was compared."""
     answer = search.answer
-    ratios = [bound for bound in (answer.ratio, answer.low, answer.high) if bound is not None]
+    if answer.ratio is None or answer.low is None or answer.high is None:
+        return None
     if not search.interference:
-        change, low, high = map(units.format_change, ratios)
+        change, low, high = map(units.format_change, (answer.ratio, answer.low, answer.high))
         return f"{change} IOPS ({low} to {high})"
     # The score is 1/p99, so its highest ratio is the lowest p99.
-    change, high, low = (units.format_change(1 / ratio) for ratio in ratios)
+    p99s = (1 / answer.ratio, 1 / answer.high, 1 / answer.low)
+    change, low, high = map(units.format_change, p99s)
     leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
     return (
         f"{change} p99 of the reader ({low} to {high}), with {units.format_digits(leader_mb)} MB/s "
         f"for the writer against {units.format_digits(current_mb)}"
     )
-
-
-def _format_values(candidate: tournament.Candidate) -> str:
-    return ", ".join(f"{name} {value}" for name, value in candidate.values.items())
 
 
 def _explain_unjudged(unjudged: tournament.NotJudged) -> str:

@@ -9,7 +9,7 @@ from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLo
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
-from hbatune.text.terminal import print_heading, print_line, show_table
+from hbatune.text.terminal import print_heading, print_line, show_section, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
 WRITE_HEAVY_READS = 50
@@ -37,15 +37,10 @@ def show_needs(needs: Needs) -> None:
     headroom = format_percent(needs.headroom)
     print_line(f"Wanted: {format_load(needs.load)}; {headroom} of everything stays free.")
     print_line()
-    print_heading("Drives")
-    show_table(_make_media_table(needs))
-    print_line()
-    print_heading("Links, that of each adapter with its share of the drives")
-    show_table(_make_link_table([link for link in needs.links if link.gen <= _NEWEST]))
-    print_line()
-    print_heading("Pairs of RAID adapters with SSDs, by level")
-    show_table(_make_raid_table(needs.raid))
-    print_line()
+    show_section("Drives", _make_media_table(needs.media))
+    links = "Links, that of each adapter with its share of the drives"
+    show_section(links, _make_link_table(needs.links))
+    show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
     if not needs.mix_known:
         print_line(
             "No document has a figure for so many writes on drives: those of a 70/30 mix are "
@@ -81,7 +76,6 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
 
 def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
     """Print the maximum depth of each path to a LUN, with each step of the calculation."""
-    print_heading("Depth of each path to a LUN")
     table = Table(make_columns("id WHAT | number IS | text BECAUSE | value SOURCE"))
     hbas = format_count(array.hbas, "adapter") + f" on {format_count(array.fabrics, 'fabric')}"
     ports = format_count(array.ports, "port")
@@ -94,19 +88,18 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
             f"{port.limit} of a port / {format_count(port.hosts, 'host')} / "
             f"{format_count(port.luns, 'path')} of a host through it ({luns})"
         )
-        sources = ", ".join(source for source in ("D2-4", lun_depth.port_source) if source)
+        sources = ", ".join(filter(None, ("D2-4", lun_depth.port_source)))
         table.rows.append(["port's share", str(port.depth), why, sources])
     if (lun := lun_depth.budget.lun) is not None:
-        total = f"{lun.base}"
+        why = f"{lun.base}"
         if lun.per_data_drive:
-            total += f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
-        total += f" of {lun.known}" if lun.known else ""
-        why = f"{total} / {format_count(lun.paths, 'path')} in use"
+            why += f" + {lun.per_data_drive} * {format_count(lun.data_drives, 'data drive')}"
+        why += f" of {lun.known}" if lun.known else ""
+        why += f" / {format_count(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
     table.rows.append(["at most", str(MAX_LUN_DEPTH), "whatever there is room for", "D2-2"])
     table.rows.append(["queue_depth", str(lun_depth.depth), "the least of these", lun_depth.source])
-    show_table(table)
-    print_line()
+    show_section("Depth of each path to a LUN", table)
     text = f"A LUN then has {lun_depth.in_flight} in flight from each host at most"
     if port is not None:
         text += f", and a port {lun_depth.at_port} of {port.limit} from all hosts together"
@@ -131,10 +124,10 @@ def format_load(load: WantedLoad) -> str:
     return text if load.p99_ms is None else f"{text}, p99 of at most {load.p99_ms:g} ms"
 
 
-def _make_media_table(needs: Needs) -> Table:
+def _make_media_table(media: Sequence[MediumNeed]) -> Table:
     heads = "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
     table = Table(make_columns(f"{heads}text IN FLIGHT ON EACH | value SOURCE"))
-    for medium in needs.media:
+    for medium in media:
         count = "no figure" if medium.drives is None else str(medium.drives)
         met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
         cells = [medium.medium, count, str(medium.paths), _format_rate(medium)]
@@ -160,8 +153,9 @@ def _describe_in_flight(need: MediumNeed) -> str:
 def _make_link_table(links: Sequence[LinkNeed]) -> Table:
     table = Table(make_columns("id LINK | number COUNT | number GB/S EACH | value SOURCE"))
     for link in links:
-        cells = [f"Gen{link.gen} x{link.width}", str(link.links), f"{link.each:.2f}", link.source]
-        table.rows.append(cells)
+        if link.gen <= _NEWEST:
+            name = f"Gen{link.gen} x{link.width}"
+            table.rows.append([name, str(link.links), f"{link.each:.2f}", link.source])
     return table
 
 

@@ -8,8 +8,10 @@ one line, for `grep`.
 
 import re
 from bisect import bisect
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import zip_longest
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -102,6 +104,18 @@ def make_columns(heads: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def group_items(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items of each key, with the keys in the order of their first items."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 Cell = str | Sequence[str]
 """Text, or several names, between which it may wrap, or several paragraphs of prose."""
 
@@ -132,11 +146,11 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
     if not table.rows:
         return
     columns = table.columns
-    rows = [[_split_cell(cell) for cell in row] for row in table.rows]
+    rows = [list(map(_split_cell, row)) for row in table.rows]
     everything = frozenset(range(len(rows)))
     if width is None:
         joined = [list(map(_join_cell, row, columns)) for row in rows]
-        widths = _CellWidths(columns, joined).full(everything)
+        widths = dict(enumerate(_CellWidths(columns, joined).full(everything)))
         yield from _draw_grid(columns, joined, widths, None, everything)
         return
     cell_widths = _CellWidths(columns, rows)
@@ -190,7 +204,7 @@ def measure_width(text: str) -> int:
 
 
 def _split_cell(cell: Cell) -> _Parts:
-    return tuple(part for part in ((cell,) if isinstance(cell, str) else cell) if part)
+    return tuple(filter(None, (cell,) if isinstance(cell, str) else cell))
 
 
 def _join_cell(cell: _Parts, column: Column) -> _Parts:
@@ -205,87 +219,90 @@ class _CellWidths:
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
         self._columns = columns
-        self._cells = [list(map(_measure_cell, row, columns)) for row in rows]
+        self._titles = [measure_width(column.title) for column in columns]
+        self._full, self._minimum = [], []
+        for row in rows:
+            self._full.append(list(map(_measure_cell, row, columns)))
+            self._minimum.append(list(map(_measure_longest_part, row, columns)))
 
-    def full(self, rows: Collection[int]) -> list[int]:
+    def full(self, rows: Iterable[int]) -> list[int]:
         """Return the widths at which no cell of these rows wraps."""
-        return [
-            max(measure_width(column.title), *(self._cells[row][position][0] for row in rows))
-            for position, column in enumerate(self._columns)
-        ]
+        widths = self._titles
+        for row in rows:
+            widths = list(map(max, widths, self._full[row]))
+        return widths
 
-    def minimum(self, rows: Collection[int], width: int) -> list[int]:
+    def minimum(self, rows: Iterable[int], full: Sequence[int], width: int) -> list[int]:
         """Return the minimum widths for these rows, at which no name or word is broken."""
         readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
-        widths = self.full(rows)
+        widths = list(self._titles)
+        for row in rows:
+            widths = list(map(max, widths, self._minimum[row]))
         for position, column in enumerate(self._columns):
-            words = (self._cells[row][position][1] for row in rows)
-            minimum = max(measure_width(column.title), *words)
             if column.is_prose:
-                minimum = min(widths[position], max(readable, minimum))
-            widths[position] = minimum
+                widths[position] = min(full[position], max(readable, widths[position]))
         return widths
 
     def of_row(self, row: int) -> int:
         """Return the minimum width of all values in a row."""
-        pairs = zip(self._columns, self._cells[row], strict=True)
-        return sum(minimum for column, (_, minimum) in pairs if not column.is_prose)
+        pairs = zip(self._columns, self._minimum[row], strict=True)
+        return sum(minimum for column, minimum in pairs if not column.is_prose)
 
 
-def _measure_cell(cell: _Parts, column: Column) -> tuple[int, int]:
-    """Return the width of a cell without wrapping, and of its longest unbreakable part."""
-    parts = [measure_width(part) for part in cell] or [0]
+def _measure_cell(cell: _Parts, column: Column) -> int:
     if column.is_prose:
-        words = (measure_width(token) for part in cell for token in part.split())
-        return max(parts), max(words, default=0)
-    return sum(parts) + len(parts) - 1, max(parts)
+        return max(map(measure_width, cell), default=0)
+    return measure_width(" ".join(cell))
+
+
+def _measure_longest_part(cell: _Parts, column: Column) -> int:
+    parts = " ".join(cell).split() if column.is_prose else cell
+    return max(map(measure_width, parts), default=0)
 
 
 def _fit_columns(
     columns: Sequence[Column], cell_widths: _CellWidths, rows: Collection[int], width: int
-) -> list[int | None] | None:
-    """Return the width of each column, or None if it is below its row; None for blocks."""
+) -> dict[int, int] | None:
+    """Return the widths of columns by position; others are below their row. None for blocks."""
     if not rows:
         return None
-    positions = range(len(columns))
-    full_widths, widths = cell_widths.full(rows), cell_widths.minimum(rows, width)
-    inline = list(positions)
-
-    def remaining_width() -> int:
-        return width - sum(widths[position] for position in inline) - COLUMN_GAP * (len(inline) - 1)
-
-    sentences = [position for position in positions if columns[position].is_prose]
-    for position in sorted(sentences, key=lambda index: full_widths[index], reverse=True):
-        if remaining_width() >= 0:
+    full_widths = cell_widths.full(rows)
+    widths = cell_widths.minimum(rows, full_widths, width)
+    remaining = width - sum(widths) - COLUMN_GAP * (len(columns) - 1)
+    inline = list(range(len(columns)))
+    sentences = [position for position in inline if columns[position].is_prose]
+    for position in sorted(sentences, key=full_widths.__getitem__, reverse=True):
+        if remaining >= 0:
             break
         inline.remove(position)
+        remaining += widths[position] + COLUMN_GAP
     # If fewer than half of the values fit next to each other, blocks are easier to read.
     fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
-    while remaining_width() < 0:
+    while remaining < 0:
         if len(inline) <= fewest:
             return None
-        inline.pop()
+        remaining += widths[inline.pop()] + COLUMN_GAP
     if not inline:
         return None
     # Distribute the remaining width, one character at a time, to columns that need it.
-    while remaining_width() > 0 and (
-        short := [index for index in inline if widths[index] < full_widths[index]]
-    ):
-        for position in short[: remaining_width()]:
+    while remaining > 0 and (short := [p for p in inline if widths[p] < full_widths[p]]):
+        for position in short[:remaining]:
             widths[position] += 1
-    return [widths[position] if position in inline else None for position in positions]
+        remaining -= len(short)
+    return {position: widths[position] for position in inline}
 
 
 def _draw_grid(
     columns: Sequence[Column],
     rows: Sequence[Sequence[_Parts]],
-    widths: Sequence[int | None],
+    inline: Mapping[int, int],
     width: int | None,
     fitting: frozenset[int],
 ) -> Iterator[Line]:
     """Yield the titles and each row; cells that do not fit are below their row."""
-    inline = {position: room for position, room in enumerate(widths) if room is not None}
-    yield _join_pieces(columns, inline, {p: StyledText(columns[p].title, "bold") for p in inline})
+    below = [position for position in range(len(columns)) if position not in inline]
+    titles = [StyledText(columns[position].title, "bold") for position in inline]
+    yield _join_pieces(columns, inline, titles)
     for number, row in enumerate(rows):
         following = rows[number + 1] if number + 1 < len(rows) else None
         if width is not None and number not in fitting:
@@ -293,34 +310,29 @@ def _draw_grid(
                 yield (StyledText(text),)
             yield from _draw_below(columns, range(1, len(columns)), row, following, width)
             continue
-        cells = {}
+        cells: list[Sequence[str]] = []
         for position, room in inline.items():
             cell = row[position]
-            if width is not None and number and number - 1 in fitting:
-                cell = _shorten_repeated(columns[position], cell, rows[number - 1][position])
             if width is None:
-                cells[position] = list(cell)
-            else:
-                cells[position] = _wrap_cell(cell, columns[position], room)
-        for index in range(max(1, *map(len, cells.values()))):
-            pieces = {}
-            for position, lines in cells.items():
-                text = lines[index] if index < len(lines) else ""
-                pieces[position] = StyledText(text, _choose_style(row, columns, position))
-            yield _join_pieces(columns, inline, pieces)
-        if width is not None and len(inline) < len(columns):
-            below = [position for position in range(len(columns)) if position not in inline]
+                cells.append(cell)
+                continue
+            if number and number - 1 in fitting:
+                cell = _shorten_repeated(columns[position], cell, rows[number - 1][position])
+            cells.append(_wrap_cell(cell, columns[position], room))
+        styles = [_choose_style(row, columns, position) for position in inline]
+        for texts in list(zip_longest(*cells, fillvalue="")) or [("",) * len(cells)]:
+            yield _join_pieces(columns, inline, list(map(StyledText, texts, styles)))
+        if width is not None and below:
             yield from _draw_below(columns, below, row, following, width)
 
 
 def _join_pieces(
-    columns: Sequence[Column], widths: dict[int, int], pieces: dict[int, StyledText]
+    columns: Sequence[Column], widths: Mapping[int, int], pieces: Iterable[StyledText]
 ) -> Line:
     """Return one line of cells, without spaces at its end."""
     line: list[StyledText] = []
     space = ""
-    for position, width in widths.items():
-        piece = pieces[position]
+    for (position, width), piece in zip(widths.items(), pieces, strict=True):
         fill = " " * (width - measure_width(piece.text))
         if not piece.text:
             space += fill
@@ -351,7 +363,8 @@ def _draw_below(
     yield from _draw_pairs(pairs, width)
     label = max((measure_width(columns[position].title) for position in sentences), default=0)
     cells = _omit_repeated(columns, sentences, row, following)
-    for position, cell in zip(sentences, cells, strict=True):
+    for position in sentences:
+        cell = cells[position]
         if cell in ((), (EMPTY_CELL,)):
             continue
         if len(sentences) > 1:
@@ -364,24 +377,24 @@ def _draw_below(
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
     line: list[StyledText] = []
-    used = INDENT
+    used = 0
     for title, text in pairs:
+        pair = (StyledText(title, "bold"), StyledText(f" {text}"))
         needed = measure_width(title) + 1 + measure_width(text)
         if line and used + 3 + needed <= width:
-            line += [StyledText("   "), StyledText(title, "bold"), StyledText(f" {text}")]
+            line += [StyledText("   "), *pair]
             used += 3 + needed
             continue
         if line:
             yield tuple(line)
-            line, used = [], INDENT
+            line = []
         if INDENT + needed > width:
-            yield StyledText(" " * INDENT), StyledText(title, "bold")
+            yield StyledText(" " * INDENT), pair[0]
             hang = _make_indent(INDENT + COLUMN_GAP, text.split(" "), width)
             for text_line in wrap_text(text, width - len(hang)):
                 yield (StyledText(hang + text_line),)
         else:
-            line = [StyledText(" " * INDENT), StyledText(title, "bold"), StyledText(f" {text}")]
-            used += needed
+            line, used = [StyledText(" " * INDENT), *pair], INDENT + needed
     if line:
         yield tuple(line)
 
@@ -429,15 +442,14 @@ def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
-    if column.is_prose:
-        return [line for part in cell for line in wrap_text(part, width)]
-    lines: list[str] = []
+    parts: list[str] = []
     for part in cell:
-        if lines and measure_width(lines[-1]) + 1 + measure_width(part) <= width:
-            lines[-1] += f" {part}"
+        is_inline = parts and measure_width(parts[-1]) + 1 + measure_width(part) <= width
+        if is_inline and not column.is_prose:
+            parts[-1] += f" {part}"
         else:
-            lines.append(part)
-    return [piece for line in lines for piece in wrap_text(line, width)]
+            parts.append(part)
+    return [line for part in parts for line in wrap_text(part, width)]
 
 
 def _omit_repeated(
@@ -446,24 +458,20 @@ def _omit_repeated(
     row: Sequence[_Parts],
     following: Sequence[_Parts] | None,
 ) -> list[_Parts]:
-    """Return these cells of a row, without text that the following row repeats below it.
+    """Return the cells of a row, without text at these positions that the following row repeats.
 
     Several columns of prose are omitted only together: a part of a row's text would look like
     all of it.
     """
-    if following is None:
-        return [row[position] for position in positions]
+    cells = list(row)
     prose = [position for position in positions if columns[position].is_prose]
-    is_repeated = any(columns[position].once for position in prose)
-    is_repeated &= all(row[position] == following[position] for position in prose)
-    cells = []
-    for position in positions:
-        cell = row[position]
-        if len(prose) == 1 and columns[position].once:
-            cell = _strip_common_end(cell, following[position])
-        elif len(prose) > 1 and position in prose and is_repeated:
-            cell = ()
-        cells.append(cell)
+    if following is None or not any(columns[position].once for position in prose):
+        return cells
+    if len(prose) == 1:
+        cells[prose[0]] = _strip_common_end(row[prose[0]], following[prose[0]])
+    elif all(row[position] == following[position] for position in prose):
+        for position in prose:
+            cells[position] = ()
     return cells
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from hbatune.text.basic_output import is_quiet, is_styled, make_console
 from hbatune.text.tables import Cell, Line, StyledText, Table, format_table, wrap_text
@@ -39,12 +39,12 @@ def get_width(stream: TextIO | None = None) -> int | None:
 
 def show_table(table: Table) -> None:
     """Print a table to standard output."""
-    _print_lines(format_table(_escape_table(table), get_width()))
+    _print_lines(fit_table(table, get_width()))
 
 
 def print_line(text: str = "", *, hang: int = 0) -> None:
     """Print a sentence; on a terminal it wraps, with ``hang`` spaces before further lines."""
-    _print_lines((StyledText(line),) for line in _wrap_text(text, hang))
+    _print_text(text, hang)
 
 
 def show_line(text: str) -> None:
@@ -54,7 +54,14 @@ def show_line(text: str) -> None:
 
 def print_heading(text: str) -> None:
     """Print a line, in bold on a terminal."""
-    _print_lines((StyledText(line, "bold"),) for line in _wrap_text(text, 2))
+    _print_text(text, 2, "bold")
+
+
+def show_section(title: str, table: Table) -> None:
+    """Print a heading, a table and an empty line."""
+    print_heading(title)
+    show_table(table)
+    print_line()
 
 
 def make_printable(text: str) -> str:
@@ -106,8 +113,8 @@ def decode_json(data: bytes) -> str:
     return "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
 
 
-def fit_table(table: Table, width: int) -> Iterator[Line]:
-    """Yield a table's lines for a terminal of this width."""
+def fit_table(table: Table, width: int | None) -> Iterator[Line]:
+    """Yield a table's lines, escaped, for a terminal of this width or for a pipe (None)."""
     return format_table(_escape_table(table), width)
 
 
@@ -115,7 +122,7 @@ def style_line(line: Line) -> "Text":
     """Return a line for rich, with its styles."""
     from rich.text import Text
 
-    return Text.assemble(*((piece.text, piece.style) for piece in line))
+    return Text.assemble(*map(astuple, line))
 
 
 def _print_lines(lines: Iterable[Line]) -> None:
@@ -129,9 +136,10 @@ def _print_lines(lines: Iterable[Line]) -> None:
             print("".join(piece.text for piece in line))
 
 
-def _wrap_text(text: str, hang: int) -> list[str]:
+def _print_text(text: str, hang: int, style: str = "") -> None:
     width, escaped = get_width(), _escape_text(text)
-    return [escaped] if width is None else wrap_text(escaped, width, hang)
+    lines = [escaped] if width is None else wrap_text(escaped, width, hang)
+    _print_lines((StyledText(line, style),) for line in lines)
 
 
 def _escape_table(table: Table) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hbatune.act.executor import Key
@@ -22,7 +23,7 @@ from hbatune.text.probe_tables import (
     explain_missing_result,
     format_shape,
 )
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_change, format_duration, format_percent
 
@@ -41,7 +42,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
     if verified.proofs:
         print_heading("Verdicts: with the change against without it")
         proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
-        show_table(Table(_COLUMNS, [_make_cells(proof) for proof in proofs]))
+        show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line(READS_ONLY_NOTE)
@@ -107,13 +108,12 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
-    by_metric = {change.metric: format_metric_change(change) for change in proof.verdict.changes}
-    return [
-        proof.target,
-        format_compared_settings(proof) if proof.group or proof.again else proof.settings,
-        "no time" if proof.left_out else str(proof.verdict.word),
-        *(by_metric.get(metric, EMPTY_CELL) for metric in METRIC_NAMES),
-    ]
+    settings = format_compared_settings(proof) if proof.group or proof.again else proof.settings
+    word = "no time" if proof.left_out else str(proof.verdict.word)
+    changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
+    for change in proof.verdict.changes:
+        changes[change.metric] = format_metric_change(change)
+    return [proof.target, settings, word, *changes.values()]
 
 
 def format_compared_settings(proof: Proof) -> str:
@@ -144,15 +144,15 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
         late = isinstance(endpoint, Skipped) and endpoint.reason is Skip.NO_TIME
         see = f", see {option}" if late else ""
         yield f"{endpoint.target}: not measured: {explain_missing_result(endpoint)}{see}."
-    by_target: dict[str, list[Proof]] = {}
-    for proof in verified.proofs:
-        by_target.setdefault(proof.target, []).append(proof)
-    for target, proofs in by_target.items():
-        texts = [text for proof in proofs for text in _yield_proof_notes(proof, verified)]
+    for target, proofs in group_items(verified.proofs, attrgetter("target")).items():
+        texts: list[str] = []
+        for proof in proofs:
+            texts += _yield_proof_notes(proof, verified)
         is_confirmed = any(proof.verdict.beyond for proof in proofs[1:])
         if proofs[0].verdict.beyond and len(proofs) > 1 and not is_confirmed:
             texts.append("no second comparison confirms that it is worse, so it stays")
-        yield from (f"{target}: {text}." for text in dict.fromkeys(texts))
+        for text in dict.fromkeys(texts):
+            yield f"{target}: {text}."
 
 
 def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:

@@ -22,7 +22,8 @@ _COLUMNS = make_columns(
     "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
     "number P99.9 | number GOAL | number IN FLIGHT | number KNEE | number BUSY"
 )
-_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
+_TARGET_WIDTH = 12
+_WIDTHS = (9, 8, 8, 8, 8, 6, 9, 5, 6)
 
 
 class WatchDocument(Struct, frozen=True, kw_only=True):
@@ -97,15 +98,14 @@ def format_screen(state: WatchState, width: int, height: int) -> list[Line]:
             hidden = len(state.alerts) - number
             alerts.append((StyledText(f"and {hidden} more alerts", "red"),))
             break
-        alerts += [(StyledText(line, "red"),) for line in sentence]
+        for line in sentence:
+            alerts.append((StyledText(line, "red"),))
     readings = _sort_readings(state)
     # A row has at least one line.
     visible = readings[:height]
     while True:
-        table = Table(_COLUMNS, [format_reading(reading) for reading in visible])
-        lines = list(fit_table(table, width))
-        hidden = len(readings) - len(visible)
-        if hidden:
+        lines = list(fit_table(Table(_COLUMNS, list(map(format_reading, visible))), width))
+        if hidden := len(readings) - len(visible):
             lines.append((StyledText(f"and {hidden} more: name the targets to watch"),))
         too_many = len(lines) + len(alerts) - height
         if too_many <= 0 or len(visible) <= 1:
@@ -137,12 +137,12 @@ def format_reading(reading: Reading) -> list[str]:
 
 def describe_alert(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
-    value, limit = _format_figure(alert.value), _format_figure(alert.limit)
+    value, limit = _format_number(alert.value, "unknown"), _format_number(alert.limit, "unknown")
+    busy = "unknown" if alert.value is None else format_percent(alert.value)
     match alert.condition:
         case AlertCondition.P99:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
-            busy = _format_share(alert.value)
             return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
@@ -154,7 +154,6 @@ def describe_alert(alert: Alert) -> str:
             unit = "lanes" if alert.detail == "width" else "GT/s"
             return f"the link runs at {value} {unit}; it has run at {limit}"
         case AlertCondition.CPU:
-            busy = _format_share(alert.value)
             return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
 
 
@@ -165,27 +164,26 @@ def format_alert(alert: Alert) -> str:
 
 def format_event(event: AlertEvent) -> str:
     """Return one line for an alert that was raised or cleared."""
+    prefix = "over, since it is gone" if event.value is None else "over"
     if event.change is AlertChange.RAISED:
-        return f"alert: {format_alert(event.alert)}"
-    if event.value is None:
-        return f"over, since it is gone: {format_alert(event.alert)}"
-    return f"over: {format_alert(event.alert)}"
+        prefix = "alert"
+    return f"{prefix}: {format_alert(event.alert)}"
 
 
 def _sort_readings(state: WatchState) -> list[Reading]:
     return sorted(state.disks, key=lambda reading: natural_key(reading.target))
 
 
-def _format_number(milliseconds: float | None) -> str:
-    if milliseconds is None:
-        return EMPTY_CELL
-    return f"{milliseconds:.3g}" if milliseconds < 1000 else f"{milliseconds:.0f}"
+def _format_number(value: float | None, unknown: str = EMPTY_CELL) -> str:
+    if value is None:
+        return unknown
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _format_line(clock: str, words: Sequence[str]) -> str:
-    first, *figures = (make_printable(text) for text in words)
-    cells = (text.rjust(width) for text, width in zip(figures, _WIDTHS[1:], strict=True))
-    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))
+    first, *figures = map(make_printable, words)
+    cells = map(str.rjust, figures, _WIDTHS)
+    return "  ".join((clock.ljust(8), first.ljust(_TARGET_WIDTH), *cells))
 
 
 def _describe_latency(alert: Alert, value: str) -> str:
@@ -196,11 +194,3 @@ def _describe_latency(alert: Alert, value: str) -> str:
             return f"the mean alone is {value} ms"
         case _:
             return f"p99 is {value} ms"
-
-
-def _format_figure(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
-def _format_share(value: float | None) -> str:
-    return "unknown" if value is None else format_percent(value)

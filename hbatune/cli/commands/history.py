@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.cli import arguments
-from hbatune.errors import UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
@@ -56,8 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the results; it changes nothing."""
-    if args.json and args.csv:
-        raise UsageError("--json and --csv both print to standard output: name one of them")
     records = history.load(paths.HISTORY).records
     deadline = load_configuration().act.deadline_seconds
     machine = gather_machine((), deadline=deadline)
@@ -73,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if not entries:
         print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
-    show_table(Table(_COLUMNS, [_make_cells(entry) for entry in entries]))
+    show_table(Table(_COLUMNS, list(map(_make_cells, entries))))
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
     return 0
@@ -105,9 +102,7 @@ def _make_cells(entry: HistoryEntry) -> list[str]:
     figures = None if measured is None else measured.figures
     metrics = [EMPTY_CELL] * 3
     if figures is not None:
-        metrics = [
-            format_digits(value) for value in (figures.iops, figures.mean_us, figures.p99_us)
-        ]
+        metrics = list(map(format_digits, (figures.iops, figures.mean_us, figures.p99_us)))
     first = [format_time(record.time), record.target, _describe_record(record)]
     return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry)]
 
@@ -143,10 +138,9 @@ def _describe_verdict(entry: HistoryEntry) -> str:
     if record.together is not None:
         parts = [f"limit: {record.together.bottleneck}"]
     elif proof is None:
-        parts = [
-            f"{setting.setting} {setting.after} is better than {setting.before}"
-            for setting in record.settings
-        ]
+        parts = []
+        for setting in record.settings:
+            parts.append(f"{setting.setting} {setting.after} is better than {setting.before}")
     else:
         beyond = [change for change in proof.verdict.changes if change.beyond]
         parts = [str(proof.verdict.word), *map(format_metric_change, beyond[:1])]

@@ -1,8 +1,9 @@
 """`hbatune list`: the adapters and endpoints of this machine."""
 
 import argparse
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -39,7 +40,7 @@ from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
 _ENDPOINT = make_columns(
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         machine = without_attributes(load_snapshot(args.snapshot).machine)
         names = args.targets
     else:
-        names = [resolve_target_name(name) for name in args.targets]
+        names = list(map(resolve_target_name, args.targets))
         machine = _gather_facts(names)
     chosen = choose_targets(machine, names)
     machine = replace(
@@ -83,30 +84,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(make_facts_document(machine))
         return 0
-    by_adapter: dict[str | None, list[Endpoint]] = {a.target: [] for a in machine.adapters}
-    for endpoint in machine.endpoints:
-        by_adapter.setdefault(endpoint.adapter, []).append(endpoint)
     adapters = {adapter.target: adapter for adapter in machine.adapters}
+    endpoints = group_items(machine.endpoints, attrgetter("adapter"))
+    vectors = group_items(machine.vectors, attrgetter("adapter"))
+    targets = dict.fromkeys((*adapters, *endpoints))
     # Items of several adapters come last.
-    targets = sorted(by_adapter, key=lambda target: (target is None, natural_key(target or "")))
-    for target in targets:
-        vectors = [vector for vector in machine.vectors if vector.adapter == target]
-        _show_adapter(adapters.get(target or ""), target, by_adapter[target], vectors)
-    return 0
-
-
-def make_interrupt_table(vectors: Iterable[Vector]) -> Table:
-    """Return a table of an adapter's interrupts, with equal ones on one line."""
-    groups: dict[tuple[Role, str], list[Vector]] = {}
-    for vector in vectors:
-        groups.setdefault((vector.role, _describe_placement(vector)), []).append(vector)
-    table = Table(_INTERRUPTS)
-    for (role, placement), members in groups.items():
-        targets = fold_names([vector.target for vector in members])
-        table.rows.append(
-            [targets, str(role), placement, format_value(_join_cpus(members) or None)]
+    for target in sorted(targets, key=lambda target: (target is None, natural_key(target or ""))):
+        _show_adapter(
+            adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
         )
-    return table
+    return 0
 
 
 def _gather_facts(names: Collection[str]) -> Machine:
@@ -135,19 +122,24 @@ def _show_adapter(
         print_heading(target or "over several adapters")
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
-        print_heading("  ".join(name for name in titles if name))
+        print_heading("  ".join(filter(None, titles)))
         if facts := "  ".join(_yield_facts(adapter)):
             print_line(facts, hang=2)
     if endpoints:
         endpoints = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
-        show_table(Table(_ENDPOINT, [_make_endpoint_row(endpoint) for endpoint in endpoints]))
+        show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, endpoints))))
         if unclassified := tuple(find_skipped_disks(endpoints)):
             print_line()
             show_skipped(unclassified)
     if vectors:
         if endpoints:
             print_line()
-        show_table(make_interrupt_table(vectors))
+        table = Table(_INTERRUPTS)
+        groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
+        for (role, placer), members in groups.items():
+            targets = fold_names([vector.target for vector in members])
+            table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
+        show_table(table)
     print_line()
 
 
@@ -209,7 +201,7 @@ def _format_size(size: int | Missing) -> str:
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def _describe_placement(vector: Vector) -> str:
+def _find_placer(vector: Vector) -> str:
     if vector.role is Role.POLLED:
         return "free, never fires"
     if vector.role is not Role.DATA:

@@ -20,7 +20,7 @@ from hbatune.policy.profile import (
 )
 from hbatune.text.basic_output import add_pager
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import print_heading, print_line, show_json, show_table
+from hbatune.text.terminal import print_heading, print_line, show_json, show_section, show_table
 from hbatune.text.units import format_percent
 
 
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
 def _show_profile(profile: Profile, *, as_json: bool) -> int:
     sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
-    cited = {rule.source: sources_by_id.get(rule.source) for rule in rules}
-    sources = tuple(source for source in cited.values() if source is not None)
+    cited = dict.fromkeys(rule.source for rule in rules)
+    sources = tuple(filter(None, map(sources_by_id.get, cited)))
     if as_json:
         show_json(ProfileDocument(profile, sources))
         return 0
@@ -98,14 +98,12 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     )
     print_line()
     if profile.options:
-        print_heading("Options of drivers' modules, with --module-options only")
         columns = make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
         table = Table(columns)
         for option in profile.options:
             cells = [option.name, option.setting, format_effect(option)]
             table.rows.append([*cells, option.because, option.source])
-        show_table(table)
-        print_line()
+        show_section("Options of drivers' modules, with --module-options only", table)
     print_heading("Sources")
     for source in sources:
         print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
@@ -126,14 +124,16 @@ def format_effect(rule: Rule | OptionRule) -> str:
 
 def format_conditions(match: Match) -> str:
     """Return the conditions of a rule as text."""
-    conditions = {key: _format_values(value) for key, value in to_builtins(match).items()}
-    return ", ".join(f"{key} {value}" for key, value in conditions.items() if value) or "always"
+    return _format_values(to_builtins(match)) or "always"
 
 
 def _format_values(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        return " or ".join(str(alternative) for alternative in value)
+        return " or ".join(map(str, value))
     if isinstance(value, dict):
-        conditions = {key: _format_values(alternative) for key, alternative in value.items()}
-        return ", ".join(f"{key} {condition}" for key, condition in conditions.items() if condition)
+        conditions = []
+        for key, alternative in value.items():
+            if condition := _format_values(alternative):
+                conditions.append(f"{key} {condition}")
+        return ", ".join(conditions)
     return "" if value is None else str(value).lower()

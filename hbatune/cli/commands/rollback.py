@@ -1,7 +1,6 @@
 """`hbatune rollback`: restore all original values."""
 
 import argparse
-from collections import Counter
 
 from msgspec import Struct
 
@@ -11,6 +10,7 @@ from hbatune.cli.command_context import make_context
 from hbatune.operations.rollback import preview_rollback, roll_back_targets
 from hbatune.plan.rows import Restored
 from hbatune.text.notes import show_preview, show_restored
+from hbatune.text.plan_tables import count_outcomes
 from hbatune.text.terminal import show_json
 
 
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
         done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
         rows, machine, losses, complete = done.rows, done.machine, done.losses, done.complete
     if args.json:
-        outcomes = Counter(str(row.outcome) for row in rows if row.outcome is not None)
-        show_json(RollbackDocument(rows, dict(outcomes), losses))
+        show_json(RollbackDocument(rows, count_outcomes(rows), losses))
     else:
         show = show_preview if args.dry_run else show_restored
         show(rows, machine, lost=bool(losses))

@@ -44,21 +44,16 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `size`."""
     load = parser.add_argument_group("a load")
-    for option, metavar, parse, purpose in (
-        ("--iops", "N", _parse_rate, "I/Os per second: 200k, 1.1M"),
-        ("--gb-per-s", "N", _parse_amount, "GB per second"),
-        ("--block", "SIZE", _parse_block, "bytes of each I/O (4K; 1M without --iops)"),
+    headroom = f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)"
+    for option, metavar, parse, default, purpose in (
+        ("--iops", "N", _parse_rate, None, "I/Os per second: 200k, 1.1M"),
+        ("--gb-per-s", "N", _parse_amount, None, "GB per second"),
+        ("--block", "SIZE", _parse_block, None, "bytes of each I/O (4K; 1M without --iops)"),
+        ("--reads", "P", _parse_percent, 100, "percent of reads (100)"),
+        ("--p99", "MS", _parse_amount, None, "the p99 that is wanted, in ms"),
+        ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM, headroom),
     ):
-        load.add_argument(option, metavar=metavar, type=parse, help=purpose)
-    load.add_argument(
-        "--reads", metavar="P", type=_parse_percent, default=100, help="percent of reads (100)"
-    )
-    purpose = "the p99 that is wanted, in ms"
-    load.add_argument("--p99", metavar="MS", type=_parse_amount, help=purpose)
-    purpose = f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)"
-    load.add_argument(
-        "--headroom", metavar="P", type=_parse_headroom, default=DEFAULT_HEADROOM, help=purpose
-    )
+        load.add_argument(option, metavar=metavar, type=parse, default=default, help=purpose)
     purpose = "the load in what `hbatune watch --json` printed: that of its busiest moment"
     arguments.add_path(load, "--watch", purpose)
     array = parser.add_argument_group("an array that hosts share")
@@ -71,22 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         array.add_argument(option, metavar="N", type=number, help=purpose)
     purpose = "its make, whose limits are known: vnx, hitachi, svc"
     array.add_argument("--array", metavar="NAME", help=purpose)
-    for option, purpose in (
-        ("--data-drives", "drives with the data of a LUN (4 of 4+1)"),
-        ("--luns", "LUNs of each host; without it, those of this one"),
-        ("--hbas", "adapters of each host; else those of this one"),
+    fabrics = "fabrics that the adapters are on; those on one see the same ports (1)"
+    for option, default, purpose in (
+        ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),
+        ("--luns", None, "LUNs of each host; without it, those of this one"),
+        ("--hbas", None, "adapters of each host; else those of this one"),
+        ("--ports", 1, "ports that each adapter sees (1)"),
+        ("--fabrics", 1, fabrics),
     ):
-        array.add_argument(option, metavar="N", type=number, help=purpose)
-    for option, purpose in (
-        ("--ports", "ports that each adapter sees (1)"),
-        ("--fabrics", "fabrics that the adapters are on; those on one see the same ports (1)"),
-    ):
-        array.add_argument(option, metavar="N", type=number, default=1, help=purpose)
+        array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
     purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
     purpose += "option) or failover"
     array.add_argument(
         "--selector",
-        choices=[str(selector) for selector in Selector],
+        choices=list(map(str, Selector)),
         default=str(Selector.SERVICE_TIME),
         metavar="HOW",
         help=purpose,

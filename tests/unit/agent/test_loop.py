@@ -37,7 +37,7 @@ from hbatune.agent.orders import (
     encode_report,
 )
 from hbatune.agent.status import Status
-from hbatune.cli.fault import watch_for_faults
+from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, MetricsConfig
