@@ -3,8 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +11,20 @@ from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
-from hbatune.facts.attributes import Attributes, Survey
+from hbatune.facts.adapters import AdapterBranches
+from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
+from hbatune.facts.families import family_named
+from hbatune.facts.model import (
+    Adapter,
+    Attribute,
+    Endpoint,
+    Kind,
+    Machine,
+    Module,
+    TargetKind,
+    Vector,
+)
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 from hbatune.facts.survey import survey_requests
@@ -57,11 +66,9 @@ def build_machine(
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
-    servers = {
-        target: adapters.build_adapter(target, group, survey)
-        for target, group in adapters.group_branches(branches).items()
-    }
-    families = {server.family.name: server.family for server in servers.values()}
+    servers = {}
+    for target, group in adapters.group_branches(branches).items():
+        servers[target] = adapters.build_adapter(target, group, survey)
     disk_routes = Routes(branches, survey)
     by_name = build_endpoints(devices, survey, servers, request.requested, disk_routes)
     points = find_mounts(devices.stack, devices.disks)
@@ -69,7 +76,7 @@ def build_machine(
         holders = devices.stack.holders(name)
         if holders or name in points:
             by_name[name] = replace(endpoint, mounts=points.get(name, ()), holders=holders)
-    modules = read_modules(families.values())
+    modules = adapters.read_modules(servers.values())
     local_cpus = {}
     for target, group in groups.items():
         if cpus := read_cpu_list(f"{group.first('pci')}/local_cpulist"):
@@ -81,7 +88,7 @@ def build_machine(
         boot_id=read_boot_id(),
         cpus=os.cpu_count() or 1,
         memory=_read_memory(),
-        adapters=tuple(server.adapter for server in servers.values()),
+        adapters=tuple(servers.values()),
         endpoints=_with_unique_ids(tuple(by_name.values())),
         modules=modules,
         vectors=tuple(_iterate_vectors(devices, groups, servers, survey, modules)),
@@ -93,11 +100,9 @@ def build_machine(
 
 def without_attributes(machine: Machine) -> Machine:
     """Return the machine as ``gather_machine`` does for a call without attributes."""
-    return replace(
-        machine,
-        endpoints=tuple(replace(endpoint, attributes={}) for endpoint in machine.endpoints),
-        controls=tuple(replace(control, attributes={}) for control in machine.controls),
-    )
+    strip = partial(replace, attributes={})
+    endpoints, controls = map(strip, machine.endpoints), map(strip, machine.controls)
+    return replace(machine, endpoints=tuple(endpoints), controls=tuple(controls))
 
 
 def list_requests(
@@ -154,14 +159,14 @@ def _select_witnesses(devices: Devices) -> dict[str, str]:
 def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, AdapterBranches],
-    servers: Mapping[str, ServingAdapter],
+    servers: Mapping[str, Adapter],
     survey: Survey,
     modules: Iterable[Module],
 ) -> Iterator[Vector]:
     parameters = {module.name: module.parameters for module in modules}
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
     for target, group in groups.items():
-        function, server = group.first("pci"), servers[target]
+        function, adapter = group.first("pci"), servers[target]
         if not function:
             continue
         served = []
@@ -170,11 +175,11 @@ def _iterate_vectors(
                 served.append(value.text)
         yield from read_vectors(
             target,
-            server.family.interrupts,
+            family_named(adapter.family).interrupts,
             function,
             served,
-            parameters.get(server.family.name, {}),
-            hw_queues=server.adapter.hw_queues,
+            parameters.get(adapter.family, {}),
+            hw_queues=adapter.hw_queues,
             modes_tell=modes_tell,
         )
 
@@ -206,7 +211,7 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
 def build_endpoints(
     devices: Devices,
     survey: Survey,
-    servers: Mapping[str, ServingAdapter],
+    servers: Mapping[str, Adapter],
     requested: tuple[str, ...],
     disk_routes: Routes,
 ) -> dict[str, Endpoint]:
@@ -272,8 +277,7 @@ def read_boot_id() -> str:
 
 def _read_memory() -> int:
     """Return MemTotal in bytes (proc(5)), or 0 if unreadable, so nothing fits into it."""
-    with suppress(OSError):
-        for line in Path(_MEMINFO).read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemTotal:"):
-                return int(line.split()[1]) * 1024
+    for line in read_text(_MEMINFO).splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
     return 0

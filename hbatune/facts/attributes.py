@@ -9,7 +9,9 @@ import array
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import compress, count
 from typing import TypeVar
 
 from hbatune import nvme
@@ -88,8 +90,7 @@ def read_attributes(
     try:
         directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
-        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-        return dict.fromkeys(attributes, Missing(reason, error.errno))
+        return dict.fromkeys(attributes, explain_failed_device(error))
     try:
         safe, queue = _split(tuple(attributes))
         values: Attributes = {}
@@ -261,6 +262,12 @@ def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").strip()
 
 
+def explain_failed_device(error: OSError) -> Missing:
+    """Return the ``Missing`` for a device whose directory cannot be read: it may be removed."""
+    reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
+    return Missing(reason, error.errno)
+
+
 def _explain_error(name: str, error: OSError) -> Missing:
     return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
 
@@ -269,6 +276,13 @@ def _convert_error(error: OSError) -> Missing:
     if error.errno in _ABSENT_ERRNOS:
         return ABSENT
     return Missing(Reason.UNREADABLE, error.errno)
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, or an empty text if it cannot be read."""
+    with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
+        return file.read()
+    return ""
 
 
 def get_text(attributes: AnyAttributes, name: str) -> str | Missing:
@@ -343,8 +357,7 @@ def _read_feature(directory: int, name: str) -> Attribute | Missing:
             exempt_flags = read_exemptions(path)
             if isinstance(exempt_flags, nvme.Answer):
                 return _convert_answer(exempt_flags)
-            vectors = (vector for vector, is_exempt in enumerate(exempt_flags) if is_exempt)
-            text = names.join_cpus(vectors) or "none"
+            text = names.join_cpus(compress(count(), exempt_flags)) or "none"
         else:
             answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
             if answer.status:

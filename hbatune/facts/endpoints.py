@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from hbatune.facts import attributes, classify
-from hbatune.facts.adapters import ServingAdapter
 from hbatune.facts.attributes import ABSENT, Attributes, get_bytes, get_text, get_word
 from hbatune.facts.classify import Evidence
-from hbatune.facts.families import GENERIC
+from hbatune.facts.families import family_named
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.ids import escape_text, make_stable_name
 from hbatune.facts.model import (
     TAG_COUNT_FILE,
+    Adapter,
     Attribute,
     Endpoint,
     Host,
@@ -29,7 +29,8 @@ from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, find_port_name_file
 
 _Fact = TypeVar("_Fact", str, bool)
 
-MULTIPATH_FAMILY = "dm_multipath"  # the family of maps that device-mapper makes
+UNKNOWN_FAMILY = "unknown"  # of disks without an adapter
+MULTIPATH_FAMILY = "dm_multipath"  # of maps that device-mapper makes
 
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
@@ -91,29 +92,28 @@ def build_endpoint(
     place: Place,
     survey: Attributes,
     port: Attributes,
-    server: ServingAdapter | None,
+    adapter: Adapter | None,
     evidence: Evidence,
     requested: Attributes,
     routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
     name = get_kernel_name(directory)
-    family = server.family if server else GENERIC
-    driver = server.adapter.driver if server else ABSENT
-    host = server.host(place.branch.host) if server else None
+    family = family_named(adapter.family if adapter else UNKNOWN_FAMILY)
+    host = adapter.find_host(place.branch.host_name) if adapter else None
     protocol = classify.classify_protocol(evidence, family.protocol)
     controller = place.branch.controller
     unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT_ATTRIBUTES)
     described: tuple[str, ...] = ()
     if protocol is Protocol.UNKNOWN or unread:
-        driver_name = "unknown" if isinstance(driver, Missing) else driver
-        described = classify.describe_unknown(evidence, driver_name)
+        driver = get_fact(adapter.driver) if adapter else None
+        described = classify.describe_unknown(evidence, driver or "unknown")
     revision = get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
-        adapter=server.adapter.target if server else None,
-        family=family.name if server else "unknown",
+        adapter=adapter.target if adapter else None,
+        family=adapter.family if adapter else UNKNOWN_FAMILY,
         kind=Kind.DISK,
         protocol=protocol,
         medium=classify.classify_medium(evidence, protocol),
@@ -131,7 +131,7 @@ def build_endpoint(
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
-        depth_cap=_limit_depth(server, host, evidence),
+        depth_cap=_limit_depth(adapter, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
         storage=classify.classify_storage(evidence, protocol),
@@ -269,13 +269,11 @@ def _get_size(survey: Attributes) -> int | Missing:
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
 
 
-def _limit_depth(
-    server: ServingAdapter | None, host: Host | None, evidence: Evidence
-) -> int | Missing:
-    if server is None or host is None:
+def _limit_depth(adapter: Adapter | None, host: Host | None, evidence: Evidence) -> int | Missing:
+    if adapter is None or host is None:
         return ABSENT
     # The kernel checks a write against all three: the driver's limit, can_queue and its own.
-    cap = server.family.depth_cap(server.adapter.pci, host, evidence)
+    cap = family_named(adapter.family).depth_cap(adapter.pci, host, evidence)
     can_queue = host.can_queue
     if isinstance(cap, Missing):
         return cap

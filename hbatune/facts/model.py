@@ -186,6 +186,13 @@ class Adapter(Struct, frozen=True):
     hw_queues: int | Missing
     transport: str | None = None
 
+    def find_host(self, name: str | None) -> Host | None:
+        """Return the SCSI host with this kernel name."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        return None
+
 
 class Endpoint(Struct, frozen=True):
     """A target of tuning with a queue: a SCSI LUN, an NVMe namespace path, a multipath map.

@@ -3,17 +3,17 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from hbatune.facts import names
+from hbatune.facts.attributes import read_text
 from hbatune.facts.model import Machine, Processors
 from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
 
 # Documentation/ABI/testing/sysfs-devices-system-cpu
 _CPU = "/sys/devices/system/cpu"
-_COMMAND_LINE = Path("/proc/cmdline")
+_COMMAND_LINE = "/proc/cmdline"
 _IRQAFFINITY = "irqaffinity="
 
 
@@ -46,9 +46,7 @@ def find_msi_option() -> str | None:
 
 def read_command_line() -> str:
     """Return the kernel's command line, or an empty text if it cannot be read."""
-    with suppress(OSError):
-        return _COMMAND_LINE.read_text(errors="replace")
-    return ""
+    return read_text(_COMMAND_LINE)
 
 
 def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -82,6 +82,11 @@ class Branch(Struct, frozen=True):
     transport: str | None
     session: str | None = None
 
+    @property
+    def host_name(self) -> str | None:
+        """The kernel name of the SCSI host."""
+        return get_kernel_name(self.host) if self.host else None
+
 
 class Place(Struct, frozen=True):
     """A device's branch and its address there: H:C:T:L, if it is a SCSI device."""
@@ -264,6 +269,10 @@ class Routes:
             return _sanitize(get_kernel_name(above) or get_kernel_name(directory))
         port = self._format_port(place, attributes) if place.address else ""
         return "/".join(part for part in (self._format_adapter(branch), port) if part)
+
+    def of_disks(self, places: Mapping[str, Place]) -> set[str]:
+        """Return the routes to the block devices with these directories."""
+        return {self.of_disk(d, place, self._read.get(d, {})) for d, place in places.items()}
 
     def of_host(self, directory: str) -> str:
         """Return the id of a SCSI host as a control of its adapter.

@@ -6,7 +6,6 @@ The counters of Fibre Channel links and SAS phys are left to ``hbatune check``: 
 command to the adapter. The meters of a single disk and of some CPUs are for probes.
 """
 
-import errno
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import attributes
-from hbatune.facts.adapters import list_pci_path, parse_bus_errors
+from hbatune.facts.adapters import BUS_ERROR_ATTRIBUTES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import Attributes, parse_integer
 from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
@@ -24,7 +23,6 @@ from hbatune.facts.model import Machine, Missing, Reason
 _STAT = "/proc/stat"
 # NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
-_VANISHED_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
 class DiskSample(Struct, frozen=True, gc=False):
@@ -85,7 +83,6 @@ _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
 _COUNTERS = {COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
-_AER = tuple(f"aer_dev_{name}" for name in BUS_COUNTERS)
 
 Clock = Callable[[], float]
 
@@ -182,9 +179,8 @@ class Sampler:
         for adapter, ends in self.places.ways.items():
             errors = {}
             for end in ends:
-                values = attributes.read_attributes(
-                    end, (*_LINK, *_AER) if end == ends[0] else _AER
-                )
+                files = (*_LINK, *BUS_ERROR_ATTRIBUTES) if end == ends[0] else BUS_ERROR_ATTRIBUTES
+                values = attributes.read_attributes(end, files)
                 if link := _build_link(values):
                     self._links[adapter] = link
                 # Either end of a link may see an error.
@@ -206,7 +202,7 @@ def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
     Raises ``ValueError`` or ``IndexError`` for any other line.
     """
     major, minor, _, *fields = line.split()
-    counts = [int(field) for field in fields]
+    counts = list(map(int, fields))
     return DiskSample(
         device=f"{major}:{minor}",
         reads=counts[0],
@@ -235,7 +231,7 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
         if not line.startswith("cpu"):
             return
         name, *fields = line.split(maxsplit=9)
-        yield name, [int(field) for field in fields[:8]]
+        yield name, list(map(int, fields[:8]))
 
 
 def _build_link(values: Attributes) -> LinkSample | None:
@@ -267,12 +263,11 @@ def read_activity(sysfs: Path | str) -> Activity | Missing:
     try:
         stat = (directory / "stat").read_text(encoding="ascii").split()
         in_flight = (directory / "inflight").read_text(encoding="ascii").split()
-        reads, writes = (int(count) for count in in_flight)
+        reads, writes = map(int, in_flight)
         # Fields 1, 5 and 10 (Documentation/block/stat.rst).
         return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
     except OSError as error:
-        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-        return Missing(reason, errno=error.errno)
+        return attributes.explain_failed_device(error)
     except (ValueError, IndexError) as error:
         return Missing(Reason.UNPARSABLE, text=str(error))
 
@@ -303,10 +298,8 @@ def read_cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
     if len(times) != len(wanted):  # one CPU is offline: the sum would lack its time
         return None
     ticks = os.sysconf("SC_CLK_TCK")
-    _, _, _, idle, iowait, hard, soft, _ = (
-        sum(column) / ticks for column in zip(*times, strict=True)
-    )
-    return CpuTime(sum(map(sum, times)) / ticks, idle + iowait, hard + soft)
+    _, _, _, idle, iowait, hard, soft, _ = map(sum, zip(*times, strict=True))
+    return CpuTime(sum(map(sum, times)) / ticks, (idle + iowait) / ticks, (hard + soft) / ticks)
 
 
 def read_temperature(sysfs: Path | str) -> float | None:
