@@ -21,7 +21,7 @@ from hbatune.facts.family import Family, identify_product
 from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
-from hbatune.facts.routes import Branch, Routes, get_kernel_name
+from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 
 # The errors that PCI Express error reporting has counted at one end of a link.
 BUS_ERROR_ATTRIBUTES = ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
@@ -120,11 +120,6 @@ def group_branches(branches: Iterable[Branch]) -> dict[str, AdapterBranches]:
     return groups
 
 
-def get_host_class_dir(directory: str) -> str:
-    """Return the directory of a host's attributes, below the host's own directory."""
-    return f"{directory}/scsi_host/{get_kernel_name(directory)}"
-
-
 def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapter:
     """Build one adapter from the attributes of its PCI function, hosts and controller."""
     hosts = tuple(map(partial(_build_host, survey), group.hosts))
@@ -136,8 +131,8 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapte
     driver = driver or next(iter(proc_names), None)
     function = survey.get(directory or "", {})
     # The controller describes the adapter, or else its first host.
-    described_by = controller or next(map(get_host_class_dir, group.hosts), "")
-    values = survey.get(described_by, {})
+    host = group.hosts[0] if group.hosts else ""
+    values = survey.get(controller or get_class_dir(host, "scsi_host"), {})
     hw_queues = hosts[0].hw_queues if hosts else ABSENT
     if controller:
         # nvme/host/pci.c: queue_count includes the admin queue.
@@ -170,7 +165,7 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapte
 
 
 def _build_host(survey: Survey, directory: str) -> Host:
-    values = survey.get(get_host_class_dir(directory), {})
+    values = survey.get(get_class_dir(directory, "scsi_host"), {})
     proc_name = get_text(values, "proc_name")
     # The texts of hosts whose driver has no proc_name.
     if proc_name in ("(null)", "<NULL>", ""):
@@ -247,7 +242,7 @@ def list_directories(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]
     for directory in group.controllers:
         yield TargetKind.CONTROLLER, directory
     for directory in group.hosts:
-        yield TargetKind.HOST, get_host_class_dir(directory)
+        yield TargetKind.HOST, get_class_dir(directory, "scsi_host")
 
 
 def build_controls(

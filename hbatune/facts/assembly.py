@@ -26,7 +26,7 @@ from hbatune.facts.model import (
     Vector,
 )
 from hbatune.facts.processors import read_cpu_list, read_processors
-from hbatune.facts.routes import Branch, Routes, get_kernel_name
+from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.vectors import has_read_only_modes, read_vectors
 from hbatune.workers import WorkerPool
@@ -120,7 +120,8 @@ def list_requests(
             requests[branch.controller] = adapters.list_controller_attributes()
     for server in adapters.group_branches(branches).values():
         names = adapters.list_host_attributes(server)
-        requests |= {adapters.get_host_class_dir(host): names for host in server.hosts}
+        for host in server.hosts:
+            requests[get_class_dir(host, "scsi_host")] = names
     add_requests(requests, routes.list_route_attributes(branches))
     add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
     for group in groups.values():
@@ -135,7 +136,8 @@ def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
         if place.branch.end_device:
-            requests[routes.find_end_device(place.branch.end_device)] = endpoints.PORT_ATTRIBUTES
+            port = get_class_dir(place.branch.end_device, "sas_device")
+            requests[port] = endpoints.PORT_ATTRIBUTES
     for directory in devices.maps.values():
         requests[directory] = _merge_names(endpoints.MAP_ATTRIBUTES, requested)
     return requests
@@ -227,7 +229,9 @@ def build_endpoints(
             continue
         branch = place.branch
         # A drive's protocol is read at its SAS port, once for all LUNs behind it.
-        port = survey[routes.find_end_device(branch.end_device)] if branch.end_device else {}
+        port: Attributes = {}
+        if branch.end_device:
+            port = survey[get_class_dir(branch.end_device, "sas_device")]
         by_name[get_kernel_name(directory)] = endpoints.build_endpoint(
             directory,
             place,

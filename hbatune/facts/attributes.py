@@ -47,7 +47,7 @@ _READ_ONLY = frozenset(
     (
         *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
         *("device/vendor", "device/model", "device/rev", "device/wwid", "device/access_state"),
-        *(f"device/vpd_pg{page}" for page in ("80", "83", "89", "b1")),
+        *("device/vpd_pg80", "device/vpd_pg83", "device/vpd_pg89", "device/vpd_pgb1"),
     )
 )
 # Exists for every queue. The read is refused if no policy throttles writeback, as on kernels that
@@ -67,7 +67,7 @@ _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROOT)
-_CURRENT, _CAPABILITIES = 0, 3
+_CAPABILITIES = 3 << 8  # Get Features: what may be done with the feature, instead of its value
 _CHANGEABLE = 1 << 2
 _EXEMPT_BIT = 1 << 16
 _ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
@@ -359,7 +359,7 @@ def _read_feature(directory: int, name: str) -> Attribute | Missing:
                 return _convert_answer(exempt_flags)
             text = names.join_cpus(compress(count(), exempt_flags)) or "none"
         else:
-            answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
+            answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=number)
             if answer.status:
                 return _convert_answer(answer)
             text = str(answer.result)
@@ -403,12 +403,8 @@ def _is_changeable(path: str, number: int) -> bool:
         return True
     if not int.from_bytes(data[_ONCS : _ONCS + 2].tobytes(), "little") & _SELECTS:
         return True
-    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CAPABILITIES))
+    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=number | _CAPABILITIES)
     return bool(answer.status) or bool(answer.result & _CHANGEABLE)
-
-
-def _select_field(number: int, select: int) -> int:
-    return number | select << 8
 
 
 def _convert_answer(answer: nvme.Answer) -> Missing:

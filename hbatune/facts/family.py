@@ -35,11 +35,14 @@ def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | 
     """Return the product with these ids; a matching subsystem overrides the bare chip."""
     if pci is None:
         return None
-    subsystem = (pci.subsystem_vendor, pci.subsystem_device)
-    chips = [p for p in products if (p.vendor, p.device) == (pci.vendor, pci.device)]
-    exact = [chip for chip in chips if chip.subsystem == subsystem]
-    bare = [chip for chip in chips if chip.subsystem is None]
-    return next(iter((*exact, *bare)), None)
+    chip = None
+    for product in products:
+        if (product.vendor, product.device) == (pci.vendor, pci.device):
+            if product.subsystem == (pci.subsystem_vendor, pci.subsystem_device):
+                return product
+            if product.subsystem is None:
+                chip = chip or product
+    return chip
 
 
 # The current values of a driver's module options.
@@ -97,9 +100,10 @@ class Interrupts(Struct, frozen=True):
         """
         matches: list[Handler] = []
         for name in names:
-            fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
-            if (handler := next(fits, None)) is not None:
-                matches.append(handler)
+            for handler in self.handlers:
+                if re.fullmatch(handler.pattern, name):
+                    matches.append(handler)
+                    break
         if any(handler.role is Role.DATA for handler in matches):
             return Role.DATA, all(handler.managed for handler in matches)
         return (Role.ADMIN if matches else Role.UNKNOWN), False

@@ -31,6 +31,8 @@ from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import read_tuned_profile
 
+# The MSI and MSI-X vectors of a function; absent if it has a line instead.
+_VECTORS = "msi_irqs/"
 # The totals of a root port, in the order of Errors.
 _ROOT_TOTALS = (
     *("aer_rootport_total_err_cor", "aer_rootport_total_err_nonfatal"),
@@ -38,7 +40,7 @@ _ROOT_TOTALS = (
 )
 # The attributes read from an adapter's PCI function and from the ports above it.
 _PORT_ATTRIBUTES = (
-    *("max_link_speed", "max_link_width", "msi_irqs/"),
+    *("max_link_speed", "max_link_width", _VECTORS),
     *BUS_ERROR_ATTRIBUTES,
     *_ROOT_TOTALS,
 )
@@ -85,11 +87,6 @@ _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
-
-
-def count_vectors(function: Attributes) -> int | Missing:
-    """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
-    return attributes.count_words(function, "msi_irqs/")
 
 
 def has_msi(function: Attributes) -> bool | Missing:
@@ -190,7 +187,7 @@ def observe_health(
     # The card's capabilities matter only if no vector is in use.
     configs = {}
     for path in filter(None, paths.values()):
-        if isinstance(count_vectors(survey.get(path[0], {})), Missing):
+        if isinstance(get_text(survey.get(path[0], {}), _VECTORS), Missing):
             configs[path[0]] = (attributes.PCI_CONFIG,)
     offers = survey_requests(configs, deadline=deadline)
     log = read_kernel_log()
@@ -288,7 +285,7 @@ def _check_adapter(
         errors=parse_bus_errors(function) if path else None,
         port=port,
         root=root,
-        vectors=count_vectors(function),
+        vectors=attributes.count_words(function, _VECTORS),
         options={option.name: _get_escaped(parameters, option.name) for option in family.options},
         credits=credits,
         link_errors=link_errors,

@@ -9,7 +9,7 @@ replaces an attribute that cannot be read. No file is opened here.
 import re
 from collections.abc import Iterable, Mapping
 from copy import copy
-from functools import cache
+from functools import cache, partial
 
 from msgspec import Struct
 
@@ -160,20 +160,17 @@ def is_virtual(directory: str) -> bool:
     return "/devices/virtual/block/" in directory
 
 
-_FOLDERS = [(folder, transport.name) for transport in TRANSPORTS for folder in transport.folders]
-
-
 def _find_transport(path: str) -> str | None:
-    for folder, name in _FOLDERS:
-        text = "/" + folder.removesuffix("#")
-        position = path.find(text)
-        while position >= 0:
-            suffix = path[position + len(text) :].partition("/")[0]
-            is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
-            matches = is_number if folder.endswith("#") else not suffix
-            if matches:
-                return name
-            position = path.find(text, position + 1)
+    for transport in TRANSPORTS:
+        for folder in transport.folders:
+            text = "/" + folder.removesuffix("#")
+            position = path.find(text)
+            while position >= 0:
+                suffix = path[position + len(text) :].partition("/")[0]
+                is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
+                if is_number if folder.endswith("#") else not suffix:
+                    return transport.name
+                position = path.find(text, position + 1)
     return None
 
 
@@ -206,9 +203,9 @@ def find_port_name_file(place: Place) -> str:
     return f"device/../fc_transport/{place.target}/port_name"
 
 
-def find_end_device(directory: str) -> str:
-    """Return the directory of an end device in the SAS transport class."""
-    return f"{directory}/sas_device/{get_kernel_name(directory)}"
+def get_class_dir(directory: str, device_class: str) -> str:
+    """Return the directory of a device's attributes in a class, below the device's own."""
+    return f"{directory}/{device_class}/{get_kernel_name(directory)}"
 
 
 def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
@@ -216,7 +213,7 @@ def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ..
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
         if branch.end_device:
-            wanted[find_end_device(branch.end_device)] = (SAS_ADDRESS,)
+            wanted[get_class_dir(branch.end_device, "sas_device")] = (SAS_ADDRESS,)
         if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
@@ -224,7 +221,7 @@ def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ..
             wanted[session] = (_TARGET_NAME, _IFACE)
             wanted[connection] = _PORTAL
         if branch.host and _VPORT in branch.host:
-            wanted[_get_fc_host_dir(branch.host)] = (_FC_HOST,)
+            wanted[get_class_dir(branch.host, "fc_host")] = (_FC_HOST,)
         if branch.controller and not branch.pci:
             wanted[branch.controller] = _FABRIC
     return wanted
@@ -268,7 +265,7 @@ class Routes:
             above = directory.rpartition("/block/")[0]
             return _sanitize(get_kernel_name(above) or get_kernel_name(directory))
         port = self._format_port(place, attributes) if place.address else ""
-        return "/".join(part for part in (self._format_adapter(branch), port) if part)
+        return "/".join(filter(None, (self._format_adapter(branch), port)))
 
     def of_disks(self, places: Mapping[str, Place]) -> set[str]:
         """Return the routes to the block devices with these directories."""
@@ -307,8 +304,8 @@ class Routes:
         adapter = self._format_adapter(branch)
         if branch.pci or branch.controller is None:
             return adapter
-        address, name = (self._read_word(branch.controller, attribute) for attribute in _FABRIC[1:])
-        return "/".join(part for part in (adapter, _format_address(address), name) if part)
+        address, name = map(partial(self._read_word, branch.controller), _FABRIC[1:])
+        return "/".join(filter(None, (adapter, _format_address(address), name)))
 
     def _format_port(self, place: Place, attributes: Attributes) -> str:
         branch, address = place.branch, place.address or ""
@@ -319,7 +316,8 @@ class Routes:
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
-                name = self._read_word(find_end_device(branch.end_device or ""), SAS_ADDRESS)
+                port = get_class_dir(branch.end_device or "", "sas_device")
+                name = self._read_word(port, SAS_ADDRESS)
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"sas-{name}-{lun}"
             case "iscsi":
@@ -337,7 +335,7 @@ class Routes:
         """Return the part that distinguishes an NPIV port of a card from the card's own port."""
         if not branch.host or _VPORT not in branch.host:
             return ""
-        name = self._read_word(_get_fc_host_dir(branch.host), _FC_HOST)
+        name = self._read_word(get_class_dir(branch.host, "fc_host"), _FC_HOST)
         if re.fullmatch(_WORLD_WIDE, name):
             return f"vport-{name}-"
         return self._format_host_rank(branch)
@@ -348,7 +346,7 @@ class Routes:
         target = self._read_word(session, _TARGET_NAME)
         if not target:
             return ""
-        address, port = (self._read_word(connection, attribute) for attribute in _PORTAL)
+        address, port = map(partial(self._read_word, connection), _PORTAL)
         portal = f"ip-{address}:{port}-" if address and port else ""
         iface = self._read_word(session, _IFACE)
         over = "" if iface.lower() in _DEFAULT_IFACE else f"iface-{iface}-"
@@ -391,8 +389,8 @@ def _format_address(text: str) -> str:
     parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     service = parts.get("trsvcid", "")
     target = parts.get("traddr", "") + (f":{service}" if service not in ("", "none") else "")
-    host_parts = [parts[key] for key in ("host_traddr", "host_iface") if key in parts]
-    return "-".join(part for part in (target, *host_parts) if part)
+    host_parts = (parts.get("host_traddr"), parts.get("host_iface"))
+    return "-".join(filter(None, (target, *host_parts)))
 
 
 def _sanitize(text: str) -> str:
@@ -402,19 +400,11 @@ def _sanitize(text: str) -> str:
 
 def _get_ata_port(branch: Branch) -> str | None:
     above = (branch.host or "").rpartition("/")[0]
-    name = get_kernel_name(above)
-    return f"{above}/ata_port/{name}" if name.startswith("ata") else None
+    is_port = get_kernel_name(above).startswith("ata")
+    return get_class_dir(above, "ata_port") if is_port else None
 
 
 def _list_iscsi_dirs(session: str) -> tuple[str, str]:
     """Return the class directories of a session and its first connection (iscsi_create_conn)."""
-    name = get_kernel_name(session)
-    connection = f"connection{name.removeprefix('session')}:0"
-    return (
-        f"{session}/iscsi_session/{name}",
-        f"{session}/{connection}/iscsi_connection/{connection}",
-    )
-
-
-def _get_fc_host_dir(host: str) -> str:
-    return f"{host}/fc_host/{get_kernel_name(host)}"
+    connection = f"{session}/connection{get_kernel_name(session).removeprefix('session')}:0"
+    return get_class_dir(session, "iscsi_session"), get_class_dir(connection, "iscsi_connection")
