@@ -1,8 +1,7 @@
-"""Build adapters with their controls, and find their path to the root of PCI Express.
+"""Build adapters from the sysfs branches of their devices, with their controls and modules.
 
-Adapters are built from the sysfs branches of their devices, hosts and controllers. Controls belong
-to the adapter itself: NVMe controller, SCSI hosts, and its module's options. The errors that PCI
-Express links count are read here too.
+Controls belong to the adapter itself: NVMe controller and SCSI hosts. The path to the root of PCI
+Express, and the errors that its links count, are read here too.
 """
 
 import os
@@ -158,9 +157,7 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapte
         hosts=hosts,
         controller=get_kernel_name(controller) if controller else None,
         hw_queues=hw_queues,
-        transport=escape_text(attributes.get_word(values, "transport")) or None
-        if controller
-        else None,
+        transport=escape_text(attributes.get_word(values, "transport")) or None,
     )
 
 

@@ -25,6 +25,7 @@ from hbatune.facts.model import (
     TargetKind,
     Vector,
 )
+from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 from hbatune.facts.survey import survey_requests
@@ -135,9 +136,8 @@ def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests
     requests: Requests = {}
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
-        if place.branch.end_device:
-            port = get_class_dir(place.branch.end_device, "sas_device")
-            requests[port] = endpoints.PORT_ATTRIBUTES
+        if place.branch.sas_port:
+            requests[place.branch.sas_port] = endpoints.PORT_ATTRIBUTES
     for directory in devices.maps.values():
         requests[directory] = _merge_names(endpoints.MAP_ATTRIBUTES, requested)
     return requests
@@ -193,19 +193,11 @@ def _merge_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, 
 
 def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
     """Return a function that selects the requested attributes of a device."""
-    names = frozenset(requested)
-    folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
-    within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
+    exact, patterns = frozenset(requested), tuple(name for name in requested if "*" in name)
 
     @lru_cache(maxsize=64)  # thousands of LUNs have the same names
     def select_names(all_names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name in all_names
-            if name in names
-            or (folders and name.startswith(folders))
-            or any(name.startswith(start) and name.endswith(end) for start, end in within)
-        )
+        return tuple(name for name in all_names if name in exact or matches_glob(name, patterns))
 
     return lambda values: {name: values[name] for name in select_names(tuple(values))}
 
@@ -227,17 +219,13 @@ def build_endpoints(
         attributes = survey[directory]
         if not endpoints.has_medium(attributes):
             continue
-        branch = place.branch
-        # A drive's protocol is read at its SAS port, once for all LUNs behind it.
-        port: Attributes = {}
-        if branch.end_device:
-            port = survey[get_class_dir(branch.end_device, "sas_device")]
+        port = survey.get(place.branch.sas_port or "", {})
         by_name[get_kernel_name(directory)] = endpoints.build_endpoint(
             directory,
             place,
             attributes,
             port,
-            servers.get(branch.adapter or ""),
+            servers.get(place.branch.adapter or ""),
             endpoints.collect_evidence(place, attributes, port, place.target in devices.parallel),
             select_requested(attributes),
             disk_routes,

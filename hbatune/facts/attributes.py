@@ -81,9 +81,9 @@ def read_attributes(
     ``queue/iosched/*`` matches every file of that directory, ``mq/`` returns the names in it,
     blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``feature/08`` is a
     feature of an NVMe controller. If the device's state shows that its queue would not answer,
-    ``queue/``, ``mq/`` and ``feature/`` are not read and are ``Missing(UNREADABLE)`` with the state
-    as text. They are also not read if the caller gives a value ``instead``. A pattern whose
-    directory was not read keeps its own name.
+    ``queue/``, ``mq/`` and ``feature/`` are ``Missing(UNREADABLE)`` with the state as text. They
+    are not read either if the caller gives a value ``instead``. A pattern whose directory was not
+    read keeps its own name.
     """
     # One descriptor for all files: otherwise, a device replaced during the read under the same name
     # would give a mixture of two devices.
@@ -117,9 +117,9 @@ def read_attributes(
 
 
 def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
-    """Read the text of one attribute of a device that has just answered.
+    """Read the text of one attribute of a device that has just answered, without its state.
 
-    Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
+    An ``ABSENT`` attribute may have vanished with the device.
     """
     if name.startswith(FEATURE_PREFIX):
         value = read_attributes(sysfs_dir, (name,))[name]

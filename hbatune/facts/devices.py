@@ -1,9 +1,8 @@
 """Find the machine's storage devices, their paths in sysfs, and the stacks of disks.
 
-The devices of a class are listed by reading its directory in sysfs: one link for each device.
-libudev finds the same ones (sd-device, device-enumerator.c: enumerator_scan_dir_and_add_devices),
-but opens each directory on the path to each device: 150 system calls for each LUN. The tests
-compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
+The devices of a class are the links in its directory. libudev finds the same ones (sd-device,
+device-enumerator.c: enumerator_scan_dir_and_add_devices), but makes 150 system calls for each LUN.
+The tests compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
 """
 
 import os
@@ -103,7 +102,7 @@ Lowers = Mapping[str, tuple[str, ...]]
 class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
-    ``slaves`` are the kernel's links; ``hidden`` are the paths of NVMe heads, which have no links.
+    ``slaves`` are the kernel's links, ``hidden`` the paths of NVMe heads, which have no links.
     """
 
     def __init__(self, slaves: Lowers, hidden: Lowers) -> None:
@@ -152,11 +151,7 @@ def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str |
 
 
 def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return each NVMe head with its hidden paths.
-
-    ``nvmeXcCnY`` is the path over controller C to ``nvmeXnY`` (nvme/host/multipath.c:
-    nvme_mpath_set_disk_name); X is the subsystem's number, not a controller's.
-    """
+    """Return each NVMe head with its hidden paths."""
     paths: dict[str, tuple[str, ...]] = dict.fromkeys(heads, ())
     for name in sorted(names):
         head = find_head(name)
@@ -166,7 +161,11 @@ def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, t
 
 
 def find_head(name: str) -> str | None:
-    """Return the NVMe head of a hidden path, by their names, or None for other disks."""
+    """Return the NVMe head of a hidden path, by their names, or None for other disks.
+
+    ``nvmeXcCnY`` is the path over controller C to ``nvmeXnY`` (nvme/host/multipath.c:
+    nvme_mpath_set_disk_name); X is the subsystem's number, not a controller's.
+    """
     hidden = name.startswith("nvme") and re.match(r"(nvme\d+)c\d+(n\d+)$", name)
     return hidden[1] + hidden[2] if hidden else None
 
@@ -237,11 +236,12 @@ def _unescape(text: str) -> str:
 
 
 class Devices(Struct, frozen=True):
-    """The devices of a machine, by sysfs directory, and how they are stacked, by kernel name.
+    """The devices of a machine, and how they are stacked, by kernel name.
 
-    ``disks`` are all whole block devices by name. ``places`` are the possible endpoints. ``maps``
-    are the devices that join paths. ``servers`` are the branches that end in a SCSI host or an NVMe
-    controller, with or without disks. ``parallel`` are the targets on a parallel bus.
+    ``disks`` are the directories of all whole block devices, ``maps`` the directories of devices
+    that join paths. ``places`` are the possible endpoints, by directory. ``servers`` are the
+    branches that end in a SCSI host or an NVMe controller. ``parallel`` are the targets on a
+    parallel bus.
     """
 
     disks: Mapping[str, str]

@@ -1,10 +1,10 @@
 """Ids: names that outlive a boot, made of strings that a drive may report. Pure.
 
 An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
-(``facts.routes``). It contains no number that a boot assigns. If two targets would share an id,
-each gets its kernel address after a ``~``. Such an id is valid for this boot only. Ids of earlier
-versions have such numbers (``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``,
-``host0@PCI``). The present kernel addresses give their meaning on this machine.
+(``facts.routes``). If two targets would share an id, each gets its kernel address after a ``~``,
+and the id is valid for this boot only. Ids of earlier versions have numbers that a boot assigns
+(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
+kernel addresses give their meaning on this machine.
 """
 
 import re
@@ -37,8 +37,7 @@ _VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 def escape_text(text: str) -> str:
     """Return the text with characters that do not print as backslash escapes, reversibly.
 
-    Otherwise, control characters, direction marks and line separators of a model string would reach
-    terminals, udev rules and file names.
+    A model string may have control characters, direction marks and line separators.
     """
     if text.isprintable() and "\\" not in text:
         return text
@@ -153,10 +152,7 @@ class Renaming:
         return same or self._former.get(id, id)
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
-        """Return the present ids for one recorded in any boot, or the same id if nothing matches.
-
-        If the id is ambiguous, the ids of all matching targets are returned.
-        """
+        """Return the ids of all targets that an id of any boot matches, or the same id."""
         if id in self._present:
             return (id,)
         if id in self._former:

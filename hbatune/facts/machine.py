@@ -1,8 +1,7 @@
 """Gather a machine's facts in one pass: of all devices, or of some disks.
 
 A map, or an NVMe head, and its paths are gathered together, since they are planned together. A
-narrowed pass reads only the sysfs paths of the remaining devices. A disk is therefore excluded only
-if its id cannot be the id of a named disk.
+narrowed pass excludes a disk only if its id cannot be the id of a named disk.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,13 +50,12 @@ def gather_machine(
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> Machine:
-    """Return the adapters and endpoints in the scope, with these attributes of each endpoint.
+    """Return the adapters and endpoints in the scope; maps come after the paths that they join.
 
     ``attributes`` are paths below a block device's directory (``attributes.read_attributes``
     describes the patterns). ``of`` contains the attributes of controllers and of SCSI hosts.
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
-    queue does not answer to the reason. The ``worker_pool``, if given, does the reading. Maps come
-    after the paths that they join.
+    queue does not answer to the reason. The ``worker_pool``, if given, does the reading.
 
     The result contains everything if the named disks cannot be resolved otherwise, except with a
     known machine: InsufficientFactsError if its facts are not enough.

@@ -1,7 +1,7 @@
 """The machine of earlier scans, and the devices of a partial scan.
 
-A map, or an NVMe head, and its paths are scanned together, since they are planned together. If the
-facts of earlier scans may be outdated, there is no partial scan, and the caller scans everything.
+If the facts of earlier scans may be outdated, there is no partial scan, and the caller scans
+everything.
 """
 
 import os

@@ -65,19 +65,19 @@ TRANSPORTS = (
 
 
 class Branch(Struct, frozen=True):
-    """The part of a path that all devices of one target port share. All are directories.
+    """The part of a path that all devices of one target port share: directories and two names.
 
     ``adapter`` is the name of the device's adapter: the PCI address, or the name of the SCSI host,
-    NVMe controller or virtio device. ``bound`` is the directory of the device that the driver is
-    bound to. ``session`` is the directory of an iSCSI session. ``transport`` is the name of one of
-    ``TRANSPORTS``.
+    NVMe controller or virtio device. ``transport`` is the name of one of ``TRANSPORTS``.
+    ``sas_port`` is the drive's port in the SAS transport class, once for all LUNs behind it.
+    ``bound`` is the device that the driver is bound to, ``session`` an iSCSI session.
     """
 
     adapter: str | None
     pci: str | None
     host: str | None
     controller: str | None
-    end_device: str | None
+    sas_port: str | None
     bound: str | None
     transport: str | None
     session: str | None = None
@@ -128,25 +128,22 @@ def parse_place(directory: str) -> Place:
 def parse_branch(path: str) -> Branch:
     """Return the branch for the part of a sysfs path above a target or a namespace."""
     transport = _find_transport(path)
-    pci, address = _find_last_pci(path)
-    if transport == "usb":
-        # The PCI function is then a USB controller, which serves other devices too.
-        pci = address = None
-    host, host_name = _find_last(path, "/host")
-    controller, controller_name = _find_last(path, "/nvme/nvme")
-    if controller is None:
-        controller, controller_name = _find_last(path, "/nvme-fabrics/ctl/nvme")
-    virtio, virtio_name = _find_last(path, "/virtio")
-    xen, xen_name = _find_last(path, "/vbd-")
+    # With USB, the PCI function is a USB controller, which serves other devices too.
+    pci = None if transport == "usb" else _find_last_pci(path)
+    host = _find_last(path, "/host")
+    controller = _find_last(path, "/nvme/nvme") or _find_last(path, "/nvme-fabrics/ctl/nvme")
+    virtio, xen = _find_last(path, "/virtio"), _find_last(path, "/vbd-")
+    adapter = pci or host or controller or virtio or xen
+    end_device = _find_last(path, "/end_device-")
     return Branch(
-        adapter=address or host_name or controller_name or virtio_name or xen_name,
+        adapter=get_kernel_name(adapter) if adapter else None,
         pci=pci,
         host=host,
         controller=controller,
-        end_device=_find_last(path, "/end_device-")[0],
-        bound=virtio or xen or (pci if pci else host and host.rpartition("/")[0]),
+        sas_port=get_class_dir(end_device, "sas_device") if end_device else None,
+        bound=virtio or xen or pci or (host and host.rpartition("/")[0]),
         transport=transport,
-        session=_find_last(path, "/session")[0],
+        session=_find_last(path, "/session"),
     )
 
 
@@ -174,32 +171,29 @@ def _find_transport(path: str) -> str | None:
     return None
 
 
-def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
-    """Return the path and name of the last directory named by the text and a number (6:0:1)."""
+def _find_last(path: str, text: str) -> str | None:
+    """Return the last directory named by the text and a number (6:0:1)."""
     position = path.rfind(text)
     while position >= 0:
         end = path.find("/", position + len(text))
         directory = path if end < 0 else path[:end]
         if directory[position + len(text) :].replace(":", "").isdecimal():
-            return directory, get_kernel_name(directory)
+            return directory
         position = path.rfind(text, 0, position)
-    return None, None
+    return None
 
 
-def _find_last_pci(path: str) -> tuple[str | None, str | None]:
+def _find_last_pci(path: str) -> str | None:
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
         if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
-            return path[:end], path[start + 1 : end]
+            return path[:end]
         end = start
-    return None, None
+    return None
 
 
 def find_port_name_file(place: Place) -> str:
-    """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
-
-    The path is relative to the directory of the LUN's block device.
-    """
+    """Return the path of the FC array port's name, below the LUN's block device."""
     return f"device/../fc_transport/{place.target}/port_name"
 
 
@@ -212,8 +206,8 @@ def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ..
     """Return, by directory, the attributes that routes need: for each port, not for each LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
-        if branch.end_device:
-            wanted[get_class_dir(branch.end_device, "sas_device")] = (SAS_ADDRESS,)
+        if branch.sas_port:
+            wanted[branch.sas_port] = (SAS_ADDRESS,)
         if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
@@ -272,10 +266,7 @@ class Routes:
         return {self.of_disk(d, place, self._read.get(d, {})) for d, place in places.items()}
 
     def of_host(self, directory: str) -> str:
-        """Return the id of a SCSI host as a control of its adapter.
-
-        Its rank among the adapter's hosts replaces the host number, which a boot assigns.
-        """
+        """Return the id of a SCSI host, with its rank instead of the number that a boot assigns."""
         adapter, rank, _ = self._hosts[directory]
         return f"host-{rank}@{adapter}"
 
@@ -316,8 +307,7 @@ class Routes:
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
-                port = get_class_dir(branch.end_device or "", "sas_device")
-                name = self._read_word(port, SAS_ADDRESS)
+                name = self._read_word(branch.sas_port or "", SAS_ADDRESS)
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"sas-{name}-{lun}"
             case "iscsi":

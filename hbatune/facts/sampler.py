@@ -28,9 +28,9 @@ _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
 class DiskSample(Struct, frozen=True, gc=False):
     """A block device's counters since it appeared, and its I/Os in flight now.
 
-    Sizes are in bytes, times in milliseconds. Read and write times are summed over all I/Os,
-    ``busy_ms`` is the time with any I/O in flight. The times wrap at 2**32. ``device`` is its
-    number, ``8:0``. ``depth`` is the queue_depth of a SCSI device, None for others.
+    Read and write times are summed over all I/Os, ``busy_ms`` is the time with any I/O in flight.
+    The times wrap at 2**32. ``device`` is its number, ``8:0``. ``depth`` is the queue_depth of a
+    SCSI device.
     """
 
     device: str
@@ -62,10 +62,9 @@ class CpuSample(Struct, frozen=True):
 class Sample(Struct, frozen=True):
     """A machine at one moment.
 
-    ``at`` is in seconds of the monotonic clock, for comparing samples. ``time`` is the same moment
-    in seconds since the epoch, for display. ``disks`` are by endpoint id, ``links`` by adapter,
-    ``cpus`` by number. ``counters`` are error counters, by endpoint id or adapter and then by name;
-    unreadable counters are omitted.
+    ``at`` is in seconds of the monotonic clock, ``time`` the same moment in seconds since the
+    epoch. ``disks`` are by endpoint id, ``links`` by adapter, ``cpus`` by number. ``counters`` are
+    error counters, by endpoint id or adapter and then by name, without unreadable ones.
     """
 
     at: float
@@ -91,8 +90,7 @@ class SampledPlaces(Struct, frozen=True):
     """The locations of a machine's counters.
 
     ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of SCSI devices among
-    them. ``ways`` are, by adapter, its directory and the directory of the port above it: the two
-    ends of one link.
+    them. ``ways`` are, by adapter, the directories of both ends of its link.
     """
 
     disks: dict[str, str] = {}
@@ -112,9 +110,9 @@ def find_sampled_places(machine: Machine) -> SampledPlaces:
 class Sampler:
     """Samples one machine; after disks were added or removed, it needs their locations. Mutable.
 
-    Depths, links and error counters need a file each. They are read again every ``every`` seconds,
-    and samples in between repeat them. If a value has not changed since the last sample, the next
-    sample has the same object: with many disks, most are idle.
+    Depths, links and error counters need a file each. They are read again every ``every`` seconds.
+    If a value has not changed since the last sample, the next sample has the same object: with many
+    disks, most are idle.
     """
 
     def __init__(self, places: SampledPlaces, *, every: float = 60.0) -> None:
@@ -221,12 +219,9 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     """Yield ``cpu`` for all CPUs together, and ``cpu0`` and so on, with their ticks (proc(5)).
 
     The ticks are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the
-    first two. Nothing is yielded if they cannot be read.
+    first two.
     """
-    text = b""
-    with suppress(OSError), open(_STAT, "rb", buffering=0) as file:
-        text = file.readall()
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in attributes.read_text(_STAT).splitlines():
         # The lines of CPUs come first, and the line of interrupts is longer than all of them.
         if not line.startswith("cpu"):
             return

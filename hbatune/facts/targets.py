@@ -29,11 +29,10 @@ from hbatune.facts.vectors import AFFINITY_FILE
 
 
 class Target(Struct, frozen=True):
-    """An object that settings are set on, with its directory and its attributes.
+    """An object that settings are set on, with its ``attributes`` below its ``directory``.
 
-    ``name`` is its name in a plan. ``attributes`` are below ``directory``. ``identity`` are files
-    below the directory whose texts distinguish this device from a later one with the same path.
-    ``diskseq`` is the kernel's number of the disk, None for any other target.
+    ``name`` is its name in a plan. ``identity`` are files below the directory whose texts
+    distinguish this device from a later one with the same path.
     """
 
     name: str
@@ -106,10 +105,10 @@ class UnknownTargetError(UsageError):
 
 
 class ChosenTargets(Struct, frozen=True):
-    """The meaning of names on a machine: the ids of targets, and what they are or belong to.
+    """The meaning of names on a machine; without a name, everything, and ``ids`` are None.
 
-    ``ids`` are None if no name was given, which means everything. ``adapters`` are the named
-    adapters and the adapters of named targets. ``vectors`` are all interrupts of these adapters.
+    ``adapters`` are the named adapters and the adapters of named targets. ``vectors`` are all
+    interrupts of these adapters.
     """
 
     ids: frozenset[str] | None

@@ -38,9 +38,8 @@ def read_vectors(
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
     ``model`` is the family's interrupt model. ``served`` are, by hardware queue, the CPUs that
-    submit to it. ``hw_queues`` is the adapter's number of hardware queues. ``parameters`` are its
-    module's. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts if
-    the function cannot be read.
+    submit to it. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts
+    if the function cannot be read.
     """
     try:
         names = list(filter(str.isdecimal, os.listdir(f"{function}/msi_irqs")))
