@@ -10,21 +10,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import adapters, endpoints, routes
+from hbatune.facts import adapters, endpoints, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts
 from hbatune.facts.families import family_named
-from hbatune.facts.model import (
-    Adapter,
-    Attribute,
-    Endpoint,
-    Kind,
-    Machine,
-    Module,
-    TargetKind,
-    Vector,
-)
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
@@ -161,9 +152,9 @@ def _select_witnesses(devices: Devices) -> dict[str, str]:
 def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, AdapterBranches],
-    servers: Mapping[str, Adapter],
+    servers: Mapping[str, model.Adapter],
     survey: Survey,
-    modules: Iterable[Module],
+    modules: Iterable[model.Module],
 ) -> Iterator[Vector]:
     parameters = {module.name: module.parameters for module in modules}
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
@@ -205,7 +196,7 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
 def build_endpoints(
     devices: Devices,
     survey: Survey,
-    servers: Mapping[str, Adapter],
+    servers: Mapping[str, model.Adapter],
     requested: tuple[str, ...],
     disk_routes: Routes,
 ) -> dict[str, Endpoint]:

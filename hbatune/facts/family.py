@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from hbatune.facts.classify import Classifier, Evidence
 from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
@@ -217,10 +218,11 @@ def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
-    ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``.
-    ``model``, ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in
-    search order. If a driver has no attribute for its version, the module's version is used.
-    ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
+    ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``;
+    without any, the driver has the family's name. ``model``, ``firmware`` and ``version`` are
+    attributes of the SCSI host or NVMe controller, in search order. If a driver has no attribute
+    for its version, the module's version is used. ``protocol`` returns an endpoint's protocol if
+    its transport and vendor do not show it.
 
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
     midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth.
@@ -239,7 +241,7 @@ class Family(Struct, frozen=True):
     """
 
     name: str
-    drivers: frozenset[str]
+    drivers: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
     model: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
@@ -261,3 +263,7 @@ class Family(Struct, frozen=True):
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
     traps: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not self.drivers:
+            force_setattr(self, "drivers", frozenset({self.name}))

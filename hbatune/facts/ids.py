@@ -42,10 +42,7 @@ def escape_text(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
-        character
-        if character.isprintable() and character != "\\"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        char if char.isprintable() and char != "\\" else ascii(char)[1:-1] for char in text
     )
 
 

@@ -6,6 +6,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from hbatune.errors import UsageError
+from hbatune.facts import model
 from hbatune.facts.endpoints import DISKSEQ
 from hbatune.facts.ids import (
     build_former_id,
@@ -13,18 +14,7 @@ from hbatune.facts.ids import (
     extract_stable_part,
     normalise_name,
 )
-from hbatune.facts.model import (
-    TAG_COUNT_FILE,
-    Adapter,
-    Attribute,
-    Control,
-    Endpoint,
-    Machine,
-    Missing,
-    Role,
-    TargetKind,
-    Vector,
-)
+from hbatune.facts.model import Adapter, Attribute, Control, Endpoint, Machine, Missing, Vector
 from hbatune.facts.vectors import AFFINITY_FILE
 
 
@@ -39,7 +29,7 @@ class Target(Struct, frozen=True):
     id: str
     adapter: str | None
     map: str | None
-    kind: TargetKind
+    kind: model.TargetKind
     directory: str
     attributes: Mapping[str, Attribute | Missing]
     identity: tuple[tuple[str, str], ...] = ()
@@ -59,16 +49,16 @@ def make_target(source: Endpoint | Vector | Control) -> Target:
                 id=source.id,
                 adapter=source.adapter,
                 map=source.map,
-                kind=TargetKind.ENDPOINT,
+                kind=model.TargetKind.ENDPOINT,
                 directory=source.sysfs,
-                attributes={TAG_COUNT_FILE: tags, **source.attributes},
+                attributes={model.TAG_COUNT_FILE: tags, **source.attributes},
                 identity=() if diskseq is None else ((DISKSEQ, str(diskseq)),),
                 diskseq=diskseq,
             )
         case Vector():
             # A directory for each handler (kernel/irq/proc.c: register_handler_proc), empty.
             handlers = tuple((f"{name}/", "") for name in source.names if "/" not in name)
-            position = (source.adapter, None, TargetKind.VECTOR, source.directory)
+            position = (source.adapter, None, model.TargetKind.VECTOR, source.directory)
             affinity = {AFFINITY_FILE: source.affinity}
             return Target(source.target, source.id, *position, affinity, handlers)
         case Control():
@@ -84,7 +74,7 @@ def list_targets(machine: Machine) -> dict[str, Target]:
 def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
     yield from machine.endpoints
     yield from machine.controls
-    yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
+    yield from (vector for vector in machine.vectors if vector.role is model.Role.DATA)
 
 
 _MAX_NAME_LENGTH = 200  # of a name in an error: no id is longer
