@@ -123,15 +123,9 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
     """
     if name.startswith(FEATURE_PREFIX):
         value = read_attributes(sysfs_dir, (name,))[name]
-        return value if isinstance(value, Missing) else value.text
-    try:
-        file = os.open(f"{sysfs_dir}/{name}", _READ)
-        try:
-            return _decode_text(_read_content(file))
-        finally:
-            os.close(file)
-    except OSError as error:
-        return _explain_error(name, error)
+    else:
+        value = _read_file(None, name, f"{sysfs_dir}/{name}")
+    return value if isinstance(value, Missing) else value.text
 
 
 @lru_cache(maxsize=64)
@@ -221,9 +215,9 @@ def _list_names(directory: int, folder: str) -> list[str] | Missing:
         return _convert_error(error)
 
 
-def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
-    """Return a file of the directory, by its ``leaf`` if ``name`` is below another directory."""
-    path = leaf or name
+def _read_file(directory: int | None, name: str, path: str = "") -> Attribute | Missing:
+    """Return a file of the directory, by its ``path`` if ``name`` is below another directory."""
+    path = path or name
     # An exception costs more than a check, so files that the last device lacked are checked first.
     if name in _absent_names:
         if not os.access(path, os.F_OK, dir_fd=directory):
@@ -240,7 +234,8 @@ def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
         data = _read_content(file)
     except OSError as error:
-        return _explain_error(name, error)
+        is_unused = name == _WRITEBACK and error.errno == errno.EINVAL
+        return ABSENT if is_unused else _convert_error(error)
     finally:
         os.close(file)
     if "/vpd_pg" in name or name == PCI_CONFIG:
@@ -266,10 +261,6 @@ def explain_failed_device(error: OSError) -> Missing:
     """Return the ``Missing`` for a device whose directory cannot be read: it may be removed."""
     reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
     return Missing(reason, error.errno)
-
-
-def _explain_error(name: str, error: OSError) -> Missing:
-    return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
 
 
 def _convert_error(error: OSError) -> Missing:

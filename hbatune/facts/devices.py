@@ -52,14 +52,6 @@ def list_directories(name: str) -> list[str]:
     return sorted(paths)
 
 
-def find_directory(name: str, device: str) -> str:
-    """Return the sysfs directory of one device of a class. OSError if it does not exist."""
-    class_dir = f"{_CLASS}/{name}"
-    path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{device}"))
-    os.stat(path)
-    return path
-
-
 def _resolve_link(folder: str, link: str) -> str:
     if link.startswith(_LINK_PREFIX) and "/." not in link.removeprefix(_LINK_PREFIX):
         return f"/sys/devices/{link.removeprefix(_LINK_PREFIX)}"
@@ -147,6 +139,15 @@ def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str |
         for candidate in (name, parent):
             if candidate in disks:
                 return candidate
+    return None
+
+
+def find_disk_directory(name: str) -> str | None:
+    """Return the sysfs directory of the block device with this kernel name."""
+    with suppress(OSError):
+        path = _resolve_link(_BLOCK, os.readlink(f"{_BLOCK}/{name}"))
+        os.stat(path)
+        return path if "/" not in name and get_kernel_name(path) == name else None
     return None
 
 

@@ -7,7 +7,6 @@ everything.
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from operator import itemgetter
 
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts import devices, routes
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.devices import Devices, Stack, list_names
+from hbatune.facts.devices import Devices, Stack, find_disk_directory, list_names
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
@@ -96,7 +95,7 @@ class KnownMachine:
         names: set[str] = set()
         for id in ids:
             names |= self.alike(id)
-        return len(ids) < len(endpoints) or any(map(_find_directory, names - endpoints.keys()))
+        return len(ids) < len(endpoints) or any(map(find_disk_directory, names - endpoints.keys()))
 
     def has_server(self, branch: Branch) -> bool:
         """Return whether the adapter of a disk, and its host or controller, are known."""
@@ -166,7 +165,7 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         if cached.has_host(name):
             waiting += cached.of_host(name)
             continue
-        directory = _find_directory(name)
+        directory = find_disk_directory(name)
         if directory is None:
             if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
                 raise InsufficientFactsError(f"{name} is an adapter or a new host")
@@ -200,15 +199,8 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     return Devices(disks, places, joining, (), frozenset(parallel), Stack(maps, {}))
 
 
-def _find_directory(name: str) -> str | None:
-    with suppress(OSError):
-        path = devices.find_directory("block", name)
-        return path if "/" not in name and get_kernel_name(path) == name else None
-    return None
-
-
 def _is_map(name: str) -> bool:
-    directory = _find_directory(name)
+    directory = find_disk_directory(name)
     return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)
 
 
