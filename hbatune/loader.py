@@ -1,9 +1,8 @@
 """Read files other than the configuration within bounds: hbatune's state and foreign files.
 
 Reading any file takes bounded time and memory. It ends in a value of the requested type, or in one
-exception that gives the reason. Three checks come before the JSON is decoded, since a decoder of
-types does not bound them: nesting depth, number of values, and magnitude of numbers. The types
-define the ranges of single fields.
+exception that gives the reason. A decoder of types does not bound nesting depth, number of values,
+and magnitude of numbers: they are checked before the JSON is decoded.
 """
 
 import os

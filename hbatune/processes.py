@@ -55,7 +55,7 @@ def describe_process(pid: int) -> str:
     # Without the interpreter, and without the program's directory.
     first = 1 if "python" in words[0] and len(words) > 1 else 0
     command = " ".join([words[first].rpartition("/")[2], *words[first + 1 :]]).strip()
-    printable = "".join(letter for letter in command if letter.isprintable())[:60]
+    printable = "".join(filter(str.isprintable, command))[:60]
     ticks = os.sysconf("SC_CLK_TCK")
     since = time.localtime(time.time() - uptime + times[0] / ticks)
     return f"`{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"

@@ -1,28 +1,29 @@
-"""Build adapters with their controls, and find their path to the root of PCI Express.
+"""Build adapters from the sysfs branches of their devices, with their controls and modules.
 
-Adapters are built from the sysfs branches of their devices, hosts and controllers. Controls belong
-to the adapter itself: NVMe controller, SCSI hosts, and its module's options. The errors that PCI
-Express links count are read here too.
+Controls belong to the adapter itself: NVMe controller and SCSI hosts. The path to the root of PCI
+Express, and the errors that its links count, are read here too.
 """
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from operator import attrgetter
 
 from msgspec import Struct, field
 
 from hbatune.facts import attributes
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
-from hbatune.facts.families import GENERIC, declared, family_of
+from hbatune.facts.families import GENERIC, declared, family_named, family_of
 from hbatune.facts.family import Family, identify_product
 from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
-from hbatune.facts.routes import Branch, Routes, get_kernel_name
+from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 
-# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
-SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+# The errors that PCI Express error reporting has counted at one end of a link.
+BUS_ERROR_ATTRIBUTES = ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
@@ -38,8 +39,11 @@ def list_pci_path(address: str) -> tuple[str, ...]:
 
 def parse_bus_errors(function: Attributes) -> Errors:
     """Return the totals of ``aer_dev_*``, which are in the last line of each."""
-    totals = {name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
-    return Errors(**totals)
+    return Errors(
+        correctable=_parse_total(function, "correctable", "COR"),
+        nonfatal=_parse_total(function, "nonfatal", "NONFATAL"),
+        fatal=_parse_total(function, "fatal", "FATAL"),
+    )
 
 
 def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
@@ -55,11 +59,9 @@ def _parse_total(function: Attributes, name: str, severity: str) -> int | Missin
 
 
 _LINK = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
-PCI_ATTRIBUTES = (
-    *("class", "vendor", "device", "subsystem_vendor", "subsystem_device", "numa_node"),
-    *_LINK,
-)
-_HOST = ("proc_name", "can_queue", "cmd_per_lun", "nr_hw_queues")
+_IDS = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")  # the order of Pci
+PCI_ATTRIBUTES = (*_IDS, "numa_node", *_LINK)
+_HOST_LIMITS = ("can_queue", "cmd_per_lun", "nr_hw_queues")  # the order of Host
 _CONTROLLER = ("queue_count", "transport")
 
 # In search order: a machine that has several of them uses the first.
@@ -76,7 +78,7 @@ def list_host_attributes(branches: "AdapterBranches") -> tuple[str, ...]:
         names = (*declared("model"), *declared("firmware"), *declared("version"))
     else:
         names = (*family.model, *family.firmware, *family.version)
-    return tuple(dict.fromkeys((*_HOST, *names)))
+    return tuple(dict.fromkeys(("proc_name", *_HOST_LIMITS, *names)))
 
 
 def list_controller_attributes() -> tuple[str, ...]:
@@ -93,17 +95,19 @@ class AdapterBranches(Struct):
     @property
     def hosts(self) -> list[str]:
         """The directories of its SCSI hosts, ordered by number."""
-        names = {branch.host for branch in self.branches if branch.host}
-        return sorted(names, key=lambda directory: int(get_kernel_name(directory)[4:]))
+        return sorted(self._list("host"), key=lambda path: int(get_kernel_name(path)[4:]))
 
     @property
     def controllers(self) -> list[str]:
         """The directories of its NVMe controllers."""
-        return sorted({branch.controller for branch in self.branches if branch.controller})
+        return sorted(self._list("controller"))
 
     def first(self, field_name: str) -> str | None:
         """Return the first directory of any branch in the field with this name."""
-        return next((value for b in self.branches if (value := getattr(b, field_name))), None)
+        return next(iter(self._list(field_name)), None)
+
+    def _list(self, field_name: str) -> dict[str, None]:
+        return dict.fromkeys(filter(None, map(attrgetter(field_name), self.branches)))
 
 
 def group_branches(branches: Iterable[Branch]) -> dict[str, AdapterBranches]:
@@ -115,26 +119,9 @@ def group_branches(branches: Iterable[Branch]) -> dict[str, AdapterBranches]:
     return groups
 
 
-def get_host_class_dir(directory: str) -> str:
-    """Return the directory of a host's attributes, below the host's own directory."""
-    return f"{directory}/scsi_host/{get_kernel_name(directory)}"
-
-
-class ServingAdapter(Struct, frozen=True):
-    """The adapter of an endpoint, with its family."""
-
-    adapter: Adapter
-    family: Family
-
-    def host(self, directory: str | None) -> Host | None:
-        """Return the SCSI host with this sysfs directory."""
-        name = get_kernel_name(directory) if directory else None
-        return next((host for host in self.adapter.hosts if host.name == name), None)
-
-
-def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> ServingAdapter:
+def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapter:
     """Build one adapter from the attributes of its PCI function, hosts and controller."""
-    hosts = tuple(_build_host(directory, survey) for directory in group.hosts)
+    hosts = tuple(map(partial(_build_host, survey), group.hosts))
     controller, directory = group.first("controller"), group.first("pci")
     driver = _read_driver(group)
     proc_names = [host.proc_name for host in hosts if isinstance(host.proc_name, str)]
@@ -143,17 +130,20 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Servin
     driver = driver or next(iter(proc_names), None)
     function = survey.get(directory or "", {})
     # The controller describes the adapter, or else its first host.
-    described_by = controller or next(map(get_host_class_dir, group.hosts), "")
-    values = survey.get(described_by, {})
+    host = group.hosts[0] if group.hosts else ""
+    values = survey.get(controller or get_class_dir(host, "scsi_host"), {})
     hw_queues = hosts[0].hw_queues if hosts else ABSENT
     if controller:
         # nvme/host/pci.c: queue_count includes the admin queue.
         count = parse_integer(values, "queue_count")
         hw_queues = count - 1 if isinstance(count, int) and count else count
-    pci = _build_pci(get_kernel_name(directory), function) if directory else None
+    pci = None
+    if directory:
+        ids = map(partial(parse_integer, function, base=16), _IDS)
+        pci = Pci(get_kernel_name(directory), *ids)
     product, document = _identify_product(family, pci, values)
     node = parse_integer(function, "numa_node")  # -1 if it is not known
-    adapter = Adapter(
+    return Adapter(
         target=target,
         family=family.name,
         product=product,
@@ -167,37 +157,18 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Servin
         hosts=hosts,
         controller=get_kernel_name(controller) if controller else None,
         hw_queues=hw_queues,
-        transport=escape_text(attributes.get_word(values, "transport")) or None
-        if controller
-        else None,
+        transport=escape_text(attributes.get_word(values, "transport")) or None,
     )
-    return ServingAdapter(adapter, family)
 
 
-def _build_host(directory: str, survey: Survey) -> Host:
-    values = survey.get(get_host_class_dir(directory), {})
+def _build_host(survey: Survey, directory: str) -> Host:
+    values = survey.get(get_class_dir(directory, "scsi_host"), {})
     proc_name = get_text(values, "proc_name")
     # The texts of hosts whose driver has no proc_name.
     if proc_name in ("(null)", "<NULL>", ""):
         proc_name = ABSENT
-    return Host(
-        name=get_kernel_name(directory),
-        proc_name=proc_name,
-        can_queue=parse_integer(values, "can_queue"),
-        cmd_per_lun=parse_integer(values, "cmd_per_lun"),
-        hw_queues=parse_integer(values, "nr_hw_queues"),
-    )
-
-
-def _build_pci(address: str, function: Attributes) -> Pci:
-    return Pci(
-        address=address,
-        class_code=parse_integer(function, "class", 16),
-        vendor=parse_integer(function, "vendor", 16),
-        device=parse_integer(function, "device", 16),
-        subsystem_vendor=parse_integer(function, "subsystem_vendor", 16),
-        subsystem_device=parse_integer(function, "subsystem_device", 16),
-    )
+    limits = map(partial(parse_integer, values), _HOST_LIMITS)
+    return Host(get_kernel_name(directory), proc_name, *limits)
 
 
 def _read_driver(group: AdapterBranches) -> str | None:
@@ -227,7 +198,7 @@ def _identify_product(
 
 def _build_link(function: Attributes) -> Link | None:
     """Return the link; conventional PCI lacks these files (drivers/pci/pci-sysfs.c)."""
-    if all(get_text(function, name) == ABSENT for name in _LINK):
+    if set(map(partial(get_text, function), _LINK)) == {ABSENT}:
         return None
     return Link(
         speed=attributes.parse_leading_number(function, "current_link_speed"),
@@ -268,7 +239,7 @@ def list_directories(group: AdapterBranches) -> Iterator[tuple[TargetKind, str]]
     for directory in group.controllers:
         yield TargetKind.CONTROLLER, directory
     for directory in group.hosts:
-        yield TargetKind.HOST, get_host_class_dir(directory)
+        yield TargetKind.HOST, get_class_dir(directory, "scsi_host")
 
 
 def build_controls(
@@ -293,19 +264,19 @@ def build_controls(
             )
 
 
-def read_modules(families: Iterable[Family]) -> tuple[Module, ...]:
-    """Return the loaded modules of these families, with the options that each declares.
+def read_modules(adapters: Iterable[Adapter]) -> tuple[Module, ...]:
+    """Return the loaded modules of these adapters, with the options that each family declares.
 
     A module without an option visible in sysfs (kernel/params.c) has no directory there.
     """
     modules = []
-    for family in families:
-        directory = f"/sys/module/{family.name}"
+    for name in dict.fromkeys(map(attrgetter("family"), adapters)):
+        family, directory = family_named(name), f"/sys/module/{name}"
         if family.options and os.path.isdir(directory):
             paths = tuple(f"parameters/{option.name}" for option in family.options)
             values = attributes.read_attributes(directory, paths)
             parameters = {path.removeprefix("parameters/"): values[path] for path in paths}
-            modules.append(Module(family.name, parameters))
+            modules.append(Module(name, parameters))
     return tuple(modules)
 
 
@@ -313,5 +284,7 @@ def find_initramfs_command() -> str | None:
     """Return the command that rebuilds the initramfs here, or None if no known one is installed."""
     import shutil  # expensive, and rarely needed
 
-    commands = (command for command in _REBUILD_COMMANDS if shutil.which(command.split()[0]))
-    return next(commands, None)
+    for command in _REBUILD_COMMANDS:
+        if shutil.which(command.split()[0]):
+            return command
+    return None

@@ -3,21 +3,22 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import adapters, endpoints, routes
-from hbatune.facts.adapters import AdapterBranches, ServingAdapter, read_modules
-from hbatune.facts.attributes import Attributes, Survey
+from hbatune.facts import adapters, endpoints, model, routes
+from hbatune.facts.adapters import AdapterBranches
+from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Module, TargetKind, Vector
+from hbatune.facts.families import family_named
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
+from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
-from hbatune.facts.routes import Branch, Routes, get_kernel_name
+from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.vectors import has_read_only_modes, read_vectors
 from hbatune.workers import WorkerPool
@@ -57,11 +58,9 @@ def build_machine(
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
-    servers = {
-        target: adapters.build_adapter(target, group, survey)
-        for target, group in adapters.group_branches(branches).items()
-    }
-    families = {server.family.name: server.family for server in servers.values()}
+    servers = {}
+    for target, group in adapters.group_branches(branches).items():
+        servers[target] = adapters.build_adapter(target, group, survey)
     disk_routes = Routes(branches, survey)
     by_name = build_endpoints(devices, survey, servers, request.requested, disk_routes)
     points = find_mounts(devices.stack, devices.disks)
@@ -69,7 +68,7 @@ def build_machine(
         holders = devices.stack.holders(name)
         if holders or name in points:
             by_name[name] = replace(endpoint, mounts=points.get(name, ()), holders=holders)
-    modules = read_modules(families.values())
+    modules = adapters.read_modules(servers.values())
     local_cpus = {}
     for target, group in groups.items():
         if cpus := read_cpu_list(f"{group.first('pci')}/local_cpulist"):
@@ -81,7 +80,7 @@ def build_machine(
         boot_id=read_boot_id(),
         cpus=os.cpu_count() or 1,
         memory=_read_memory(),
-        adapters=tuple(server.adapter for server in servers.values()),
+        adapters=tuple(servers.values()),
         endpoints=_with_unique_ids(tuple(by_name.values())),
         modules=modules,
         vectors=tuple(_iterate_vectors(devices, groups, servers, survey, modules)),
@@ -93,11 +92,9 @@ def build_machine(
 
 def without_attributes(machine: Machine) -> Machine:
     """Return the machine as ``gather_machine`` does for a call without attributes."""
-    return replace(
-        machine,
-        endpoints=tuple(replace(endpoint, attributes={}) for endpoint in machine.endpoints),
-        controls=tuple(replace(control, attributes={}) for control in machine.controls),
-    )
+    strip = partial(replace, attributes={})
+    endpoints, controls = map(strip, machine.endpoints), map(strip, machine.controls)
+    return replace(machine, endpoints=tuple(endpoints), controls=tuple(controls))
 
 
 def list_requests(
@@ -115,7 +112,8 @@ def list_requests(
             requests[branch.controller] = adapters.list_controller_attributes()
     for server in adapters.group_branches(branches).values():
         names = adapters.list_host_attributes(server)
-        requests |= {adapters.get_host_class_dir(host): names for host in server.hosts}
+        for host in server.hosts:
+            requests[get_class_dir(host, "scsi_host")] = names
     add_requests(requests, routes.list_route_attributes(branches))
     add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
     for group in groups.values():
@@ -129,8 +127,8 @@ def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests
     requests: Requests = {}
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
-        if place.branch.end_device:
-            requests[routes.find_end_device(place.branch.end_device)] = endpoints.PORT_ATTRIBUTES
+        if place.branch.sas_port:
+            requests[place.branch.sas_port] = endpoints.PORT_ATTRIBUTES
     for directory in devices.maps.values():
         requests[directory] = _merge_names(endpoints.MAP_ATTRIBUTES, requested)
     return requests
@@ -154,14 +152,14 @@ def _select_witnesses(devices: Devices) -> dict[str, str]:
 def _iterate_vectors(
     devices: Devices,
     groups: Mapping[str, AdapterBranches],
-    servers: Mapping[str, ServingAdapter],
+    servers: Mapping[str, model.Adapter],
     survey: Survey,
-    modules: Iterable[Module],
+    modules: Iterable[model.Module],
 ) -> Iterator[Vector]:
     parameters = {module.name: module.parameters for module in modules}
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
     for target, group in groups.items():
-        function, server = group.first("pci"), servers[target]
+        function, adapter = group.first("pci"), servers[target]
         if not function:
             continue
         served = []
@@ -170,11 +168,11 @@ def _iterate_vectors(
                 served.append(value.text)
         yield from read_vectors(
             target,
-            server.family.interrupts,
+            family_named(adapter.family).interrupts,
             function,
             served,
-            parameters.get(server.family.name, {}),
-            hw_queues=server.adapter.hw_queues,
+            parameters.get(adapter.family, {}),
+            hw_queues=adapter.hw_queues,
             modes_tell=modes_tell,
         )
 
@@ -186,19 +184,11 @@ def _merge_names(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, 
 
 def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attributes]:
     """Return a function that selects the requested attributes of a device."""
-    names = frozenset(requested)
-    folders = tuple(name[:-1] for name in requested if name.endswith("/*"))
-    within = tuple(tuple(name.split("*")) for name in requested if "/*/" in name)
+    exact, patterns = frozenset(requested), tuple(name for name in requested if "*" in name)
 
     @lru_cache(maxsize=64)  # thousands of LUNs have the same names
     def select_names(all_names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name in all_names
-            if name in names
-            or (folders and name.startswith(folders))
-            or any(name.startswith(start) and name.endswith(end) for start, end in within)
-        )
+        return tuple(name for name in all_names if name in exact or matches_glob(name, patterns))
 
     return lambda values: {name: values[name] for name in select_names(tuple(values))}
 
@@ -206,7 +196,7 @@ def make_selector(requested: tuple[str, ...]) -> Callable[[Attributes], Attribut
 def build_endpoints(
     devices: Devices,
     survey: Survey,
-    servers: Mapping[str, ServingAdapter],
+    servers: Mapping[str, model.Adapter],
     requested: tuple[str, ...],
     disk_routes: Routes,
 ) -> dict[str, Endpoint]:
@@ -220,15 +210,13 @@ def build_endpoints(
         attributes = survey[directory]
         if not endpoints.has_medium(attributes):
             continue
-        branch = place.branch
-        # A drive's protocol is read at its SAS port, once for all LUNs behind it.
-        port = survey[routes.find_end_device(branch.end_device)] if branch.end_device else {}
+        port = survey.get(place.branch.sas_port or "", {})
         by_name[get_kernel_name(directory)] = endpoints.build_endpoint(
             directory,
             place,
             attributes,
             port,
-            servers.get(branch.adapter or ""),
+            servers.get(place.branch.adapter or ""),
             endpoints.collect_evidence(place, attributes, port, place.target in devices.parallel),
             select_requested(attributes),
             disk_routes,
@@ -272,8 +260,7 @@ def read_boot_id() -> str:
 
 def _read_memory() -> int:
     """Return MemTotal in bytes (proc(5)), or 0 if unreadable, so nothing fits into it."""
-    with suppress(OSError):
-        for line in Path(_MEMINFO).read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemTotal:"):
-                return int(line.split()[1]) * 1024
+    for line in read_text(_MEMINFO).splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
     return 0

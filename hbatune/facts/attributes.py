@@ -9,7 +9,9 @@ import array
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import compress, count
 from typing import TypeVar
 
 from hbatune import nvme
@@ -45,7 +47,7 @@ _READ_ONLY = frozenset(
     (
         *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
         *("device/vendor", "device/model", "device/rev", "device/wwid", "device/access_state"),
-        *(f"device/vpd_pg{page}" for page in ("80", "83", "89", "b1")),
+        *("device/vpd_pg80", "device/vpd_pg83", "device/vpd_pg89", "device/vpd_pgb1"),
     )
 )
 # Exists for every queue. The read is refused if no policy throttles writeback, as on kernels that
@@ -65,7 +67,7 @@ _Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROOT)
-_CURRENT, _CAPABILITIES = 0, 3
+_CAPABILITIES = 3 << 8  # Get Features: what may be done with the feature, instead of its value
 _CHANGEABLE = 1 << 2
 _EXEMPT_BIT = 1 << 16
 _ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
@@ -79,17 +81,16 @@ def read_attributes(
     ``queue/iosched/*`` matches every file of that directory, ``mq/`` returns the names in it,
     blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``feature/08`` is a
     feature of an NVMe controller. If the device's state shows that its queue would not answer,
-    ``queue/``, ``mq/`` and ``feature/`` are not read and are ``Missing(UNREADABLE)`` with the state
-    as text. They are also not read if the caller gives a value ``instead``. A pattern whose
-    directory was not read keeps its own name.
+    ``queue/``, ``mq/`` and ``feature/`` are ``Missing(UNREADABLE)`` with the state as text. They
+    are not read either if the caller gives a value ``instead``. A pattern whose directory was not
+    read keeps its own name.
     """
     # One descriptor for all files: otherwise, a device replaced during the read under the same name
     # would give a mixture of two devices.
     try:
         directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
-        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-        return dict.fromkeys(attributes, Missing(reason, error.errno))
+        return dict.fromkeys(attributes, explain_failed_device(error))
     try:
         safe, queue = _split(tuple(attributes))
         values: Attributes = {}
@@ -116,21 +117,15 @@ def read_attributes(
 
 
 def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
-    """Read the text of one attribute of a device that has just answered.
+    """Read the text of one attribute of a device that has just answered, without its state.
 
-    Its state is not read again. An ``ABSENT`` attribute may have vanished with the device.
+    An ``ABSENT`` attribute may have vanished with the device.
     """
     if name.startswith(FEATURE_PREFIX):
         value = read_attributes(sysfs_dir, (name,))[name]
-        return value if isinstance(value, Missing) else value.text
-    try:
-        file = os.open(f"{sysfs_dir}/{name}", _READ)
-        try:
-            return _decode_text(_read_content(file))
-        finally:
-            os.close(file)
-    except OSError as error:
-        return _explain_error(name, error)
+    else:
+        value = _read_file(None, name, f"{sysfs_dir}/{name}")
+    return value if isinstance(value, Missing) else value.text
 
 
 @lru_cache(maxsize=64)
@@ -220,9 +215,9 @@ def _list_names(directory: int, folder: str) -> list[str] | Missing:
         return _convert_error(error)
 
 
-def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing:
-    """Return a file of the directory, by its ``leaf`` if ``name`` is below another directory."""
-    path = leaf or name
+def _read_file(directory: int | None, name: str, path: str = "") -> Attribute | Missing:
+    """Return a file of the directory, by its ``path`` if ``name`` is below another directory."""
+    path = path or name
     # An exception costs more than a check, so files that the last device lacked are checked first.
     if name in _absent_names:
         if not os.access(path, os.F_OK, dir_fd=directory):
@@ -239,7 +234,8 @@ def _read_file(directory: int, name: str, leaf: str = "") -> Attribute | Missing
         writable = name not in _READ_ONLY and bool(os.fstat(file).st_mode & 0o222)
         data = _read_content(file)
     except OSError as error:
-        return _explain_error(name, error)
+        is_unused = name == _WRITEBACK and error.errno == errno.EINVAL
+        return ABSENT if is_unused else _convert_error(error)
     finally:
         os.close(file)
     if "/vpd_pg" in name or name == PCI_CONFIG:
@@ -261,14 +257,23 @@ def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").strip()
 
 
-def _explain_error(name: str, error: OSError) -> Missing:
-    return ABSENT if name == _WRITEBACK and error.errno == errno.EINVAL else _convert_error(error)
+def explain_failed_device(error: OSError) -> Missing:
+    """Return the ``Missing`` for a device whose directory cannot be read: it may be removed."""
+    reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
+    return Missing(reason, error.errno)
 
 
 def _convert_error(error: OSError) -> Missing:
     if error.errno in _ABSENT_ERRNOS:
         return ABSENT
     return Missing(Reason.UNREADABLE, error.errno)
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, or an empty text if it cannot be read."""
+    with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
+        return file.read()
+    return ""
 
 
 def get_text(attributes: AnyAttributes, name: str) -> str | Missing:
@@ -343,10 +348,9 @@ def _read_feature(directory: int, name: str) -> Attribute | Missing:
             exempt_flags = read_exemptions(path)
             if isinstance(exempt_flags, nvme.Answer):
                 return _convert_answer(exempt_flags)
-            vectors = (vector for vector, is_exempt in enumerate(exempt_flags) if is_exempt)
-            text = names.join_cpus(vectors) or "none"
+            text = names.join_cpus(compress(count(), exempt_flags)) or "none"
         else:
-            answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CURRENT))
+            answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=number)
             if answer.status:
                 return _convert_answer(answer)
             text = str(answer.result)
@@ -390,12 +394,8 @@ def _is_changeable(path: str, number: int) -> bool:
         return True
     if not int.from_bytes(data[_ONCS : _ONCS + 2].tobytes(), "little") & _SELECTS:
         return True
-    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=_select_field(number, _CAPABILITIES))
+    answer = nvme.submit(path, nvme.GET_FEATURES, cdw10=number | _CAPABILITIES)
     return bool(answer.status) or bool(answer.result & _CHANGEABLE)
-
-
-def _select_field(number: int, select: int) -> int:
-    return number | select << 8
 
 
 def _convert_answer(answer: nvme.Answer) -> Missing:

@@ -1,9 +1,8 @@
 """Find the machine's storage devices, their paths in sysfs, and the stacks of disks.
 
-The devices of a class are listed by reading its directory in sysfs: one link for each device.
-libudev finds the same ones (sd-device, device-enumerator.c: enumerator_scan_dir_and_add_devices),
-but opens each directory on the path to each device: 150 system calls for each LUN. The tests
-compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
+The devices of a class are the links in its directory. libudev finds the same ones (sd-device,
+device-enumerator.c: enumerator_scan_dir_and_add_devices), but makes 150 system calls for each LUN.
+The tests compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
 """
 
 import os
@@ -11,18 +10,26 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
 
 from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import routes
-from hbatune.facts.attributes import get_word, read_attributes
+from hbatune.facts.attributes import get_word, read_attributes, read_text
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 
 _CLASS = "/sys/class"
 # The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link).
 _LINK_PREFIX = "../../devices/"
+
+
+def list_names(directory: str) -> list[str]:
+    """Return the names in a directory, or none if it cannot be read."""
+    with suppress(OSError):
+        return os.listdir(directory)
+    return []
 
 
 def list_directories(name: str) -> list[str]:
@@ -33,23 +40,16 @@ def list_directories(name: str) -> list[str]:
     """
     class_dir = f"{_CLASS}/{name}"
     paths = []
-    with suppress(OSError):  # the class exists once a driver has registered it
-        for entry in os.listdir(class_dir):
-            try:
-                paths.append(_resolve_link(class_dir, os.readlink(f"{class_dir}/{entry}")))
-            except OSError:  # an attribute of the class, or a removed device
-                continue
-    # As in libudev: a directory without this file is not a device (sd-device.c:
-    # sd_device_set_syspath).
-    return sorted(path for path in paths if os.access(f"{path}/uevent", os.F_OK))
-
-
-def find_directory(name: str, device: str) -> str:
-    """Return the sysfs directory of one device of a class. OSError if it does not exist."""
-    class_dir = f"{_CLASS}/{name}"
-    path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{device}"))
-    os.stat(path)
-    return path
+    for entry in list_names(class_dir):  # the class exists once a driver has registered it
+        try:
+            path = _resolve_link(class_dir, os.readlink(f"{class_dir}/{entry}"))
+        except OSError:  # an attribute of the class, or a removed device
+            continue
+        # As in libudev: a directory without this file is not a device (sd-device.c:
+        # sd_device_set_syspath).
+        if os.access(f"{path}/uevent", os.F_OK):
+            paths.append(path)
+    return sorted(paths)
 
 
 def _resolve_link(folder: str, link: str) -> str:
@@ -94,7 +94,7 @@ Lowers = Mapping[str, tuple[str, ...]]
 class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
-    ``slaves`` are the kernel's links; ``hidden`` are the paths of NVMe heads, which have no links.
+    ``slaves`` are the kernel's links, ``hidden`` the paths of NVMe heads, which have no links.
     """
 
     def __init__(self, slaves: Lowers, hidden: Lowers) -> None:
@@ -122,11 +122,11 @@ class Stack:
 
 
 def _list_disks(folder: str, disks: Mapping[str, str]) -> set[str]:
-    """Return the disks that the links in ``folder`` point to, directly or as partitions."""
-    with suppress(OSError):
-        names = (_find_whole_disk(folder, entry, disks) for entry in os.listdir(folder))
-        return {name for name in names if name}
-    return set()
+    names = set()
+    for entry in list_names(folder):
+        if name := _find_whole_disk(folder, entry, disks):
+            names.add(name)
+    return names
 
 
 def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
@@ -136,26 +136,37 @@ def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str |
     with suppress(OSError):
         # The link of a partition ends in DISK/PARTITION.
         *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
-        return next((candidate for candidate in (name, parent) if candidate in disks), None)
+        for candidate in (name, parent):
+            if candidate in disks:
+                return candidate
+    return None
+
+
+def find_disk_directory(name: str) -> str | None:
+    """Return the sysfs directory of the block device with this kernel name."""
+    with suppress(OSError):
+        path = _resolve_link(_BLOCK, os.readlink(f"{_BLOCK}/{name}"))
+        os.stat(path)
+        return path if "/" not in name and get_kernel_name(path) == name else None
     return None
 
 
 def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return each NVMe head with its hidden paths.
+    """Return each NVMe head with its hidden paths."""
+    paths: dict[str, tuple[str, ...]] = dict.fromkeys(heads, ())
+    for name in sorted(names):
+        head = find_head(name)
+        if head in paths:
+            paths[head] += (name,)
+    return paths
+
+
+def find_head(name: str) -> str | None:
+    """Return the NVMe head of a hidden path, by their names, or None for other disks.
 
     ``nvmeXcCnY`` is the path over controller C to ``nvmeXnY`` (nvme/host/multipath.c:
     nvme_mpath_set_disk_name); X is the subsystem's number, not a controller's.
     """
-    paths: dict[str, list[str]] = {head: [] for head in heads}
-    for name in names:
-        head = find_head(name)
-        if head in paths:
-            paths[head].append(name)
-    return {head: tuple(sorted(path_names)) for head, path_names in paths.items()}
-
-
-def find_head(name: str) -> str | None:
-    """Return the NVMe head of a hidden path, by their names, or None for other disks."""
     hidden = name.startswith("nvme") and re.match(r"(nvme\d+)c\d+(n\d+)$", name)
     return hidden[1] + hidden[2] if hidden else None
 
@@ -173,7 +184,7 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
 def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the mount options at each of these points; the last mount hides earlier ones."""
     options = {}
-    for line in _read_lines(_MOUNTINFO):
+    for line in read_text(_MOUNTINFO).splitlines():
         fields = line.split(" ")
         if len(fields) > 5 and (point := _unescape(fields[4])) in points:
             options[point] = tuple(fields[5].split(","))
@@ -183,7 +194,7 @@ def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
 def _iterate_mounts(disks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield disks with mount points; proc(5) describes the format of mountinfo and swaps."""
     pools = _map_btrfs_members(disks)
-    for line in _read_lines(_MOUNTINFO):
+    for line in read_text(_MOUNTINFO).splitlines():
         mount, _, filesystem = line.partition(" - ")
         fields, source = mount.split(" "), filesystem.split(" ")
         if len(fields) < 5 or len(source) < 2:
@@ -194,7 +205,7 @@ def _iterate_mounts(disks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
             for member in members:
                 yield member, _unescape(fields[4])
-    for line in _read_lines(_SWAPS)[1:]:
+    for line in read_text(_SWAPS).splitlines()[1:]:
         if line.split() and (disk := _find_disk(line.split()[0], disks)):
             yield disk, SWAP
 
@@ -218,12 +229,6 @@ def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
     return _find_whole_disk(_BLOCK, name, disks)
 
 
-def _read_lines(path: str) -> list[str]:
-    with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
-        return file.read().splitlines()
-    return []
-
-
 def _unescape(text: str) -> str:
     """Undo the octal escapes of blanks and similar characters (fs/proc_namespace.c: mangle)."""
     if "\\" not in text:
@@ -232,11 +237,12 @@ def _unescape(text: str) -> str:
 
 
 class Devices(Struct, frozen=True):
-    """The devices of a machine, by sysfs directory, and how they are stacked, by kernel name.
+    """The devices of a machine, and how they are stacked, by kernel name.
 
-    ``disks`` are all whole block devices by name. ``places`` are the possible endpoints. ``maps``
-    are the devices that join paths. ``servers`` are the branches that end in a SCSI host or an NVMe
-    controller, with or without disks. ``parallel`` are the targets on a parallel bus.
+    ``disks`` are the directories of all whole block devices, ``maps`` the directories of devices
+    that join paths. ``places`` are the possible endpoints, by directory. ``servers`` are the
+    branches that end in a SCSI host or an NVMe controller. ``parallel`` are the targets on a
+    parallel bus.
     """
 
     disks: Mapping[str, str]
@@ -245,6 +251,11 @@ class Devices(Struct, frozen=True):
     servers: tuple[Branch, ...]
     parallel: frozenset[str]
     stack: Stack
+
+
+def list_branches(places: Mapping[str, Place]) -> tuple[Branch, ...]:
+    """Return the branches of these possible endpoints."""
+    return tuple(dict.fromkeys(map(attrgetter("branch"), places.values())))
 
 
 def has_sysfs() -> bool:
@@ -262,7 +273,7 @@ def find_devices() -> Devices:
     block = set(list_directories("block"))
     # Without partitions.
     directories = sorted(d for d in block if d.rpartition("/")[0] not in block)
-    disks = {get_kernel_name(directory): directory for directory in directories}
+    disks = dict(zip(map(get_kernel_name, directories), directories, strict=True))
     places, heads, slaves, maps = {}, {}, {}, {}
     for name, directory in disks.items():
         if routes.is_head(directory):
@@ -281,7 +292,7 @@ def find_devices() -> Devices:
         places=places,
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
-        parallel=frozenset(get_kernel_name(d) for d in list_directories("spi_transport")),
+        parallel=frozenset(map(get_kernel_name, list_directories("spi_transport"))),
         stack=Stack(slaves, find_hidden_paths(heads, disks)),
     )
 

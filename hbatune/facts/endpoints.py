@@ -5,31 +5,20 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from hbatune.facts import attributes, classify
-from hbatune.facts.adapters import ServingAdapter
+from hbatune.facts import attributes, classify, model
 from hbatune.facts.attributes import ABSENT, Attributes, get_bytes, get_text, get_word
 from hbatune.facts.classify import Evidence
-from hbatune.facts.families import GENERIC
+from hbatune.facts.families import family_named
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.ids import escape_text, make_stable_name
-from hbatune.facts.model import (
-    TAG_COUNT_FILE,
-    Attribute,
-    Endpoint,
-    Host,
-    Kind,
-    Medium,
-    Missing,
-    Protocol,
-    Storage,
-    get_fact,
-)
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Host, Kind, Missing, Protocol
 from hbatune.facts.processors import read_command_line
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, find_port_name_file, get_kernel_name
 
 _Fact = TypeVar("_Fact", str, bool)
 
-MULTIPATH_FAMILY = "dm_multipath"  # the family of maps that device-mapper makes
+UNKNOWN_FAMILY = "unknown"  # of disks without an adapter
+MULTIPATH_FAMILY = "dm_multipath"  # of maps that device-mapper makes
 
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
@@ -37,7 +26,7 @@ _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with la
 # The zone models (block/blk-sysfs.c: queue_zoned_show).
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
 DISKSEQ = "diskseq"
-_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", TAG_COUNT_FILE)
+_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", model.TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
 _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
@@ -91,29 +80,28 @@ def build_endpoint(
     place: Place,
     survey: Attributes,
     port: Attributes,
-    server: ServingAdapter | None,
+    adapter: Adapter | None,
     evidence: Evidence,
     requested: Attributes,
     routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
     name = get_kernel_name(directory)
-    family = server.family if server else GENERIC
-    driver = server.adapter.driver if server else ABSENT
-    host = server.host(place.branch.host) if server else None
+    family = family_named(adapter.family if adapter else UNKNOWN_FAMILY)
+    host = adapter.find_host(place.branch.host_name) if adapter else None
     protocol = classify.classify_protocol(evidence, family.protocol)
     controller = place.branch.controller
     unread = _find_unread(survey, _IDENTITY) or _find_unread(port, PORT_ATTRIBUTES)
     described: tuple[str, ...] = ()
     if protocol is Protocol.UNKNOWN or unread:
-        driver_name = "unknown" if isinstance(driver, Missing) else driver
-        described = classify.describe_unknown(evidence, driver_name)
+        driver = model.get_fact(adapter.driver) if adapter else None
+        described = classify.describe_unknown(evidence, driver or "unknown")
     revision = get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
-        adapter=server.adapter.target if server else None,
-        family=family.name if server else "unknown",
+        adapter=adapter.target if adapter else None,
+        family=adapter.family if adapter else UNKNOWN_FAMILY,
         kind=Kind.DISK,
         protocol=protocol,
         medium=classify.classify_medium(evidence, protocol),
@@ -129,9 +117,9 @@ def build_endpoint(
         rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
-        tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
+        tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
-        depth_cap=_limit_depth(server, host, evidence),
+        depth_cap=_limit_depth(adapter, host, evidence),
         depth_trap=family.depth_trap(host, evidence) if host else None,
         tri_mode=protocol is Protocol.NVME and place.address is not None,
         storage=classify.classify_storage(evidence, protocol),
@@ -168,8 +156,8 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
-        raid_level=get_fact(get_text(survey, "device/raid_level")),
-        port_protocols=get_fact(get_text(port, PORT_ATTRIBUTES[0])),
+        raid_level=model.get_fact(get_text(survey, "device/raid_level")),
+        port_protocols=model.get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
@@ -206,7 +194,7 @@ def build_map(
         family="nvme" if native else MULTIPATH_FAMILY,
         kind=Kind.MAP,
         protocol=protocol,
-        medium=media.pop() if len(media) == 1 else Medium.UNKNOWN,
+        medium=media.pop() if len(media) == 1 else model.Medium.UNKNOWN,
         vendor=first.vendor if first else "",
         model=first.model if first else escape_text(get_word(survey, "device/model")),
         revision=first.revision if first else escape_text(get_word(survey, "device/firmware_rev")),
@@ -219,7 +207,7 @@ def build_map(
         rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
         state=get_text(survey, "device/state"),
-        tags=attributes.parse_integer(survey, TAG_COUNT_FILE),
+        tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=attributes.count_words(survey, "mq/"),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths
         depth_trap=None,
@@ -230,7 +218,7 @@ def build_map(
         holders=(),
         attributes=requested,
         diskseq=attributes.parse_integer(survey, DISKSEQ),
-        storage=places.pop() if len(places) == 1 else Storage.LOCAL,
+        storage=places.pop() if len(places) == 1 else model.Storage.LOCAL,
         evidence=evidence,
         unread=unread,
     )
@@ -269,13 +257,11 @@ def _get_size(survey: Attributes) -> int | Missing:
     return sectors * _SECTOR if isinstance(sectors, int) else sectors
 
 
-def _limit_depth(
-    server: ServingAdapter | None, host: Host | None, evidence: Evidence
-) -> int | Missing:
-    if server is None or host is None:
+def _limit_depth(adapter: Adapter | None, host: Host | None, evidence: Evidence) -> int | Missing:
+    if adapter is None or host is None:
         return ABSENT
     # The kernel checks a write against all three: the driver's limit, can_queue and its own.
-    cap = server.family.depth_cap(server.adapter.pci, host, evidence)
+    cap = family_named(adapter.family).depth_cap(adapter.pci, host, evidence)
     can_queue = host.can_queue
     if isinstance(cap, Missing):
         return cap

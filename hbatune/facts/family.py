@@ -1,8 +1,7 @@
 """The properties of an adapter family, as data that each module of ``families`` declares.
 
-The properties are the driver, the attributes that contain its facts, its products, and the means to
-set interrupts, coalescing and limits. ``tools/capabilities.py`` makes a table of them. Nothing here
-reads or writes a machine. ``source`` is always the kernel's file and function that shows the fact.
+``tools/capabilities.py`` makes a table of them. Nothing here reads or writes a machine. ``source``
+is always the kernel's file and function that shows the fact.
 """
 
 import re
@@ -10,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from hbatune.facts.classify import Classifier, Evidence
 from hbatune.facts.model import Attribute, Endpoint, Host, Missing, Pci, Protocol, Role
 
 
 class Product(Struct, frozen=True):
-    """A product, or a chip that many products carry, by its PCI ids.
+    """A product, or without a ``subsystem`` a chip that many products carry, by its PCI ids.
 
-    ``subsystem`` is the subsystem's vendor and device, or None for any product with the chip.
     ``document`` is its name in the source documents and the document's id. ``cache`` is whether it
-    has its own write cache, or None if unknown.
+    has its own write cache.
     """
 
     name: str
@@ -35,11 +34,14 @@ def identify_product(products: Iterable[Product], pci: Pci | None) -> Product | 
     """Return the product with these ids; a matching subsystem overrides the bare chip."""
     if pci is None:
         return None
-    subsystem = (pci.subsystem_vendor, pci.subsystem_device)
-    chips = [p for p in products if (p.vendor, p.device) == (pci.vendor, pci.device)]
-    exact = [chip for chip in chips if chip.subsystem == subsystem]
-    bare = [chip for chip in chips if chip.subsystem is None]
-    return next(iter((*exact, *bare)), None)
+    chip = None
+    for product in products:
+        if (product.vendor, product.device) == (pci.vendor, pci.device):
+            if product.subsystem == (pci.subsystem_vendor, pci.subsystem_device):
+                return product
+            if product.subsystem is None:
+                chip = chip or product
+    return chip
 
 
 # The current values of a driver's module options.
@@ -63,10 +65,10 @@ class Vectors(StrEnum):
 
 
 class Handler(Struct, frozen=True):
-    """The role of vectors whose handlers' names match ``pattern`` completely.
+    """The role of vectors whose handlers' names, as in ``/proc/irq/N/``, match all of ``pattern``.
 
-    ``/proc/irq/N/`` shows the names. A ``managed`` vector was placed by the kernel, or by a driver
-    that forbids moving it, while the driver runs with its defaults. Only data vectors are managed.
+    With its defaults, the kernel or the driver places a ``managed`` vector, and forbids moving it.
+    Only data vectors are managed.
     """
 
     pattern: str
@@ -78,7 +80,7 @@ class Interrupts(Struct, frozen=True):
     """The interrupt model of a family.
 
     The first match among ``handlers`` decides. A vector without a match is not changed.
-    ``unmanaged_by`` is the module option, if any, that leaves the vectors unmanaged, with its cost.
+    ``unmanaged_by`` is the module option that leaves the vectors unmanaged, with its cost.
     ``polled`` returns how many of the given number of data vectors belong to queues that the driver
     polls: they are the last ones, free to move, and never fire.
     """
@@ -97,9 +99,10 @@ class Interrupts(Struct, frozen=True):
         """
         matches: list[Handler] = []
         for name in names:
-            fits = (handler for handler in self.handlers if re.fullmatch(handler.pattern, name))
-            if (handler := next(fits, None)) is not None:
-                matches.append(handler)
+            for handler in self.handlers:
+                if re.fullmatch(handler.pattern, name):
+                    matches.append(handler)
+                    break
         if any(handler.role is Role.DATA for handler in matches):
             return Role.DATA, all(handler.managed for handler in matches)
         return (Role.ADMIN if matches else Role.UNKNOWN), False
@@ -215,18 +218,18 @@ def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
 class Family(Struct, frozen=True):
     """An adapter family. A new one is a new module in ``families`` with a ``FAMILY``.
 
-    ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``.
-    ``model``, ``firmware`` and ``version`` are attributes of the SCSI host or NVMe controller, in
-    search order. If a driver has no attribute for its version, the module's version is used.
-    ``products`` give the product's name if no attribute does, and its name in the source documents.
-    ``protocol`` returns an endpoint's protocol if its transport and vendor do not show it.
+    ``drivers`` are the names of the kernel drivers, or the texts of ``scsi_host/hostN/proc_name``;
+    without any, the driver has the family's name. ``model``, ``firmware`` and ``version`` are
+    attributes of the SCSI host or NVMe controller, in search order. If a driver has no attribute
+    for its version, the module's version is used. ``protocol`` returns an endpoint's protocol if
+    its transport and vendor do not show it.
 
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
-    midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth, or None
-    if unknown. ``depth_trap`` returns the reason why queue_depth must not be written at all, if a
-    write does harm. ``depth_ramps`` is whether a full queue lowers the depth, and the kernel raises
-    it again: the driver's host template has ``track_queue_depth`` (drivers/scsi/scsi_error.c:
-    scsi_handle_queue_full, scsi_handle_queue_ramp_up).
+    midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth.
+    ``depth_trap`` returns the reason why queue_depth must not be written at all. ``depth_ramps`` is
+    whether a full queue lowers the depth, and the kernel raises it again: the driver's host
+    template has ``track_queue_depth`` (drivers/scsi/scsi_error.c: scsi_handle_queue_full,
+    scsi_handle_queue_ramp_up).
 
     ``resets`` are the settings that the driver resets to its own values, after a controller reset
     and whenever the firmware reports a changed drive; the latter raises no event. ``shares_tags``
@@ -238,7 +241,7 @@ class Family(Struct, frozen=True):
     """
 
     name: str
-    drivers: frozenset[str]
+    drivers: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
     model: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
@@ -260,3 +263,7 @@ class Family(Struct, frozen=True):
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
     traps: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not self.drivers:
+            force_setattr(self, "drivers", frozenset({self.name}))

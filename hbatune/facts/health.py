@@ -1,7 +1,6 @@
-"""The health of a machine and the other tools on it: facts for checks, in addition to a plan's.
+"""The health of a machine and the other tools on it, and its error counts at two moments.
 
-This module has only values and the comparison of error counts at two moments. As in ``model``, a
-fact that could not be read is a ``Missing`` with the reason.
+As in ``model``, a fact that could not be read is a ``Missing`` with the reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,12 +62,11 @@ class AdapterHealth(Struct, frozen=True):
     """The health of an adapter, as its bus, interrupts and module report it.
 
     ``errors`` is None if the adapter has no PCI function; ``vectors`` counts its MSI and MSI-X
-    vectors. ``options`` are the parameters that its module was loaded with, by name. ``credits``
-    are the commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of the
-    hosts of a Fibre Channel adapter and of the phys of a SAS adapter, by name. ``offers_msi`` is
-    whether the card supports MSI or MSI-X, read only if neither is in use. ``inspected`` are
-    attributes of its SCSI hosts that checks read, by host and name (``Family.inspected``).
-    ``rates`` are the speeds of its active Fibre Channel ports and SAS phys, by name.
+    vectors. ``options`` are the parameters that its module was loaded with. ``credits`` are the
+    commands that the firmware offers, by SCSI host. ``link_errors`` are the counters of Fibre
+    Channel hosts and SAS phys, ``rates`` the speeds of the active ones. ``offers_msi`` is whether
+    the card supports MSI or MSI-X, read only if neither is in use. ``inspected`` are attributes of
+    its SCSI hosts that checks read, by host and name (``Family.inspected``).
     """
 
     errors: Errors | None
@@ -87,8 +85,7 @@ class DiskHealth(Struct, frozen=True):
     """The health of an endpoint, as the SCSI layer and the kernel's log report it.
 
     ``cache`` is the drive's cache type. ``done``, ``errors`` and ``timeouts`` count commands since
-    the device appeared, in 32 bits. ``errors`` are all commands that ended with any status other
-    than good. These include failed commands, but also successful pass-through, unit attentions and
+    the device appeared, in 32 bits. ``errors`` include successful pass-through, unit attentions and
     full queues (drivers/scsi/scsi_lib.c: scsi_complete), so a count is not evidence about the disk.
 
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
@@ -113,9 +110,8 @@ class Mount(Struct, frozen=True):
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
 
-    ``value`` is the value that it sets, or None if a program sets it. ``of`` are the patterns of
-    vendors, models, serial numbers and maps that the rule, or an earlier jump in the file,
-    requires, if any.
+    ``value`` is None if a program sets it. ``of`` are the patterns of vendors, models, serial
+    numbers and maps that the rule, or an earlier jump in the file, requires.
     """
 
     file: str
@@ -147,7 +143,7 @@ class Health(Struct, frozen=True):
     the programs that hbatune can use and whether each is installed. ``irq_policies`` are the
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
-    switches MSI off for all devices, or None. ``tuned`` is the profile of a running tuned.
+    switches MSI off for all devices. ``tuned`` is the profile of a running tuned.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -210,14 +206,9 @@ def collect_counters(machine: Machine, health: Health, time: int) -> ErrorCounte
 def find_earlier_counters(
     observations: Sequence[ErrorCounters], current: ErrorCounters
 ) -> ErrorCounters | None:
-    """Return the observation of this boot to compare with: the oldest of the last 24 hours.
-
-    Without such an observation, the latest older one is returned.
-    """
+    """Return this boot's oldest observation of the last 24 hours, or else the latest older one."""
     old, recent = _split_by_age(observations, current)
-    if recent:
-        return recent[0]
-    return old[-1] if old else None
+    return next(iter((*recent[:1], *old[-1:])), None)
 
 
 def retain_observations(

@@ -1,16 +1,17 @@
 """Ids: names that outlive a boot, made of strings that a drive may report. Pure.
 
 An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
-(``facts.routes``). It contains no number that a boot assigns. If two targets would share an id,
-each gets its kernel address after a ``~``. Such an id is valid for this boot only. Ids of earlier
-versions have such numbers (``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``,
-``host0@PCI``). The present kernel addresses give their meaning on this machine.
+(``facts.routes``). If two targets would share an id, each gets its kernel address after a ``~``,
+and the id is valid for this boot only. Ids of earlier versions have numbers that a boot assigns
+(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
+kernel addresses give their meaning on this machine.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import attrgetter
 
 from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.routes import get_kernel_name, parse_place
@@ -36,16 +37,12 @@ _VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 def escape_text(text: str) -> str:
     """Return the text with characters that do not print as backslash escapes, reversibly.
 
-    Otherwise, control characters, direction marks and line separators of a model string would reach
-    terminals, udev rules and file names.
+    A model string may have control characters, direction marks and line separators.
     """
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
-        character
-        if character.isprintable() and character != "\\"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        char if char.isprintable() and char != "\\" else ascii(char)[1:-1] for char in text
     )
 
 
@@ -53,7 +50,7 @@ def make_stable_name(wwid: str, *parts: str) -> str:
     """Return the world-wide name, or else the other identifying parts, as one word."""
     if wwid.strip():
         return _join_words(wwid)
-    return "-".join(_join_words(part) for part in parts if part.strip()) or UNNAMED
+    return "-".join(map(_join_words, filter(str.strip, parts))) or UNNAMED
 
 
 def extract_stable_part(id: str) -> str:
@@ -88,7 +85,7 @@ def normalise_name(name: str) -> str:
 
 def _join_words(text: str) -> str:
     """Collapse blanks, which shells and udev split at, to one underscore."""
-    return escape_text("_".join(part for part in text.split(" ") if part))
+    return escape_text("_".join(filter(None, text.split(" "))))
 
 
 def is_former(id: str) -> bool:
@@ -112,9 +109,11 @@ def build_former_id(target: Endpoint | Vector | Control) -> str:
 
 def map_former_ids(machine: Machine) -> dict[str, str]:
     """Return the present id of each target by its former id, without ambiguous former ids."""
-    targets = [(build_former_id(target), target.id) for target in _list_targets(machine)]
-    counts = Counter(former for former, _ in targets)
-    return {former: id for former, id in targets if counts[former] == 1}
+    targets = _list_targets(machine)
+    former_ids = list(map(build_former_id, targets))
+    counts = Counter(former_ids)
+    pairs = zip(former_ids, targets, strict=True)
+    return {former: target.id for former, target in pairs if counts[former] == 1}
 
 
 class Renaming:
@@ -127,7 +126,7 @@ class Renaming:
 
     @cached_property
     def _present(self) -> frozenset[str]:
-        return frozenset(target.id for target in _list_targets(self._machine))
+        return frozenset(map(attrgetter("id"), _list_targets(self._machine)))
 
     @cached_property
     def _former(self) -> dict[str, str]:
@@ -150,10 +149,7 @@ class Renaming:
         return same or self._former.get(id, id)
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
-        """Return the present ids for one recorded in any boot, or the same id if nothing matches.
-
-        If the id is ambiguous, the ids of all matching targets are returned.
-        """
+        """Return the ids of all targets that an id of any boot matches, or the same id."""
         if id in self._present:
             return (id,)
         if id in self._former:
@@ -169,20 +165,20 @@ class Renaming:
         machine = self._machine
         if match := re.fullmatch(_CONTROL, id):
             kind = TargetKind.HOST if match["kind"] == "host" else TargetKind.CONTROLLER
-            adapter = match["adapter"]
-            controls = (c for c in machine.controls if c.kind is kind and c.adapter == adapter)
-            return _get_only(control.id for control in controls)
+            key = (kind, match["adapter"])
+            return _get_only(c.id for c in machine.controls if (c.kind, c.adapter) == key)
         if match := re.fullmatch(_VECTOR, id, re.DOTALL):
-            vectors = (v for v in machine.vectors if v.adapter == match["adapter"])
-            return _get_only(v.id for v in vectors if "+".join(v.names) == match["names"])
+            names = (match["names"], match["adapter"])
+            vectors = machine.vectors
+            return _get_only(v.id for v in vectors if ("+".join(v.names), v.adapter) == names)
         name, adapter = extract_stable_part(id), id.rpartition("@")[2].partition("/")[0]
-        endpoints = [e for e in machine.endpoints if extract_stable_part(e.id) == name]
         # First on the same adapter, then on any, since a drive may have been moved. A drive without
         # a name could be any unnamed drive.
-        same_adapter = _get_only(e.id for e in endpoints if e.adapter == adapter)
+        drives = [e for e in machine.endpoints if extract_stable_part(e.id) == name]
+        same_adapter = _get_only(e.id for e in drives if e.adapter == adapter)
         if same_adapter or name == UNNAMED:
             return same_adapter
-        return _get_only(endpoint.id for endpoint in endpoints)
+        return _get_only(drive.id for drive in drives)
 
 
 def _list_targets(machine: Machine) -> tuple[Endpoint | Control | Vector, ...]:
@@ -206,5 +202,5 @@ def _get_former_route(directory: str) -> str:
     leaf = place.address or (branch.controller and get_kernel_name(branch.controller))
     if not leaf and branch.adapter:
         leaf = get_kernel_name(branch.bound or directory)
-    parts = dict.fromkeys(part for part in (branch.adapter, leaf) if part)
-    return "/".join(parts) or get_kernel_name(directory)
+    parts = filter(None, (branch.adapter, leaf))
+    return "/".join(dict.fromkeys(parts)) or get_kernel_name(directory)

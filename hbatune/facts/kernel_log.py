@@ -9,7 +9,8 @@ minimums. Members of adm and systemd-journal may read the log only in systemd's 
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -80,7 +81,7 @@ _NEW_DISK = re.compile(r"(?:sd|virtio_blk) \S+: \[(?P<disk>\w+)\] \d+ \d+-byte l
 _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 
 
-Counts = dict[str, dict[ErrorKind, int]]
+Counts = Mapping[str, Mapping[ErrorKind, int]]
 
 
 class KernelLog(Struct, frozen=True):
@@ -90,11 +91,10 @@ class KernelLog(Struct, frozen=True):
 
     def of(self, *names: str | None) -> dict[str, int]:
         """Return the sum of the counts under these names."""
-        totals: dict[str, int] = {}
+        totals = Counter[str]()
         for name in names:
-            for fault, times in self.counts.get(name or "", {}).items():
-                totals[fault] = totals.get(fault, 0) + times
-        return totals
+            totals.update(self.counts.get(name or "", {}))
+        return dict(totals)
 
 
 class _Entry(Struct):
@@ -145,11 +145,12 @@ def _read_records(device: int) -> Iterator[bytes]:
 
 def count_faults(log: str) -> Counts:
     """Return the failed I/O in a log with the format of /dev/kmsg (ABI/testing/dev-kmsg)."""
-    # Only the kernel's own lines count: messages from processes have another facility.
-    records = filter(None, map(_LINE.match, log.split("\n")))
-    return _count_faults(
-        record["text"] for record in records if int(record["priority"]) < _FIRST_OTHER_PRIORITY
-    )
+    texts = []
+    for record in filter(None, map(_LINE.match, log.split("\n"))):
+        # Only the kernel's own lines count: messages from processes have another facility.
+        if int(record["priority"]) < _FIRST_OTHER_PRIORITY:
+            texts.append(record["text"])
+    return _count_faults(texts)
 
 
 def _read_journal() -> KernelLog | None:
@@ -159,15 +160,17 @@ def _read_journal() -> KernelLog | None:
         entries = _ENTRIES.decode_lines(done.stdout)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    messages = (entry.message for entry in entries if entry.facility == "0")
-    texts = [message for message in messages if isinstance(message, str)]
+    texts = []
+    for entry in entries:
+        if entry.facility == "0" and isinstance(entry.message, str):
+            texts.append(entry.message)
     # A user without access to the system's journal gets no entries, and no error if the user has a
     # journal. The kernel itself always logs something.
     return KernelLog(_count_faults(texts)) if texts else None
 
 
 def _count_faults(messages: Iterable[str]) -> Counts:
-    counts: Counts = {}
+    counts: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
     reasons: dict[str, ErrorKind] = {}  # the causes of the disks' I/O that fails next
     for text in messages:
         # Most of a log needs no patterns.
@@ -180,15 +183,15 @@ def _count_faults(messages: Iterable[str]) -> Counts:
                 # The kernel switches a refused optional operation off: this is not a failure.
                 fault = reason if failed["op"] in _DATA else None
             if fault is not None:
-                _add_fault(counts, disk, fault)
+                counts[disk][fault] += 1
         elif result := _RESULT.match(text):
             reasons[result["disk"]] = _HOST.get(result["host"], ErrorKind.OTHER)
         elif sensed := _SENSED.match(text):
             reasons[sensed["disk"]] = _SENSE.get(sensed["key"], ErrorKind.OTHER)
         elif reset := _RESET.match(text):
-            _add_fault(counts, reset["address"], ErrorKind.RESET)
+            counts[reset["address"]][ErrorKind.RESET] += 1
         elif late := _NVME_LATE.match(text):
-            _add_fault(counts, late["controller"], ErrorKind.TIMEOUT)
+            counts[late["controller"]][ErrorKind.TIMEOUT] += 1
         elif new := _NEW_DISK.match(text):
             counts.pop(new["disk"], None)
         elif started := _NEW_NVME.match(text):
@@ -197,8 +200,3 @@ def _count_faults(messages: Iterable[str]) -> Counts:
             for name in list(filter(pattern.fullmatch, counts)):
                 del counts[name]
     return counts
-
-
-def _add_fault(faults_by_name: Counts, name: str, fault: ErrorKind) -> None:
-    counts = faults_by_name.setdefault(name, {})
-    counts[fault] = counts.get(fault, 0) + 1

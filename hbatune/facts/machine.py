@@ -1,8 +1,7 @@
 """Gather a machine's facts in one pass: of all devices, or of some disks.
 
 A map, or an NVMe head, and its paths are gathered together, since they are planned together. A
-narrowed pass reads only the sysfs paths of the remaining devices. A disk is therefore excluded only
-if its id cannot be the id of a named disk.
+narrowed pass excludes a disk only if its id cannot be the id of a named disk.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,10 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import assembly, part, routes
-from hbatune.facts.adapters import ServingAdapter, group_branches
+from hbatune.facts.adapters import group_branches
 from hbatune.facts.assembly import ReadRequest
-from hbatune.facts.devices import Devices, find_devices
-from hbatune.facts.families import family_named
+from hbatune.facts.devices import Devices, find_devices, list_branches
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.facts.routes import Branch, Place, Routes, get_kernel_name
@@ -52,13 +50,12 @@ def gather_machine(
     avoid: Mapping[str, str] | None = None,
     worker_pool: WorkerPool | None = None,
 ) -> Machine:
-    """Return the adapters and endpoints in the scope, with these attributes of each endpoint.
+    """Return the adapters and endpoints in the scope; maps come after the paths that they join.
 
     ``attributes`` are paths below a block device's directory (``attributes.read_attributes``
     describes the patterns). ``of`` contains the attributes of controllers and of SCSI hosts.
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
-    queue does not answer to the reason. The ``worker_pool``, if given, does the reading. Maps come
-    after the paths that they join.
+    queue does not answer to the reason. The ``worker_pool``, if given, does the reading.
 
     The result contains everything if the named disks cannot be resolved otherwise, except with a
     known machine: InsufficientFactsError if its facts are not enough.
@@ -68,8 +65,7 @@ def gather_machine(
     if scope.known_machine is not None:
         return _gather_known(scope.known_machine, scope.disks, request)
     devices = find_devices()
-    places = devices.places.values()
-    branches = tuple(dict.fromkeys((*(place.branch for place in places), *devices.servers)))
+    branches = tuple(dict.fromkeys((*list_branches(devices.places), *devices.servers)))
     if scope.disks and (machine := _gather_disks(devices, branches, scope.disks, request)):
         return machine
     groups = group_branches(branches)
@@ -80,24 +76,23 @@ def gather_machine(
 def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
     """Return only these disks and their related devices, or raise InsufficientFactsError."""
     devices = part.find_related_devices(cached, names)
-    branches = dict.fromkeys(place.branch for place in devices.places.values())
+    branches = list_branches(devices.places)
     requests = assembly.list_disk_requests(devices, request.requested)
     assembly.add_requests(requests, routes.list_route_attributes(branches))
     survey = request.read(devices, requests)
     servers = {}
     for branch in branches:
         if branch.adapter:
-            adapter = cached.adapters[branch.adapter]
-            servers[branch.adapter] = ServingAdapter(adapter, family_named(adapter.family))
+            servers[branch.adapter] = cached.adapters[branch.adapter]
     endpoints = assembly.build_endpoints(
         devices, survey, servers, request.requested, cached.ways(branches, survey)
     )
     if cached.is_ambiguous(endpoints):
         raise InsufficientFactsError("the id of a disk is not unique")
-    families = {server.family.name for server in servers.values()}
+    families = {adapter.family for adapter in servers.values()}
     return replace(
         cached.rest,
-        adapters=tuple(server.adapter for server in servers.values()),
+        adapters=tuple(servers.values()),
         endpoints=tuple(endpoints.values()),
         modules=tuple(module for module in cached.rest.modules if module.name in families),
         vectors=(),
@@ -112,40 +107,37 @@ def _gather_disks(
     None if a name is not a disk or another disk may have the same route. None for NVMe with several
     paths or over fabrics, since their ids depend on all devices.
     """
-    wanted = _add_related(devices, (name.removeprefix(_DEV) for name in names))
+    wanted = _add_related(devices, names)
     if wanted is None:
         return None
-    places = {d: place for d, place in devices.places.items() if get_kernel_name(d) in wanted}
-    flat = [place.branch for place in places.values() if place.address is None]
-    if any(branch.adapter is None or branch.pci is None for branch in flat):
-        return None
-    # Several namespaces of one controller share a route: only their names differ.
-    serving = {branch.adapter for branch in flat}
-    selected = {}
+    selected: dict[str, Place] = {}
+    serving = set()
     for directory, place in devices.places.items():
-        if directory in places or (place.address is None and place.branch.adapter in serving):
+        if get_kernel_name(directory) in wanted:
             selected[directory] = place
-    lookalikes = dict(_find_lookalikes(devices, places))
+            if place.address is None:
+                if place.branch.adapter is None or place.branch.pci is None:
+                    return None
+                serving.add(place.branch.adapter)
+    lookalikes = dict(_find_lookalikes(devices, selected))
+    # Several namespaces of one controller share a route: only their names differ.
+    for directory, place in devices.places.items():
+        if place.address is None and place.branch.adapter in serving:
+            selected[directory] = place
     maps = {name: directory for name, directory in devices.maps.items() if name in wanted}
     devices = replace(devices, places=selected, maps=maps)
-    needed = {place.branch for place in selected.values()}
+    needed = frozenset(list_branches(selected))
     branches = tuple(_select_branches(branches, needed))
-    adapters = {branch.adapter for branch in needed}
+    adapters = group_branches(needed)
     groups = {name: group for name, group in group_branches(branches).items() if name in adapters}
     requests = assembly.list_requests(devices, branches, groups, request)
     for directory, place in lookalikes.items():
         if place.branch.transport == "fc":
             assembly.add_requests(requests, {directory: (routes.find_port_name_file(place),)})
-    assembly.add_requests(
-        requests, routes.list_route_attributes(place.branch for place in lookalikes.values())
-    )
+    assembly.add_requests(requests, routes.list_route_attributes(list_branches(lookalikes)))
     survey = request.read(devices, requests)
     disk_routes = Routes(branches, survey)
-    used_routes, other_routes = (
-        {disk_routes.of_disk(d, place, survey.get(d, {})) for d, place in disks.items()}
-        for disks in (selected, lookalikes)
-    )
-    if used_routes & other_routes:
+    if disk_routes.of_disks(selected) & disk_routes.of_disks(lookalikes):
         return None
     machine = assembly.build_machine(devices, branches, groups, survey, request)
     chosen = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in wanted)
@@ -154,7 +146,7 @@ def _gather_disks(
 
 def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | None:
     """Return the named disks with their maps and the maps' paths; None for any other name."""
-    disks = {get_kernel_name(directory) for directory in devices.places}
+    disks = set(map(get_kernel_name, devices.places))
     joining: dict[str, list[str]] = {}
     for name in devices.maps:
         for lower in devices.stack.below.get(name, ()):
@@ -162,11 +154,11 @@ def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | Non
     related: set[str] = set()
     waiting = list(names)
     while waiting:
-        name = waiting.pop()
+        name = waiting.pop().removeprefix(_DEV)
         if name in related:
             continue
         if name in devices.maps and not routes.is_head(devices.maps[name]):
-            waiting += [path for path in devices.stack.below[name] if path in disks]
+            waiting += disks.intersection(devices.stack.below[name])
         elif name not in disks:
             return None
         related.add(name)
@@ -192,7 +184,7 @@ def _find_lookalikes(devices: Devices, places: Mapping[str, Place]) -> Iterator[
             return None
         return place.branch.pci, (place.address or "").rpartition(":")[2]
 
-    wanted = {get_lun_key(place) for place in places.values()} - {None}
+    wanted = set(map(get_lun_key, places.values())) - {None}
     if not wanted:
         return
     for directory, place in devices.places.items():

@@ -45,8 +45,6 @@ def get_fact(fact: str | Missing) -> str | None:
 
 # The file of a block device with the size of its tag set.
 TAG_COUNT_FILE = "mq/0/nr_tags"
-
-
 # The prefix of udev properties with a disk's values from before hbatune's rules wrote.
 SAVED_PREFIX = "HBATUNE_WAS_"
 
@@ -165,10 +163,10 @@ class Adapter(Struct, frozen=True):
     """A storage adapter: a PCI function (HBA, RAID, FC, NVMe controller) or a virtual host.
 
     ``target`` is the PCI address, or the name of the SCSI host, NVMe controller or virtio device if
-    it has no PCI function. ``product`` is its name and ``document`` the name in the source
-    documents with the document's id, as in ``05-50111-01 (D0)``; None if unknown. ``controller`` is
-    the NVMe controller's kernel name and ``transport`` the kernel's name of its transport (pcie,
-    tcp, rdma, fc, loop). ``hw_queues`` counts the queues for I/O, without NVMe's admin queue.
+    it has no PCI function. ``document`` is the product's name in the source documents with the
+    document's id, as in ``05-50111-01 (D0)``. ``controller`` is the NVMe controller's kernel name
+    and ``transport`` the kernel's name of its transport (pcie, tcp, rdma, fc, loop). ``hw_queues``
+    counts the queues for I/O, without NVMe's admin queue.
     """
 
     target: str
@@ -186,26 +184,31 @@ class Adapter(Struct, frozen=True):
     hw_queues: int | Missing
     transport: str | None = None
 
+    def find_host(self, name: str | None) -> Host | None:
+        """Return the SCSI host with this kernel name."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        return None
+
 
 class Endpoint(Struct, frozen=True):
     """A target of tuning with a queue: a SCSI LUN, an NVMe namespace path, a multipath map.
 
     ``id`` is the stable name (WWN, EUI, serial) and the route to it. ``sysfs`` is the block
     device's directory; ``attributes`` are keyed by their path below it. ``adapter`` is None for a
-    map, which may span several. ``state`` is the state that the SCSI device or NVMe controller
-    reports. ``vendor``, ``model`` and ``revision`` are empty if the device reports none (NVMe and
-    virtio have no vendor); their control characters are escaped. ``size`` is in bytes.
-    ``depth_cap`` is the largest queue_depth that the device accepts. ``depth_trap`` is the reason
-    why queue_depth must not be written at all, or None. ``mounts`` are the mount points of the
-    device and of all devices stacked on it, ``[SWAP]`` among them. ``port`` is the name of the
-    array's port in front of it (Fibre Channel only). ``access`` is the kernel's name for the access
-    state of this path (ALUA, or ANA of NVMe). ``preferred`` is whether the array prefers the path
-    (ALUA). ``diskseq`` is the kernel's number of this disk: each disk that appears in a boot gets
-    the next one, even if its name was in use before (block/genhd.c: inc_diskseq). ``storage`` is
-    the location of its data. ``evidence`` describes a disk whose protocol is unknown. ``ncq_depth``
-    is the number of commands that an ATA drive reports that it can queue: 1 if it cannot queue,
-    None if it does not report it. ``unread`` is an attribute that is required to identify the disk
-    and that the system failed to read, or None.
+    map, which may span several. ``vendor``, ``model`` and ``revision`` are escaped, and empty if
+    the device reports none (NVMe and virtio have no vendor). ``size`` is in bytes. ``depth_cap`` is
+    the largest queue_depth that the device accepts. ``depth_trap`` is the reason why queue_depth
+    must not be written at all. ``mounts`` are the mount points of the device and of all devices
+    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port in front of it
+    (Fibre Channel only). ``access`` is the kernel's name for the access state of this path (ALUA,
+    or ANA of NVMe), ``preferred`` whether the array prefers the path (ALUA). ``diskseq`` is the
+    kernel's number of this disk: each disk that appears in a boot gets the next one, even if its
+    name was in use before (block/genhd.c: inc_diskseq). ``evidence`` describes a disk whose
+    protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
+    it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
+    system failed to read.
     """
 
     target: str
@@ -270,8 +273,7 @@ class Vector(Struct, frozen=True):
     ``names`` are the names of its handlers. ``managed`` vectors are placed by the kernel and cannot
     be moved. ``inferred`` means that only a write could confirm it. ``affinity`` is the list of
     CPUs that may serve it, ``effective`` the CPU that serves it, and ``serves`` the CPUs whose
-    requests complete on it, or None if unknown. ``unmanaged_by`` is the driver's option to leave
-    its vectors unmanaged, or None if it has no such option.
+    requests complete on it. ``unmanaged_by`` is the driver's option to leave its vectors unmanaged.
     """
 
     irq: int

@@ -91,12 +91,13 @@ def matches_glob(text: str, globs: Iterable[str]) -> bool:
 
 
 def _matches(text: str, glob: str) -> bool:
-    # Most globs are a word or a prefix and need no pattern.
-    if _SPECIAL.isdisjoint(glob):
+    # Most globs are a word or have one star, and need no pattern.
+    start, star, end = glob.partition("*")
+    if not _SPECIAL.isdisjoint(start + end):
+        return fnmatchcase(text, glob)
+    if not star:
         return text == glob
-    if glob[-1] == "*" and _SPECIAL.isdisjoint(glob[:-1]):
-        return text.startswith(glob[:-1])
-    return fnmatchcase(text, glob)
+    return len(text) >= len(start + end) and text.startswith(start) and text.endswith(end)
 
 
 # The maximum number of CPUs (arch/x86/Kconfig: NR_CPUS_RANGE_END).

@@ -11,13 +11,16 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import starmap
+from operator import attrgetter
 from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts import attributes, health, processors, services
-from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
+from hbatune.facts.adapters import BUS_ERROR_ATTRIBUTES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
-from hbatune.facts.devices import read_mount_options
+from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
 from hbatune.facts.ids import escape_text
@@ -28,13 +31,18 @@ from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import read_tuned_profile
 
-_ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
-
+# The MSI and MSI-X vectors of a function; absent if it has a line instead.
+_VECTORS = "msi_irqs/"
+# The totals of a root port, in the order of Errors.
+_ROOT_TOTALS = (
+    *("aer_rootport_total_err_cor", "aer_rootport_total_err_nonfatal"),
+    "aer_rootport_total_err_fatal",
+)
 # The attributes read from an adapter's PCI function and from the ports above it.
-PCI_ATTRIBUTES = (
-    *("max_link_speed", "max_link_width", "msi_irqs/"),
-    *(f"aer_dev_{name}" for name in SEVERITIES),
-    *(f"aer_rootport_total_err_{name}" for name in _ROOT_SEVERITIES.values()),
+_PORT_ATTRIBUTES = (
+    *("max_link_speed", "max_link_width", _VECTORS),
+    *BUS_ERROR_ATTRIBUTES,
+    *_ROOT_TOTALS,
 )
 _STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
 _LIST_START, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
@@ -81,11 +89,6 @@ _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
 
-def count_vectors(function: Attributes) -> int | Missing:
-    """Return the number of MSI or MSI-X vectors; absent if the function has a line instead."""
-    return attributes.count_words(function, "msi_irqs/")
-
-
 def has_msi(function: Attributes) -> bool | Missing:
     """Return whether the function has MSI or MSI-X capabilities (PCI Local Bus 3.0, 6.7, 6.8).
 
@@ -113,10 +116,9 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
     files: dict[str, str] = {}
     for folder in _FOLDERS:
-        with suppress(OSError):
-            for name in sorted(os.listdir(folder)):
-                if name.endswith(".rules"):
-                    files.setdefault(name, f"{folder}/{name}")
+        for name in list_names(folder):
+            if name.endswith(".rules"):
+                files.setdefault(name, f"{folder}/{name}")
     rules: list[UdevRule] = []
     for name, file in sorted(files.items()):
         if not _OURS.search(name):
@@ -133,17 +135,18 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
     # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
     jump_patterns: dict[str, None] = {}
     for number, line in _join_lines(text):
-        matches = [(sign, escape_text(glob)) for sign, glob in _IDENTITY.findall(line)]
-        required = tuple(glob for sign, glob in matches if sign == "=") or tuple(jump_patterns)
-        assigned: list[tuple[str, str | None]] = []
+        patterns: dict[str, list[str]] = {"=": [], "!": []}
+        for sign, glob in _IDENTITY.findall(line):
+            patterns[sign].append(escape_text(glob))
+        required = tuple(patterns["="] or jump_patterns)
+        position = (escape_text(file), number)
         for attribute, value in _ASSIGNED.findall(line):
-            assigned.append((attribute, escape_text(value)))
+            yield UdevRule(*position, escape_text(attribute), escape_text(value), required)
         for program in _RUN.findall(line):
-            assigned += [(attribute, None) for attribute in _WRITTEN.findall(program)]
-        for attribute, value in assigned:
-            yield UdevRule(escape_text(file), number, escape_text(attribute), value, required)
+            for attribute in _WRITTEN.findall(program):
+                yield UdevRule(*position, escape_text(attribute), None, required)
         if _GOTO.search(line):
-            jump_patterns |= dict.fromkeys(glob for sign, glob in matches if sign == "!")
+            jump_patterns |= dict.fromkeys(patterns["!"])
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -172,7 +175,9 @@ def observe_health(
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
     queue does not answer to the reason.
     """
-    paths = {a.target: list_pci_path(a.pci.address) for a in machine.adapters if a.pci}
+    paths: dict[str, tuple[str, ...]] = {}
+    for adapter in machine.adapters:
+        paths[adapter.target] = list_pci_path(adapter.pci.address) if adapter.pci else ()
     avoided = avoid or {}
     survey = survey_requests(
         dict(_build_requests(machine, paths)),
@@ -180,31 +185,29 @@ def observe_health(
         avoid={e.sysfs: avoided[e.target] for e in machine.endpoints if e.target in avoided},
     )
     # The card's capabilities matter only if no vector is in use.
-    offers: dict[str, Attributes] = {}
-    for function in (path[0] for path in paths.values()):
-        if isinstance(count_vectors(survey.get(function, {})), Missing):
-            offers[function] = {}
-    if offers:
-        offers = survey_requests(dict.fromkeys(offers, (attributes.PCI_CONFIG,)), deadline=deadline)
+    configs = {}
+    for path in filter(None, paths.values()):
+        if isinstance(get_text(survey.get(path[0], {}), _VECTORS), Missing):
+            configs[path[0]] = (attributes.PCI_CONFIG,)
+    offers = survey_requests(configs, deadline=deadline)
     log = read_kernel_log()
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
-    mounts = read_mount_options({p for endpoint in machine.endpoints for p in endpoint.mounts})
+    points = set[str]().union(*map(attrgetter("mounts"), machine.endpoints))
     # The tools may be in the user's path or in root's.
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
+    search = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
     return Health(
         adapters={
-            a.target: _check_adapter(a, paths.get(a.target, ()), survey, offers)
-            for a in machine.adapters
+            a.target: _check_adapter(a, paths[a.target], survey, offers) for a in machine.adapters
         },
         disks={e.target: _check_disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
-        mounts=tuple(health.Mount(point, options) for point, options in mounts.items()),
+        mounts=tuple(starmap(health.Mount, read_mount_options(points).items())),
         daemons={
             name: service if isinstance(service, Missing) else service is not None
             for name, service in daemons.items()
         },
-        tools={name: shutil.which(name, path=path) is not None for name in TOOLS},
+        tools={name: shutil.which(name, path=search) is not None for name in TOOLS},
         udev_rules=read_udev_rules(),
         irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
@@ -218,8 +221,8 @@ def _build_requests(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     for adapter in machine.adapters:
         family = family_named(adapter.family)
-        for directory in paths.get(adapter.target, ()):
-            yield directory, PCI_ATTRIBUTES
+        for directory in paths[adapter.target]:
+            yield directory, _PORT_ATTRIBUTES
         folder = _get_parameters_dir(adapter)
         if os.path.isdir(folder):
             yield folder, tuple(option.name for option in family.options)
@@ -239,10 +242,7 @@ def _build_requests(
 
 
 def _check_adapter(
-    adapter: Adapter,
-    path: tuple[str, ...],
-    survey: Survey,
-    offers: Survey,
+    adapter: Adapter, path: tuple[str, ...], survey: Survey, offers: Survey
 ) -> AdapterHealth:
     family = family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
@@ -258,11 +258,8 @@ def _check_adapter(
             max_width=ABSENT if width in (0, 255) else width,
             errors=parse_bus_errors(above),
         )
-        totals = {
-            name: parse_integer(survey.get(path[-1], {}), f"aer_rootport_total_err_{severity}")
-            for name, severity in _ROOT_SEVERITIES.items()
-        }
-        root = health.Root(get_kernel_name(path[-1]), health.Errors(**totals))
+        totals = map(partial(parse_integer, survey.get(path[-1], {})), _ROOT_TOTALS)
+        root = health.Root(get_kernel_name(path[-1]), health.Errors(*totals))
     credits: dict[str, int | Missing] = {}
     link_errors: dict[str, int | Missing] = {}
     inspected: dict[str, str | Missing] = {}
@@ -288,7 +285,7 @@ def _check_adapter(
         errors=parse_bus_errors(function) if path else None,
         port=port,
         root=root,
-        vectors=count_vectors(function),
+        vectors=attributes.count_words(function, _VECTORS),
         options={option.name: _get_escaped(parameters, option.name) for option in family.options},
         credits=credits,
         link_errors=link_errors,
@@ -302,19 +299,19 @@ def _add_rate(
     rates: dict[str, LinkRate], name: str, values: Attributes, files: tuple[str, str]
 ) -> None:
     """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
-    current, maximum = (parse_gigabits(attributes.get_word(values, file)) for file in files)
+    current, maximum = map(parse_gigabits, map(partial(attributes.get_word, values), files))
     if current and maximum:
         rates[name] = LinkRate(max(current), max(maximum))
 
 
 def parse_gigabits(text: str) -> list[float]:
     """Return the speeds in a text: ``16 Gbit``, or several as in ``4 Gbit, 8 Gbit``."""
-    return [float(number) for number in re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)]
+    return list(map(float, re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)))
 
 
 def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing) -> DiskHealth:
     # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
-    done, errors, timeouts = (parse_integer(values, name, 16) for name in _COUNTERS)
+    done, errors, timeouts = map(partial(parse_integer, values, base=16), _COUNTERS)
     logged: dict[str, int] = {}
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
@@ -339,9 +336,7 @@ def _get_parameters_dir(adapter: Adapter) -> str:
 def _list_phys(host: str) -> tuple[str, ...]:
     """Return the phys of the adapter itself; names of expanders' phys have three numbers."""
     pattern = re.compile(rf"phy-{host.removeprefix('host')}:\d+")
-    with suppress(OSError):
-        return tuple(sorted(name for name in os.listdir(_PHYS) if pattern.fullmatch(name)))
-    return ()
+    return tuple(sorted(filter(pattern.fullmatch, list_names(_PHYS))))
 
 
 def _get_escaped(values: Attributes, name: str) -> str | Missing:

@@ -1,20 +1,21 @@
 """The machine of earlier scans, and the devices of a partial scan.
 
-A map, or an NVMe head, and its paths are scanned together, since they are planned together. If the
-facts of earlier scans may be outdated, there is no partial scan, and the caller scans everything.
+If the facts of earlier scans may be outdated, there is no partial scan, and the caller scans
+everything.
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from operator import itemgetter
 
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
 from hbatune.facts import devices, routes
+from hbatune.facts.assembly import without_attributes
 from hbatune.facts.attributes import Attributes
-from hbatune.facts.devices import Devices, Stack
+from hbatune.facts.devices import Devices, Stack, find_disk_directory, list_names
 from hbatune.facts.ids import extract_lasting_part
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
@@ -35,8 +36,9 @@ class KnownMachine:
     """
 
     def __init__(self, machine: Machine) -> None:
+        machine = without_attributes(machine)
         self.rest = replace(machine, endpoints=(), controls=())
-        self._controls = tuple(replace(control, attributes={}) for control in machine.controls)
+        self._controls = machine.controls
         self._endpoints: dict[str, Endpoint] = {}
         self._names_by_id: dict[str, set[str]] = defaultdict(set)
         self._hosts: dict[str, set[str]] = defaultdict(set)
@@ -74,8 +76,7 @@ class KnownMachine:
 
     def has_host(self, host: str) -> bool:
         """Return whether this is a SCSI host of the machine."""
-        hosts = (h.name for adapter in self.adapters.values() for h in adapter.hosts)
-        return host in hosts
+        return any(adapter.find_host(host) for adapter in self.adapters.values())
 
     def alike(self, id: str) -> frozenset[str]:
         """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
@@ -94,7 +95,7 @@ class KnownMachine:
         names: set[str] = set()
         for id in ids:
             names |= self.alike(id)
-        return len(ids) < len(endpoints) or any(map(_find_directory, names - endpoints.keys()))
+        return len(ids) < len(endpoints) or any(map(find_disk_directory, names - endpoints.keys()))
 
     def has_server(self, branch: Branch) -> bool:
         """Return whether the adapter of a disk, and its host or controller, are known."""
@@ -104,18 +105,19 @@ class KnownMachine:
         if adapter is None:
             return False
         if branch.host is not None:
-            return any(host.name == get_kernel_name(branch.host) for host in adapter.hosts)
+            return adapter.find_host(branch.host_name) is not None
         return branch.controller is None or adapter.controller == get_kernel_name(branch.controller)
 
     def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
         """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
-        for name in (*removed, *(endpoint.target for endpoint in part.endpoints)):
+        for name in removed:
             self._forget(name)
-        self._add(part.endpoints)
+        self._add(without_attributes(part).endpoints)
 
     def _add(self, endpoints: Iterable[Endpoint]) -> None:
         for endpoint in endpoints:
-            self._endpoints[endpoint.target] = replace(endpoint, attributes={})
+            self._forget(endpoint.target)
+            self._endpoints[endpoint.target] = endpoint
             for index, key in self._iterate_keys(endpoint):
                 index[key].add(endpoint.target)
 
@@ -163,13 +165,13 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         if cached.has_host(name):
             waiting += cached.of_host(name)
             continue
-        directory = _find_directory(name)
+        directory = find_disk_directory(name)
         if directory is None:
             if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
                 raise InsufficientFactsError(f"{name} is an adapter or a new host")
             continue
         if routes.is_head(directory):
-            maps |= devices.find_hidden_paths([name], _list_names(_BLOCK))
+            maps |= devices.find_hidden_paths([name], list_names(_BLOCK))
             waiting += maps[name]
         elif head := devices.find_head(name):
             waiting.append(head)
@@ -181,46 +183,32 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         elif not devices.can_be_endpoint(name, directory):
             continue
         else:
-            waiting += filter(_is_map, _list_names(f"{directory}/holders"))
+            waiting += filter(_is_map, list_names(f"{directory}/holders"))
         directories[name] = directory
-    disks = {get_kernel_name(directory): directory for directory in sorted(directories.values())}
-    places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
-    if not all(cached.has_server(place.branch) for place in places.values()):
-        raise InsufficientFactsError("a disk is on a new adapter or host")
-    targets = {place.target for place in places.values() if place.target}
-    return Devices(
-        disks=disks,
-        places=places,
-        maps={name: path for name, path in disks.items() if name in maps},
-        servers=(),
-        parallel=frozenset(target for target in targets if os.path.exists(f"{_PARALLEL}/{target}")),
-        stack=Stack(maps, {}),
-    )
-
-
-def _find_directory(name: str) -> str | None:
-    with suppress(OSError):
-        path = devices.find_directory("block", name)
-        return path if "/" not in name and get_kernel_name(path) == name else None
-    return None
+    disks = dict(sorted(directories.items(), key=itemgetter(1)))
+    places, joining, parallel = {}, {}, set()
+    for name, path in disks.items():
+        if name in maps:
+            joining[name] = path
+            continue
+        place = places[path] = routes.parse_place(path)
+        if not cached.has_server(place.branch):
+            raise InsufficientFactsError("a disk is on a new adapter or host")
+        if place.target and os.path.exists(f"{_PARALLEL}/{place.target}"):
+            parallel.add(place.target)
+    return Devices(disks, places, joining, (), frozenset(parallel), Stack(maps, {}))
 
 
 def _is_map(name: str) -> bool:
-    directory = _find_directory(name)
+    directory = find_disk_directory(name)
     return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)
 
 
 def _list_lower_disks(directory: str) -> set[str]:
     """Return the whole disks that a map's links point to, directly or as partitions."""
     disks = set()
-    for name in _list_names(f"{directory}/slaves"):
+    for name in list_names(f"{directory}/slaves"):
         lower = os.path.realpath(f"{directory}/slaves/{name}")
         is_partition = os.path.exists(f"{lower}/partition")
         disks.add(get_kernel_name(os.path.dirname(lower)) if is_partition else name)
     return disks
-
-
-def _list_names(folder: str) -> list[str]:
-    with suppress(OSError):
-        return os.listdir(folder)
-    return []

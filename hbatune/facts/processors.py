@@ -3,17 +3,17 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from hbatune.facts import names
+from hbatune.facts.attributes import read_text
 from hbatune.facts.model import Machine, Processors
 from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
 
 # Documentation/ABI/testing/sysfs-devices-system-cpu
 _CPU = "/sys/devices/system/cpu"
-_COMMAND_LINE = Path("/proc/cmdline")
+_COMMAND_LINE = "/proc/cmdline"
 _IRQAFFINITY = "irqaffinity="
 
 
@@ -28,16 +28,14 @@ def read_processors() -> Processors:
         isolated=read_cpu_list(f"{_CPU}/isolated"),
         nohz_full=read_cpu_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(siblings)),
-        irqaffinity=_parse_irqaffinity(
-            read_command_line(), read_cpu_list(f"{_CPU}/possible") or online
-        ),
+        irqaffinity=_find_irqaffinity(read_cpu_list(f"{_CPU}/possible") or online),
         balanced=_list_balanced(read_irqbalance_settings(find_irqbalance()), online),
     )
 
 
 def find_msi_option() -> str | None:
     """Return the option of the kernel's command line that switches MSI off, or None."""
-    for option in _list_kernel_options(read_command_line()):
+    for option in _list_kernel_options():
         # pci= takes several options (Documentation/admin-guide/kernel-parameters.txt).
         if re.fullmatch(r"pci=(?:\S*,)?nomsi(?:,\S*)?", option):
             return option
@@ -46,31 +44,28 @@ def find_msi_option() -> str | None:
 
 def read_command_line() -> str:
     """Return the kernel's command line, or an empty text if it cannot be read."""
-    with suppress(OSError):
-        return _COMMAND_LINE.read_text(errors="replace")
-    return ""
+    return read_text(_COMMAND_LINE)
 
 
-def _parse_irqaffinity(command_line: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
+def _find_irqaffinity(possible: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the CPUs that ``irqaffinity=`` names; the last option counts.
 
     The kernel adds the CPU that it booted on, so the list is never empty (kernel/irq/irqdesc.c:
     irq_affinity_setup). The administrator did not name that CPU, so it is omitted here.
     """
-    cpus = None
-    for option in _list_kernel_options(command_line):
+    for option in reversed(_list_kernel_options()):
         if option.startswith(_IRQAFFINITY):
-            cpus = option.removeprefix(_IRQAFFINITY)
-    if cpus is None:
-        return None
-    try:
-        return names.parse_given_cpus(cpus, max(possible, default=0))
-    except ValueError:
-        return ()
+            try:
+                cpus = option.removeprefix(_IRQAFFINITY)
+                return names.parse_given_cpus(cpus, max(possible, default=0))
+            except ValueError:
+                return ()
+    return None
 
 
-def _list_kernel_options(command_line: str) -> list[str]:
+def _list_kernel_options() -> list[str]:
     """Return the options up to ``--``: the remaining ones are for init."""
+    command_line = read_command_line()
     options = command_line.split()
     if set(command_line) & {"'", '"', "\\"}:
         import shlex  # few command lines have quotes

@@ -33,8 +33,11 @@ class DepthFiles:
         """Return the depth of each of these disks, by kernel name, without removed disks."""
         for target in self._open.keys() - targets:
             self._close_file(target)
-        depths = {target: self._read_depth(target) for target in targets}
-        return {target: depth for target, depth in depths.items() if depth is not None}
+        depths = {}
+        for target in targets:
+            if (depth := self._read_depth(target)) is not None:
+                depths[target] = depth
+        return depths
 
     def _read_depth(self, target: str) -> int | None:
         try:

@@ -41,7 +41,7 @@ def find_ramps(
     wanted = {}
     for lun in luns:
         wanted[lun.sysfs] = (ERROR_COUNTER, _PERIOD) if lun.id in lowered else (ERROR_COUNTER,)
-    survey = survey_requests(wanted, deadline=deadline, worker_pool=worker_pool) if wanted else {}
+    survey = survey_requests(wanted, deadline=deadline, worker_pool=worker_pool)
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
@@ -55,5 +55,4 @@ def find_ramps(
 
 
 def _get_scsi_target(endpoint: Endpoint) -> str:
-    assert endpoint.address is not None
-    return endpoint.address.rpartition(":")[0]
+    return (endpoint.address or "").rpartition(":")[0]

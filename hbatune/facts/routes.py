@@ -9,7 +9,7 @@ replaces an attribute that cannot be read. No file is opened here.
 import re
 from collections.abc import Iterable, Mapping
 from copy import copy
-from functools import cache
+from functools import cache, partial
 
 from msgspec import Struct
 
@@ -65,22 +65,27 @@ TRANSPORTS = (
 
 
 class Branch(Struct, frozen=True):
-    """The part of a path that all devices of one target port share. All are directories.
+    """The part of a path that all devices of one target port share: directories and two names.
 
     ``adapter`` is the name of the device's adapter: the PCI address, or the name of the SCSI host,
-    NVMe controller or virtio device. ``bound`` is the directory of the device that the driver is
-    bound to. ``session`` is the directory of an iSCSI session. ``transport`` is the name of one of
-    ``TRANSPORTS``.
+    NVMe controller or virtio device. ``transport`` is the name of one of ``TRANSPORTS``.
+    ``sas_port`` is the drive's port in the SAS transport class, once for all LUNs behind it.
+    ``bound`` is the device that the driver is bound to, ``session`` an iSCSI session.
     """
 
     adapter: str | None
     pci: str | None
     host: str | None
     controller: str | None
-    end_device: str | None
+    sas_port: str | None
     bound: str | None
     transport: str | None
     session: str | None = None
+
+    @property
+    def host_name(self) -> str | None:
+        """The kernel name of the SCSI host."""
+        return get_kernel_name(self.host) if self.host else None
 
 
 class Place(Struct, frozen=True):
@@ -123,25 +128,22 @@ def parse_place(directory: str) -> Place:
 def parse_branch(path: str) -> Branch:
     """Return the branch for the part of a sysfs path above a target or a namespace."""
     transport = _find_transport(path)
-    pci, address = _find_last_pci(path)
-    if transport == "usb":
-        # The PCI function is then a USB controller, which serves other devices too.
-        pci = address = None
-    host, host_name = _find_last(path, "/host")
-    controller, controller_name = _find_last(path, "/nvme/nvme")
-    if controller is None:
-        controller, controller_name = _find_last(path, "/nvme-fabrics/ctl/nvme")
-    virtio, virtio_name = _find_last(path, "/virtio")
-    xen, xen_name = _find_last(path, "/vbd-")
+    # With USB, the PCI function is a USB controller, which serves other devices too.
+    pci = None if transport == "usb" else _find_last_pci(path)
+    host = _find_last(path, "/host")
+    controller = _find_last(path, "/nvme/nvme") or _find_last(path, "/nvme-fabrics/ctl/nvme")
+    virtio, xen = _find_last(path, "/virtio"), _find_last(path, "/vbd-")
+    adapter = pci or host or controller or virtio or xen
+    end_device = _find_last(path, "/end_device-")
     return Branch(
-        adapter=address or host_name or controller_name or virtio_name or xen_name,
+        adapter=get_kernel_name(adapter) if adapter else None,
         pci=pci,
         host=host,
         controller=controller,
-        end_device=_find_last(path, "/end_device-")[0],
-        bound=virtio or xen or (pci if pci else host and host.rpartition("/")[0]),
+        sas_port=get_class_dir(end_device, "sas_device") if end_device else None,
+        bound=virtio or xen or pci or (host and host.rpartition("/")[0]),
         transport=transport,
-        session=_find_last(path, "/session")[0],
+        session=_find_last(path, "/session"),
     )
 
 
@@ -155,63 +157,57 @@ def is_virtual(directory: str) -> bool:
     return "/devices/virtual/block/" in directory
 
 
-_FOLDERS = [(folder, transport.name) for transport in TRANSPORTS for folder in transport.folders]
-
-
 def _find_transport(path: str) -> str | None:
-    for folder, name in _FOLDERS:
-        text = "/" + folder.removesuffix("#")
-        position = path.find(text)
-        while position >= 0:
-            suffix = path[position + len(text) :].partition("/")[0]
-            is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
-            matches = is_number if folder.endswith("#") else not suffix
-            if matches:
-                return name
-            position = path.find(text, position + 1)
+    for transport in TRANSPORTS:
+        for folder in transport.folders:
+            text = "/" + folder.removesuffix("#")
+            position = path.find(text)
+            while position >= 0:
+                suffix = path[position + len(text) :].partition("/")[0]
+                is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
+                if is_number if folder.endswith("#") else not suffix:
+                    return transport.name
+                position = path.find(text, position + 1)
     return None
 
 
-def _find_last(path: str, text: str) -> tuple[str | None, str | None]:
-    """Return the path and name of the last directory named by the text and a number (6:0:1)."""
+def _find_last(path: str, text: str) -> str | None:
+    """Return the last directory named by the text and a number (6:0:1)."""
     position = path.rfind(text)
     while position >= 0:
         end = path.find("/", position + len(text))
         directory = path if end < 0 else path[:end]
         if directory[position + len(text) :].replace(":", "").isdecimal():
-            return directory, get_kernel_name(directory)
+            return directory
         position = path.rfind(text, 0, position)
-    return None, None
+    return None
 
 
-def _find_last_pci(path: str) -> tuple[str | None, str | None]:
+def _find_last_pci(path: str) -> str | None:
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
         if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
-            return path[:end], path[start + 1 : end]
+            return path[:end]
         end = start
-    return None, None
+    return None
 
 
 def find_port_name_file(place: Place) -> str:
-    """Return the path of the array port's name in the FC transport class (scsi_transport_fc.c).
-
-    The path is relative to the directory of the LUN's block device.
-    """
+    """Return the path of the FC array port's name, below the LUN's block device."""
     return f"device/../fc_transport/{place.target}/port_name"
 
 
-def find_end_device(directory: str) -> str:
-    """Return the directory of an end device in the SAS transport class."""
-    return f"{directory}/sas_device/{get_kernel_name(directory)}"
+def get_class_dir(directory: str, device_class: str) -> str:
+    """Return the directory of a device's attributes in a class, below the device's own."""
+    return f"{directory}/{device_class}/{get_kernel_name(directory)}"
 
 
 def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ...]]:
     """Return, by directory, the attributes that routes need: for each port, not for each LUN."""
     wanted: dict[str, tuple[str, ...]] = {}
     for branch in branches:
-        if branch.end_device:
-            wanted[find_end_device(branch.end_device)] = (SAS_ADDRESS,)
+        if branch.sas_port:
+            wanted[branch.sas_port] = (SAS_ADDRESS,)
         if branch.transport == "ata" and (port := _get_ata_port(branch)):
             wanted[port] = (_PORT_NO,)
         if branch.session:
@@ -219,7 +215,7 @@ def list_route_attributes(branches: Iterable[Branch]) -> dict[str, tuple[str, ..
             wanted[session] = (_TARGET_NAME, _IFACE)
             wanted[connection] = _PORTAL
         if branch.host and _VPORT in branch.host:
-            wanted[_get_fc_host_dir(branch.host)] = (_FC_HOST,)
+            wanted[get_class_dir(branch.host, "fc_host")] = (_FC_HOST,)
         if branch.controller and not branch.pci:
             wanted[branch.controller] = _FABRIC
     return wanted
@@ -263,13 +259,14 @@ class Routes:
             above = directory.rpartition("/block/")[0]
             return _sanitize(get_kernel_name(above) or get_kernel_name(directory))
         port = self._format_port(place, attributes) if place.address else ""
-        return "/".join(part for part in (self._format_adapter(branch), port) if part)
+        return "/".join(filter(None, (self._format_adapter(branch), port)))
+
+    def of_disks(self, places: Mapping[str, Place]) -> set[str]:
+        """Return the routes to the block devices with these directories."""
+        return {self.of_disk(d, place, self._read.get(d, {})) for d, place in places.items()}
 
     def of_host(self, directory: str) -> str:
-        """Return the id of a SCSI host as a control of its adapter.
-
-        Its rank among the adapter's hosts replaces the host number, which a boot assigns.
-        """
+        """Return the id of a SCSI host, with its rank instead of the number that a boot assigns."""
         adapter, rank, _ = self._hosts[directory]
         return f"host-{rank}@{adapter}"
 
@@ -298,8 +295,8 @@ class Routes:
         adapter = self._format_adapter(branch)
         if branch.pci or branch.controller is None:
             return adapter
-        address, name = (self._read_word(branch.controller, attribute) for attribute in _FABRIC[1:])
-        return "/".join(part for part in (adapter, _format_address(address), name) if part)
+        address, name = map(partial(self._read_word, branch.controller), _FABRIC[1:])
+        return "/".join(filter(None, (adapter, _format_address(address), name)))
 
     def _format_port(self, place: Place, attributes: Attributes) -> str:
         branch, address = place.branch, place.address or ""
@@ -310,7 +307,7 @@ class Routes:
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"{self._format_initiator(branch)}fc-{name}-{lun}"
             case "sas":
-                name = self._read_word(find_end_device(branch.end_device or ""), SAS_ADDRESS)
+                name = self._read_word(branch.sas_port or "", SAS_ADDRESS)
                 if re.fullmatch(_WORLD_WIDE, name):
                     return f"sas-{name}-{lun}"
             case "iscsi":
@@ -328,7 +325,7 @@ class Routes:
         """Return the part that distinguishes an NPIV port of a card from the card's own port."""
         if not branch.host or _VPORT not in branch.host:
             return ""
-        name = self._read_word(_get_fc_host_dir(branch.host), _FC_HOST)
+        name = self._read_word(get_class_dir(branch.host, "fc_host"), _FC_HOST)
         if re.fullmatch(_WORLD_WIDE, name):
             return f"vport-{name}-"
         return self._format_host_rank(branch)
@@ -339,7 +336,7 @@ class Routes:
         target = self._read_word(session, _TARGET_NAME)
         if not target:
             return ""
-        address, port = (self._read_word(connection, attribute) for attribute in _PORTAL)
+        address, port = map(partial(self._read_word, connection), _PORTAL)
         portal = f"ip-{address}:{port}-" if address and port else ""
         iface = self._read_word(session, _IFACE)
         over = "" if iface.lower() in _DEFAULT_IFACE else f"iface-{iface}-"
@@ -382,8 +379,8 @@ def _format_address(text: str) -> str:
     parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     service = parts.get("trsvcid", "")
     target = parts.get("traddr", "") + (f":{service}" if service not in ("", "none") else "")
-    host_parts = [parts[key] for key in ("host_traddr", "host_iface") if key in parts]
-    return "-".join(part for part in (target, *host_parts) if part)
+    host_parts = (parts.get("host_traddr"), parts.get("host_iface"))
+    return "-".join(filter(None, (target, *host_parts)))
 
 
 def _sanitize(text: str) -> str:
@@ -393,19 +390,11 @@ def _sanitize(text: str) -> str:
 
 def _get_ata_port(branch: Branch) -> str | None:
     above = (branch.host or "").rpartition("/")[0]
-    name = get_kernel_name(above)
-    return f"{above}/ata_port/{name}" if name.startswith("ata") else None
+    is_port = get_kernel_name(above).startswith("ata")
+    return get_class_dir(above, "ata_port") if is_port else None
 
 
 def _list_iscsi_dirs(session: str) -> tuple[str, str]:
     """Return the class directories of a session and its first connection (iscsi_create_conn)."""
-    name = get_kernel_name(session)
-    connection = f"connection{name.removeprefix('session')}:0"
-    return (
-        f"{session}/iscsi_session/{name}",
-        f"{session}/{connection}/iscsi_connection/{connection}",
-    )
-
-
-def _get_fc_host_dir(host: str) -> str:
-    return f"{host}/fc_host/{get_kernel_name(host)}"
+    connection = f"{session}/connection{get_kernel_name(session).removeprefix('session')}:0"
+    return get_class_dir(session, "iscsi_session"), get_class_dir(connection, "iscsi_connection")

@@ -6,7 +6,6 @@ The counters of Fibre Channel links and SAS phys are left to ``hbatune check``: 
 command to the adapter. The meters of a single disk and of some CPUs are for probes.
 """
 
-import errno
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import attributes
-from hbatune.facts.adapters import list_pci_path, parse_bus_errors
+from hbatune.facts.adapters import BUS_ERROR_ATTRIBUTES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import Attributes, parse_integer
 from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
 from hbatune.facts.model import Machine, Missing, Reason
@@ -24,15 +23,14 @@ from hbatune.facts.model import Machine, Missing, Reason
 _STAT = "/proc/stat"
 # NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
 _SENSORS = ("device/hwmon*/temp1_input", "device/hwmon/hwmon*/temp1_input")
-_VANISHED_ERRNOS = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO})
 
 
 class DiskSample(Struct, frozen=True, gc=False):
     """A block device's counters since it appeared, and its I/Os in flight now.
 
-    Sizes are in bytes, times in milliseconds. Read and write times are summed over all I/Os,
-    ``busy_ms`` is the time with any I/O in flight. The times wrap at 2**32. ``device`` is its
-    number, ``8:0``. ``depth`` is the queue_depth of a SCSI device, None for others.
+    Read and write times are summed over all I/Os, ``busy_ms`` is the time with any I/O in flight.
+    The times wrap at 2**32. ``device`` is its number, ``8:0``. ``depth`` is the queue_depth of a
+    SCSI device.
     """
 
     device: str
@@ -64,10 +62,9 @@ class CpuSample(Struct, frozen=True):
 class Sample(Struct, frozen=True):
     """A machine at one moment.
 
-    ``at`` is in seconds of the monotonic clock, for comparing samples. ``time`` is the same moment
-    in seconds since the epoch, for display. ``disks`` are by endpoint id, ``links`` by adapter,
-    ``cpus`` by number. ``counters`` are error counters, by endpoint id or adapter and then by name;
-    unreadable counters are omitted.
+    ``at`` is in seconds of the monotonic clock, ``time`` the same moment in seconds since the
+    epoch. ``disks`` are by endpoint id, ``links`` by adapter, ``cpus`` by number. ``counters`` are
+    error counters, by endpoint id or adapter and then by name, without unreadable ones.
     """
 
     at: float
@@ -85,7 +82,6 @@ _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
 _COUNTERS = {COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
-_AER = tuple(f"aer_dev_{name}" for name in BUS_COUNTERS)
 
 Clock = Callable[[], float]
 
@@ -94,8 +90,7 @@ class SampledPlaces(Struct, frozen=True):
     """The locations of a machine's counters.
 
     ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of SCSI devices among
-    them. ``ways`` are, by adapter, its directory and the directory of the port above it: the two
-    ends of one link.
+    them. ``ways`` are, by adapter, the directories of both ends of its link.
     """
 
     disks: dict[str, str] = {}
@@ -115,9 +110,9 @@ def find_sampled_places(machine: Machine) -> SampledPlaces:
 class Sampler:
     """Samples one machine; after disks were added or removed, it needs their locations. Mutable.
 
-    Depths, links and error counters need a file each. They are read again every ``every`` seconds,
-    and samples in between repeat them. If a value has not changed since the last sample, the next
-    sample has the same object: with many disks, most are idle.
+    Depths, links and error counters need a file each. They are read again every ``every`` seconds.
+    If a value has not changed since the last sample, the next sample has the same object: with many
+    disks, most are idle.
     """
 
     def __init__(self, places: SampledPlaces, *, every: float = 60.0) -> None:
@@ -182,9 +177,8 @@ class Sampler:
         for adapter, ends in self.places.ways.items():
             errors = {}
             for end in ends:
-                values = attributes.read_attributes(
-                    end, (*_LINK, *_AER) if end == ends[0] else _AER
-                )
+                files = (*_LINK, *BUS_ERROR_ATTRIBUTES) if end == ends[0] else BUS_ERROR_ATTRIBUTES
+                values = attributes.read_attributes(end, files)
                 if link := _build_link(values):
                     self._links[adapter] = link
                 # Either end of a link may see an error.
@@ -206,7 +200,7 @@ def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
     Raises ``ValueError`` or ``IndexError`` for any other line.
     """
     major, minor, _, *fields = line.split()
-    counts = [int(field) for field in fields]
+    counts = list(map(int, fields))
     return DiskSample(
         device=f"{major}:{minor}",
         reads=counts[0],
@@ -225,17 +219,14 @@ def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
     """Yield ``cpu`` for all CPUs together, and ``cpu0`` and so on, with their ticks (proc(5)).
 
     The ticks are user, nice, system, idle, iowait, irq, softirq and steal; a guest's are in the
-    first two. Nothing is yielded if they cannot be read.
+    first two.
     """
-    text = b""
-    with suppress(OSError), open(_STAT, "rb", buffering=0) as file:
-        text = file.readall()
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in attributes.read_text(_STAT).splitlines():
         # The lines of CPUs come first, and the line of interrupts is longer than all of them.
         if not line.startswith("cpu"):
             return
         name, *fields = line.split(maxsplit=9)
-        yield name, [int(field) for field in fields[:8]]
+        yield name, list(map(int, fields[:8]))
 
 
 def _build_link(values: Attributes) -> LinkSample | None:
@@ -267,12 +258,11 @@ def read_activity(sysfs: Path | str) -> Activity | Missing:
     try:
         stat = (directory / "stat").read_text(encoding="ascii").split()
         in_flight = (directory / "inflight").read_text(encoding="ascii").split()
-        reads, writes = (int(count) for count in in_flight)
+        reads, writes = map(int, in_flight)
         # Fields 1, 5 and 10 (Documentation/block/stat.rst).
         return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
     except OSError as error:
-        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-        return Missing(reason, errno=error.errno)
+        return attributes.explain_failed_device(error)
     except (ValueError, IndexError) as error:
         return Missing(Reason.UNPARSABLE, text=str(error))
 
@@ -303,10 +293,8 @@ def read_cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
     if len(times) != len(wanted):  # one CPU is offline: the sum would lack its time
         return None
     ticks = os.sysconf("SC_CLK_TCK")
-    _, _, _, idle, iowait, hard, soft, _ = (
-        sum(column) / ticks for column in zip(*times, strict=True)
-    )
-    return CpuTime(sum(map(sum, times)) / ticks, idle + iowait, hard + soft)
+    _, _, _, idle, iowait, hard, soft, _ = map(sum, zip(*times, strict=True))
+    return CpuTime(sum(map(sum, times)) / ticks, (idle + iowait) / ticks, (hard + soft) / ticks)
 
 
 def read_temperature(sysfs: Path | str) -> float | None:

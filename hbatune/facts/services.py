@@ -3,8 +3,7 @@
 Any user can run a process with any name, and a container can run the same daemon. Such a process is
 ignored. The kernel gives the proof: all user ids are 0, the process has one number, and its cgroup
 is the cgroup of the system's unit. A mount namespace proves nothing: a unit may have a private one.
-A process of root in another cgroup is unproven: an administrator may have started it by hand.
-hbatune reports it as unknown and does not obey it.
+A process of root in another cgroup, which an administrator may have started, is unknown.
 """
 
 import os
@@ -124,8 +123,8 @@ _POLICY_OPTIONS = ("--policyscript", "-l")
 class Irqbalance(Struct, frozen=True):
     """The running irqbalance, which moves interrupts every ten seconds.
 
-    ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` are
-    the settings in its environment, or None if this user may not read them.
+    ``policy`` is the script, or the directory of scripts, that its arguments name. ``settings`` in
+    its environment are None if this user may not read them.
     """
 
     pid: int
@@ -169,10 +168,7 @@ def parse_irqbalance(service: Service) -> Irqbalance | Missing | None:
 def read_irqbalance_settings(
     irqbalance: Irqbalance | Missing | None, files: Iterable[Path] = tuple(map(Path, _FILES))
 ) -> dict[str, str]:
-    """Return the settings of the running irqbalance, or of its configuration file.
-
-    The file counts if irqbalance does not run, is unproven, or hides its environment.
-    """
+    """Return the settings of the running irqbalance, or else of its configuration file."""
     # Its environment comes first: the file may have been edited since it was started.
     if isinstance(irqbalance, Irqbalance) and irqbalance.settings is not None:
         return irqbalance.settings

@@ -1,7 +1,4 @@
-"""Read many devices in parallel, in worker processes with deadlines.
-
-If a device does not answer, only its own queue attributes are missing.
-"""
+"""Read many devices in parallel, in worker processes with deadlines."""
 
 import errno
 import os
@@ -51,8 +48,8 @@ def survey_requests(
     host, the queues of that host's other devices are skipped. NoWorkerError if no process can be
     started.
 
-    ``avoid`` maps directories whose queues do not answer to the reason, which becomes the text of
-    their ``Missing`` attributes. The ``worker_pool``, if given, does the reading.
+    ``avoid`` maps directories whose queues do not answer to the text of their ``Missing``
+    attributes. The ``worker_pool``, if given, does the reading.
     """
     return _Survey(requests, deadline, avoid or {}).run(worker_pool)
 

@@ -1,11 +1,12 @@
 """Find the targets that settings are set on, and resolve names on the command line. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 
 from hbatune.errors import UsageError
+from hbatune.facts import model
 from hbatune.facts.endpoints import DISKSEQ
 from hbatune.facts.ids import (
     build_former_id,
@@ -13,34 +14,22 @@ from hbatune.facts.ids import (
     extract_stable_part,
     normalise_name,
 )
-from hbatune.facts.model import (
-    TAG_COUNT_FILE,
-    Adapter,
-    Attribute,
-    Control,
-    Endpoint,
-    Machine,
-    Missing,
-    Role,
-    TargetKind,
-    Vector,
-)
+from hbatune.facts.model import Adapter, Attribute, Control, Endpoint, Machine, Missing, Vector
 from hbatune.facts.vectors import AFFINITY_FILE
 
 
 class Target(Struct, frozen=True):
-    """An object that settings are set on, with its directory and its attributes.
+    """An object that settings are set on, with its ``attributes`` below its ``directory``.
 
-    ``name`` is its name in a plan. ``attributes`` are below ``directory``. ``identity`` are files
-    below the directory whose texts distinguish this device from a later one with the same path.
-    ``diskseq`` is the kernel's number of the disk, None for any other target.
+    ``name`` is its name in a plan. ``identity`` are files below the directory whose texts
+    distinguish this device from a later one with the same path.
     """
 
     name: str
     id: str
     adapter: str | None
     map: str | None
-    kind: TargetKind
+    kind: model.TargetKind
     directory: str
     attributes: Mapping[str, Attribute | Missing]
     identity: tuple[tuple[str, str], ...] = ()
@@ -60,16 +49,16 @@ def make_target(source: Endpoint | Vector | Control) -> Target:
                 id=source.id,
                 adapter=source.adapter,
                 map=source.map,
-                kind=TargetKind.ENDPOINT,
+                kind=model.TargetKind.ENDPOINT,
                 directory=source.sysfs,
-                attributes={TAG_COUNT_FILE: tags, **source.attributes},
+                attributes={model.TAG_COUNT_FILE: tags, **source.attributes},
                 identity=() if diskseq is None else ((DISKSEQ, str(diskseq)),),
                 diskseq=diskseq,
             )
         case Vector():
             # A directory for each handler (kernel/irq/proc.c: register_handler_proc), empty.
             handlers = tuple((f"{name}/", "") for name in source.names if "/" not in name)
-            position = (source.adapter, None, TargetKind.VECTOR, source.directory)
+            position = (source.adapter, None, model.TargetKind.VECTOR, source.directory)
             affinity = {AFFINITY_FILE: source.affinity}
             return Target(source.target, source.id, *position, affinity, handlers)
         case Control():
@@ -85,7 +74,7 @@ def list_targets(machine: Machine) -> dict[str, Target]:
 def _iterate_settable(machine: Machine) -> Iterator[Endpoint | Vector | Control]:
     yield from machine.endpoints
     yield from machine.controls
-    yield from (vector for vector in machine.vectors if vector.role is Role.DATA)
+    yield from (vector for vector in machine.vectors if vector.role is model.Role.DATA)
 
 
 _MAX_NAME_LENGTH = 200  # of a name in an error: no id is longer
@@ -106,10 +95,10 @@ class UnknownTargetError(UsageError):
 
 
 class ChosenTargets(Struct, frozen=True):
-    """The meaning of names on a machine: the ids of targets, and what they are or belong to.
+    """The meaning of names on a machine; without a name, everything, and ``ids`` are None.
 
-    ``ids`` are None if no name was given, which means everything. ``adapters`` are the named
-    adapters and the adapters of named targets. ``vectors`` are all interrupts of these adapters.
+    ``adapters`` are the named adapters and the adapters of named targets. ``vectors`` are all
+    interrupts of these adapters.
     """
 
     ids: frozenset[str] | None
@@ -125,13 +114,9 @@ def choose_targets(machine: Machine, names: Iterable[str]) -> ChosenTargets:
         return ChosenTargets(None, machine.endpoints, machine.adapters, machine.vectors)
     ids = find_named_targets(machine, requested)
     adapters = find_adapters(machine, ids)
-    serving = {adapter.target for adapter in adapters}
-    return ChosenTargets(
-        ids,
-        tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids),
-        adapters,
-        tuple(vector for vector in machine.vectors if vector.adapter in serving),
-    )
+    serving = set(map(attrgetter("target"), adapters))
+    vectors = tuple(vector for vector in machine.vectors if vector.adapter in serving)
+    return ChosenTargets(ids, _select_by_id(machine, ids), adapters, vectors)
 
 
 def find_adapters(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]:
@@ -142,7 +127,10 @@ def find_adapters(machine: Machine, ids: Collection[str]) -> tuple[Adapter, ...]
 
 def select_endpoints(machine: Machine, names: Iterable[str]) -> tuple[Endpoint, ...]:
     """Return the endpoints that the names mean, in the machine's order."""
-    ids = find_named_targets(machine, names)
+    return _select_by_id(machine, find_named_targets(machine, names))
+
+
+def _select_by_id(machine: Machine, ids: Collection[str]) -> tuple[Endpoint, ...]:
     return tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids)
 
 
@@ -154,27 +142,22 @@ def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]
     spelling is accepted (``ids.normalise_name``). A map also means its paths. The id of an adapter
     is its ``target``. UnknownTargetError for a name that means nothing.
     """
-    names_by_id = list_all_names(machine)
-    names_by_adapter = {a.target: list_adapter_names(a) for a in machine.adapters}
-    paths = {endpoint.id: endpoint.paths for endpoint in machine.endpoints}
+    # Include the adapter itself: rows of its module's options and coalescing have its name.
+    all_names = _list_adapter_names(machine) | list_all_names(machine)
     chosen: set[str] = set()
     for name in names:
-        exact = {id for id, aliases in names_by_id.items() if name in aliases}
-        ids = exact or _find_by_spelling(machine, name)
-        adapters = {target for target, aliases in names_by_adapter.items() if name in aliases}
-        if not ids and not adapters:
+        ids = {id for id, aliases in all_names.items() if name in aliases}
+        ids = ids or _find_by_spelling(machine, name)
+        if not ids:
             for vector in machine.vectors:
                 if vector.target == name:
                     hint = "it is an interrupt of {} that carries no data, and is left alone"
                     raise UnknownTargetError(name, (), hint=hint.format(vector.adapter))
-            aliases = chain(*names_by_id.values(), *names_by_adapter.values())
-            raise UnknownTargetError(name, set(aliases))
-        # Include the adapter itself: rows of its module's options and coalescing have its name.
-        chosen |= adapters
-        # Include a map's paths: their queue_depth and nr_requests still limit the map's requests.
-        below = {path for id in ids for path in paths.get(id, ())}
-        chosen |= ids | {endpoint.id for endpoint in machine.endpoints if endpoint.target in below}
-    return frozenset(chosen)
+            raise UnknownTargetError(name, set().union(*all_names.values()))
+        chosen |= ids
+    # Include a map's paths: their queue_depth and nr_requests still limit the map's requests.
+    below = set[str]().union(*map(attrgetter("paths"), _select_by_id(machine, chosen)))
+    return frozenset(chosen).union(e.id for e in machine.endpoints if e.target in below)
 
 
 def _find_by_spelling(machine: Machine, name: str) -> set[str]:
@@ -190,7 +173,7 @@ def _find_by_spelling(machine: Machine, name: str) -> set[str]:
 
 def list_all_names(machine: Machine) -> dict[str, frozenset[str]]:
     """Return, by id, all names of each target, including its adapter's names."""
-    adapters = {adapter.target: list_adapter_names(adapter) for adapter in machine.adapters}
+    adapters = _list_adapter_names(machine)
     names_by_id = {}
     for source in _iterate_settable(machine):
         if isinstance(source, Endpoint):
@@ -201,10 +184,14 @@ def list_all_names(machine: Machine) -> dict[str, frozenset[str]]:
     return names_by_id
 
 
+def _list_adapter_names(machine: Machine) -> dict[str, frozenset[str]]:
+    return {adapter.target: list_adapter_names(adapter) for adapter in machine.adapters}
+
+
 def list_adapter_names(adapter: Adapter) -> frozenset[str]:
     """Return all names of an adapter."""
-    hosts = (host.name for host in adapter.hosts)
-    return frozenset(name for name in (adapter.target, adapter.controller, *hosts) if name)
+    hosts = map(attrgetter("name"), adapter.hosts)
+    return frozenset(filter(None, (adapter.target, adapter.controller, *hosts)))
 
 
 def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
@@ -214,4 +201,4 @@ def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     ids = (id, extract_lasting_part(id), extract_stable_part(id), build_former_id(endpoint))
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
-    return frozenset(name for name in names if name)
+    return frozenset(filter(None, names))

@@ -1,8 +1,7 @@
 """Read the active profile of tuned: the attributes of disks that it sets.
 
 tuned merges the files of the named profiles and of the profiles that they include, section by
-section (tuned/profiles/loader.py, merger.py). Only plugins that write settings of hbatune are read.
-The effects of a profile's scripts are unknown.
+section (tuned/profiles/loader.py, merger.py). The effects of a profile's scripts are unknown.
 """
 
 import configparser

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -71,4 +72,4 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
 def find_marked_disks() -> list[str]:
     """Return the sysfs paths of all disks that udev's rules have marked."""
     marked = load_context().list_devices(subsystem="block").match_property(SEEN_PROPERTY, "?*")
-    return [device.sys_path for device in marked]
+    return list(map(attrgetter("sys_path"), marked))

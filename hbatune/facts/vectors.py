@@ -7,8 +7,9 @@ driver's name for the vector and the CPUs that it serves must show it.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -37,12 +38,11 @@ def read_vectors(
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
     ``model`` is the family's interrupt model. ``served`` are, by hardware queue, the CPUs that
-    submit to it. ``hw_queues`` is the adapter's number of hardware queues. ``parameters`` are its
-    module's. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts if
-    the function cannot be read.
+    submit to it. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts
+    if the function cannot be read.
     """
     try:
-        names = [name for name in os.listdir(f"{function}/msi_irqs") if name.isdecimal()]
+        names = list(filter(str.isdecimal, os.listdir(f"{function}/msi_irqs")))
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
@@ -70,7 +70,9 @@ def read_vectors(
     several = isinstance(hw_queues, int) and hw_queues > 1
     if len(vectors) == 1 and vectors[0].role is Role.ADMIN and not several:
         vectors = [replace(vectors[0], role=Role.DATA)]
-    return tuple(_assign_cpus(_mark_polled(vectors, model, parameters), served))
+    data = _sort_data(vectors)
+    polled = data[len(data) - model.polled(parameters, len(data)) :]
+    return tuple(_assign_cpus(vectors, data, polled, served))
 
 
 def has_read_only_modes() -> bool:
@@ -113,19 +115,10 @@ def _list_handlers(irq: int) -> tuple[str, ...]:
     return ()
 
 
-def _mark_polled(vectors: list[Vector], model: Interrupts, parameters: Parameters) -> list[Vector]:
-    """Return the vectors, with a separate role for the queues that the driver polls."""
-    data = _sort_data(vectors)
-    count = model.polled(parameters, len(data))
-    polled = {vector.irq for vector in data[len(data) - count :]}
-    return [
-        replace(vector, role=Role.POLLED, managed=False) if vector.irq in polled else vector
-        for vector in vectors
-    ]
-
-
-def _assign_cpus(vectors: Sequence[Vector], served: Sequence[str]) -> Iterator[Vector]:
-    """Yield the vectors, data vectors with the CPUs that they serve.
+def _assign_cpus(
+    vectors: Iterable[Vector], data: list[int], polled: list[int], served: Sequence[str]
+) -> Iterator[Vector]:
+    """Yield the vectors, data vectors with the CPUs that they serve, polled ones with their role.
 
     The CPUs are known if there is one data vector for each hardware queue, or for each that is not
     polled: the polled queues are the last.
@@ -133,11 +126,12 @@ def _assign_cpus(vectors: Sequence[Vector], served: Sequence[str]) -> Iterator[V
     A managed vector serves exactly the CPUs that submit to its queue (block/blk-mq-pci.c:
     blk_mq_pci_map_queues). A vector that was inferred to be managed but serves other CPUs is free.
     """
-    data = [vector.irq for vector in _sort_data(vectors)]
-    polled = sum(vector.role is Role.POLLED for vector in vectors)
-    is_known = len(served) in (len(data), len(data) + polled)
+    is_known = len(served) in (len(data), len(data) - len(polled))
     queues = dict(zip(data, served, strict=False)) if is_known else {}
     for vector in vectors:
+        if vector.irq in polled:
+            yield replace(vector, role=Role.POLLED, managed=False)
+            continue
         serves = queues.get(vector.irq)
         if serves is None:
             yield vector
@@ -151,13 +145,14 @@ def _assign_cpus(vectors: Sequence[Vector], served: Sequence[str]) -> Iterator[V
         yield replace(vector, serves=text, managed=vector.managed and not is_free)
 
 
-def _sort_data(vectors: Sequence[Vector]) -> list[Vector]:
+def _sort_data(vectors: Iterable[Vector]) -> list[int]:
     """Return the data vectors by queue: nvme0q2 before nvme0q10, equal names by interrupt."""
-
-    def get_order(vector: Vector) -> tuple[list[int], int]:
-        return [int(digits) for digits in re.findall(r"\d+", " ".join(vector.names))], vector.irq
-
-    return sorted((vector for vector in vectors if vector.role is Role.DATA), key=get_order)
+    order = []
+    for vector in vectors:
+        if vector.role is Role.DATA:
+            numbers = re.findall(r"\d+", " ".join(vector.names))
+            order.append((list(map(int, numbers)), vector.irq))
+    return list(map(itemgetter(1), sorted(order)))
 
 
 def _parse_cpus(text: str) -> tuple[int, ...] | None:

@@ -94,11 +94,9 @@ class WorkerFaultError(Exception):
 class Pool(Generic[T, R]):
     """Runs ``work(task)`` in at most ``size`` worker processes and reports the results as events.
 
-    ``work`` yields replies; each restarts the deadline (seconds). A worker that misses it is
-    abandoned and replaced. Workers come from the ``worker_pool``, or from the pool's own;
-    ``work`` and the tasks are pickled. An exception of ``work`` ends its worker and is passed
-    to ``sys.excepthook`` as a ``WorkerFaultError``. Leaving the context kills busy workers
-    without waiting.
+    ``work`` yields replies; each restarts the deadline (seconds). ``work`` and the tasks are
+    pickled. An exception of ``work`` ends its worker and is passed to ``sys.excepthook`` as a
+    ``WorkerFaultError``. Leaving the context kills busy workers without waiting.
     """
 
     def __init__(
@@ -147,9 +145,6 @@ class Pool(Generic[T, R]):
         """Give the task to a free worker, or have it wait for one, until it is ``Unstarted``."""
         if not self.free:
             raise RuntimeError("no worker is free")
-        self._begin(task)
-
-    def _begin(self, task: T) -> None:
         try:
             worker = self._worker_pool.take()
         except OSError as error:
@@ -205,7 +200,7 @@ class Pool(Generic[T, R]):
     def _begin_waiting(self) -> None:
         # Each is tried once; tasks that still have no worker go to the end of the queue again.
         for _ in range(len(self._waiting)):
-            self._begin(self._waiting.popleft())
+            self.start(self._waiting.popleft())
 
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
         """Execute all tasks in their order, with as many in parallel as there are workers."""

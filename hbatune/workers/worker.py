@@ -90,8 +90,7 @@ class WorkerPool:
     def prepare(self, count: int) -> None:
         """Fork workers until ``count`` are idle or a fork fails.
 
-        Best done together, and while other workers run: after each fork this process copies every
-        page that it writes to.
+        Best done together: after each fork this process copies every page that it writes to.
         """
         with contextlib.suppress(OSError):
             for _ in range(count - len(self._idle)):
@@ -196,10 +195,7 @@ def release_memory() -> None:
 
 
 def separate_large_blocks() -> None:
-    """Have the C library map each large block of memory, and unmap it when it is freed.
-
-    glibc does so only until the first very large block (mallopt(3): a dynamic threshold).
-    """
+    """Have glibc unmap each large block when it is freed, at any size of blocks (mallopt(3))."""
     if hasattr(_LIBC, "mallopt"):
         _LIBC.mallopt(_M_MMAP_THRESHOLD, _LARGE)
 

@@ -36,7 +36,7 @@ import msgspec
 from hbatune import processes
 from hbatune.act import chain, interrupts, paths, system
 from hbatune.cli import main, parser
-from hbatune.facts import assembly, machine, part
+from hbatune.facts import adapters, assembly, machine, part
 from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import read_processors
 from hbatune.facts.routes import parse_place
@@ -266,7 +266,7 @@ def _of_files(world: World) -> list[Seam]:
         (part, "find_related_devices", lambda cached, names: _part(world.tree, names)),
         (assembly, "find_mounts", lambda stack, disks: {}),
         (assembly, "read_processors", lambda: _PROCESSORS),
-        (assembly, "read_modules", lambda families: ()),
+        (adapters, "read_modules", lambda served: ()),
         (assembly, "_BOOT_ID", str(world.root / "boot_id")),
         (assembly, "_MEMINFO", str(world.root / "meminfo")),
         (policy_library, "Library", library),

@@ -11,7 +11,7 @@ from importlib import import_module
 from hbatune.facts.family import Family, Option
 
 # For an unknown driver: use only the evidence of the SCSI midlayer and the transport classes.
-GENERIC = Family(name="scsi", drivers=frozenset())
+GENERIC = Family(name="scsi")
 
 
 @cache

@@ -16,7 +16,6 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
 
 FAMILY = family.Family(
     name="aacraid",
-    drivers=frozenset({"aacraid"}),
     model=("model",),
     firmware=("hba_kernel_version",),
     version=("driver_version",),

@@ -8,7 +8,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="aic7xxx",
-    drivers=frozenset({"aic7xxx"}),
     products=(
         family.Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),
     ),

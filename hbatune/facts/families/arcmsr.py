@@ -7,7 +7,6 @@ from hbatune.facts import family
 
 FAMILY = family.Family(
     name="arcmsr",
-    drivers=frozenset({"arcmsr"}),
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),

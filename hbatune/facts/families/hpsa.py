@@ -12,7 +12,6 @@ _BOARDS = {
 
 FAMILY = family.Family(
     name="hpsa",
-    drivers=frozenset({"hpsa"}),
     products=tuple(
         family.Product(f"HP Smart Array {name}", _HP, device, (_HP, board))
         for device, boards in _BOARDS.items()

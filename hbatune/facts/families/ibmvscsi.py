@@ -8,7 +8,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="ibmvscsi",
-    drivers=frozenset({"ibmvscsi"}),
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,

@@ -29,7 +29,6 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
 
 FAMILY = family.Family(
     name="ipr",
-    drivers=frozenset({"ipr"}),
     products=tuple(
         family.Product(
             *(f"IBM {ccin} SAS RAID", _IBM, device, (_IBM, card), f"{ccin} (D4)"),

@@ -7,7 +7,6 @@ from hbatune.facts import family
 
 FAMILY = family.Family(
     name="iscsi_tcp",
-    drivers=frozenset({"iscsi_tcp"}),
     depth_ramps=True,
     depth_default=family.read_host_depth,
     interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/iscsi_tcp.c"),

@@ -12,7 +12,6 @@ _LP10000 = "Emulex LP10000 (D2)"
 
 FAMILY = family.Family(
     name="lpfc",
-    drivers=frozenset({"lpfc"}),
     products=(
         family.Product("Emulex LP10000", _EMULEX, 0xFA00, document=_LP10000),
         family.Product("Emulex LP10000-S", _EMULEX, 0xFC00, document=_LP10000),

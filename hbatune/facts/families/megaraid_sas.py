@@ -49,7 +49,6 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
 
 FAMILY = family.Family(
     name="megaraid_sas",
-    drivers=frozenset({"megaraid_sas"}),
     products=tuple(family.Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
     depth_trap=_find_depth_trap,

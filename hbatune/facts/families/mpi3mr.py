@@ -33,7 +33,6 @@ def _count_polled(parameters: family.Parameters, vectors: int) -> int:
 
 FAMILY = family.Family(
     name="mpi3mr",
-    drivers=frozenset({"mpi3mr"}),
     products=(
         *(
             family.Product(f"Broadcom {name}", _LSI, _SAS4116, (_LSI, card), _DOCUMENTS.get(card))

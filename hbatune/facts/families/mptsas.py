@@ -4,7 +4,6 @@ from hbatune.facts import family
 
 FAMILY = family.Family(
     name="mptsas",
-    drivers=frozenset({"mptsas"}),
     model=("board_name",),
     firmware=("version_fw",),
     interrupts=family.Interrupts(

@@ -9,7 +9,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="mptspi",
-    drivers=frozenset({"mptspi"}),
     products=(family.Product("LSI 53C1030", 0x1000, 0x0030),),
     model=("board_name",),
     firmware=("version_fw",),

@@ -5,7 +5,6 @@ from hbatune.facts.model import Role
 
 FAMILY = family.Family(
     name="nvme",
-    drivers=frozenset({"nvme"}),
     model=("model",),
     firmware=("firmware_rev",),
     depth=family.Depth.ABSENT,

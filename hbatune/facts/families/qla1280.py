@@ -9,7 +9,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="qla1280",
-    drivers=frozenset({"qla1280"}),
     products=(family.Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
     protocol=family.assume_protocol(Protocol.SPI),
     depth=family.Depth.FIXED,

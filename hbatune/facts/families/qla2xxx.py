@@ -5,7 +5,6 @@ from hbatune.facts.model import Role
 
 FAMILY = family.Family(
     name="qla2xxx",
-    drivers=frozenset({"qla2xxx"}),
     model=("model_name",),
     firmware=("fw_version",),
     version=("driver_version",),

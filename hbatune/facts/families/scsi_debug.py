@@ -12,7 +12,6 @@ def _shares_tags(parameters: family.Parameters, queues: int) -> bool:
 
 FAMILY = family.Family(
     name="scsi_debug",
-    drivers=frozenset({"scsi_debug"}),
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_ramps=True,
     shares_tags=_shares_tags,

@@ -7,7 +7,6 @@ from hbatune.facts import family
 
 FAMILY = family.Family(
     name="smartpqi",
-    drivers=frozenset({"smartpqi"}),
     model=("model",),
     firmware=("firmware_version",),
     version=("driver_version",),

@@ -8,7 +8,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="sym53c8xx",
-    drivers=frozenset({"sym53c8xx"}),
     products=(
         family.Product("Symbios 53C875", 0x1000, 0x000F, document="Symbios SYM8751SP (D1)"),
         family.Product("LSI 53C895A", 0x1000, 0x0012),

@@ -7,7 +7,6 @@ _REDHAT = 0x1AF4
 
 FAMILY = family.Family(
     name="virtio_blk",
-    drivers=frozenset({"virtio_blk"}),
     products=(
         family.Product("virtio block device", _REDHAT, 0x1042),
         family.Product("virtio block device (transitional)", _REDHAT, 0x1001),

@@ -7,7 +7,6 @@ _REDHAT = 0x1AF4
 
 FAMILY = family.Family(
     name="virtio_scsi",
-    drivers=frozenset({"virtio_scsi"}),
     products=(
         family.Product("virtio SCSI", _REDHAT, 0x1048),
         family.Product("virtio SCSI (transitional)", _REDHAT, 0x1004),

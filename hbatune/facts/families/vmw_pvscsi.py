@@ -8,7 +8,6 @@ from hbatune.facts.model import Protocol
 
 FAMILY = family.Family(
     name="vmw_pvscsi",
-    drivers=frozenset({"vmw_pvscsi"}),
     products=(family.Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_default=family.read_host_depth,

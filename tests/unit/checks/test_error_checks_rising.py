@@ -12,16 +12,12 @@ from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
 from hbatune.facts.health import (
-    DAY_S,
-    MIN_INTERVAL_S,
     ErrorCounters,
     ErrorKind,
     Errors,
     Health,
     Root,
     collect_counters,
-    find_earlier_counters,
-    retain_observations,
 )
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import encode_snapshot
@@ -159,38 +155,14 @@ def test_root_port_rise_is_ignored() -> None:
     assert "slot and riser of 0000:01:00.0" in format_finding(finding).advice
 
 
-def at(seconds: int, boot: str = "b") -> ErrorCounters:
-    return ErrorCounters(boot, seconds, {})
-
-
-def test_comparison_spans_one_day() -> None:
-    current = at(10 * DAY_S)
-    assert find_earlier_counters([], current) is None
-    assert find_earlier_counters([at(5, "another")], current) is None
-    assert find_earlier_counters(
-        [at(9 * DAY_S - 1), at(9 * DAY_S + 5), at(9 * DAY_S + 9)], current
-    ) == at(9 * DAY_S + 5)
-    assert find_earlier_counters([at(3 * DAY_S), at(5 * DAY_S)], current) == at(5 * DAY_S)
-
-
-def test_remembered_counters_are_bounded() -> None:
-    remembered: tuple[ErrorCounters, ...] = ()
-    for look in range(3 * DAY_S // 60):
-        remembered = retain_observations(remembered, at(60 * look))
-    assert len(remembered) <= DAY_S // MIN_INTERVAL_S + 2
-    last = at(3 * DAY_S)
-    assert find_earlier_counters(remembered, last) == at(2 * DAY_S)
-    assert retain_observations(remembered, at(5, "another")) == (at(5, "another"),)
-
-
 def test_damaged_counters_are_empty(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
     assert load_counted(file) == ()
     file.write_bytes(b"[{")
     assert load_counted(file) == ()
-    save_counted(file, [at(5)])
-    assert load_counted(file) == (at(5),)
-    save_counted(tmp_path / "counters.json" / "no folder", [at(5)])
+    save_counted(file, [ErrorCounters("b", 5, {})])
+    assert load_counted(file) == (ErrorCounters("b", 5, {}),)
+    save_counted(tmp_path / "counters.json" / "no folder", [ErrorCounters("b", 5, {})])
 
 
 def test_check_reports_rise(

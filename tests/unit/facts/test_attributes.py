@@ -1,4 +1,4 @@
-"""Reading one device's attributes, and many devices' at once."""
+"""Reading one device's attributes."""
 
 import errno
 import os
@@ -18,32 +18,14 @@ from hbatune.facts.attributes import (
     read_attributes,
 )
 from hbatune.facts.model import Attribute, Missing, Reason
-from hbatune.facts.survey import survey_requests
+from tests.unit.sysfs_disks import hang_queue, make_disk
 
 ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
-TIMED_OUT = Missing(Reason.UNREADABLE, errno.ETIMEDOUT)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    return make(tmp_path / "sda")
-
-
-def make(directory: Path, state: str = "running") -> Path:
-    (directory / "queue" / "iosched").mkdir(parents=True)
-    (directory / "device").mkdir()
-    (directory / "mq" / "0").mkdir(parents=True)
-    (directory / "device" / "state").write_text(f"{state}\n")
-    (directory / "queue" / "nr_requests").write_text("256\n")
-    (directory / "queue" / "iosched" / "fifo_batch").write_text("16\n")
-    (directory / "queue" / "iosched" / "read_expire").write_text("500\n")
-    return directory
-
-
-def hang(directory: Path) -> None:
-    """Make the queue's nr_requests a file that never finishes opening."""
-    (directory / "queue" / "nr_requests").unlink()
-    os.mkfifo(directory / "queue" / "nr_requests")
+    return make_disk(tmp_path / "sda")
 
 
 def test_read_strips_text_reports_mode(disk: Path) -> None:
@@ -151,8 +133,8 @@ def test_long_file_reads_fully(disk: Path) -> None:
 
 @pytest.mark.parametrize("state", ["blocked", "transport-offline", "resetting", "quiesce"])
 def test_bad_state_skips_queue_read(tmp_path: Path, state: str) -> None:
-    disk = make(tmp_path / "sda", state)
-    hang(disk)
+    disk = make_disk(tmp_path / "sda", state)
+    hang_queue(disk)
     attributes = read_attributes(str(disk), ("queue/nr_requests", "mq/", "device/state"))
     why = Missing(Reason.UNREADABLE, text=f"device state is {state}")
     assert attributes == {
@@ -167,59 +149,6 @@ def test_suspended_map_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "dm" / "suspended").write_text("1\n")
     attribute = read_attributes(str(tmp_path), ("queue/nr_requests",))["queue/nr_requests"]
     assert attribute == Missing(Reason.UNREADABLE, text="device state is suspended")
-
-
-def test_survey_matches_single_reads(tmp_path: Path) -> None:
-    """Of disks that differ in their values, in the files they have and in their tunables."""
-    disks = [make(tmp_path / f"sd{n}") for n in range(100)]
-    for number, disk in enumerate(disks):
-        if number % 3 == 0:
-            (disk / "queue/nr_requests").unlink()
-        elif number % 5 == 0:
-            (disk / "queue/nr_requests").write_text(f"{number}\n")
-        if number % 4 == 0:
-            (disk / "queue/iosched/depth").write_text("48\n")
-    wanted = ("queue/nr_requests", "queue/iosched/*", "queue/nothing")
-    surveyed = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=10)
-    assert surveyed == {str(disk): read_attributes(str(disk), wanted) for disk in disks}
-    has = [isinstance(surveyed[str(disk)]["queue/nr_requests"], Attribute) for disk in disks]
-    assert has == [number % 3 != 0 for number in range(100)]
-
-
-def test_empty_survey_returns_nothing() -> None:
-    assert survey_requests({}, deadline=10) == {}
-
-
-def test_hanging_disk_loses_queue(tmp_path: Path) -> None:
-    disks = [make(tmp_path / "host0" / "a" / f"sd{n}") for n in range(10)]
-    hang(disks[3])
-    wanted = ("queue/nr_requests", "device/state")
-    surveyed = survey_requests(dict.fromkeys(map(str, disks), wanted), deadline=3)
-    state = Attribute("running", True)
-    assert surveyed.pop(str(disks[3])) == {"device/state": state, "queue/nr_requests": TIMED_OUT}
-    assert len(surveyed) == 9
-    for attributes in surveyed.values():
-        assert attributes == {"device/state": state, "queue/nr_requests": Attribute("256", True)}
-
-
-def test_silent_disk_times_out(tmp_path: Path) -> None:
-    disk = make(tmp_path / "sda")
-    (disk / "device" / "state").unlink()
-    os.mkfifo(disk / "device" / "state")
-    wanted = ("device/state", "queue/nr_requests")
-    surveyed = survey_requests({str(disk): wanted}, deadline=0.3)
-    assert surveyed == {str(disk): {"device/state": TIMED_OUT, "queue/nr_requests": TIMED_OUT}}
-
-
-def test_avoided_disk_reports_reason(tmp_path: Path) -> None:
-    disk = make(tmp_path / "sda")
-    hang(disk)
-    wanted = {str(disk): ("queue/nr_requests", "device/state")}
-    surveyed = survey_requests(wanted, deadline=10, avoid={str(disk): "a writer is at it"})
-    assert surveyed[str(disk)] == {
-        "device/state": Attribute("running", True),
-        "queue/nr_requests": Missing(Reason.UNREADABLE, text="a writer is at it"),
-    }
 
 
 def test_parsers_return_value_or_reason() -> None:

@@ -8,35 +8,13 @@ import pytest
 
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import GENERIC, families, family_named, family_of
-from hbatune.facts.family import Product, Purpose, Vectors, identify_product
+from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.model import Missing, Pci, Reason, Role
 from tests.hosts.families import describe
 from tests.unit.machines import host
 
 ABSENT = Missing(Reason.ABSENT)
-CHIP = Product("a chip", 0x1000, 0x00A5)
-CARD = Product("a card", 0x1000, 0x00A5, (0x1000, 0x4660))
 FAMILIES = {family.name: family for family in families()}
-
-
-def pci(vendor: int, device: int, subsystem: tuple[int, int] | None = None) -> Pci:
-    below = subsystem or (ABSENT, ABSENT)
-    return Pci("0000:01:00.0", 0x010700, vendor, device, below[0], below[1])
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (pci(0x1000, 0x00A5, (0x1000, 0x4660)), CARD),
-        (pci(0x1000, 0x00A5, (0x1028, 0x4660)), CHIP),
-        (pci(0x1000, 0x00A5), CHIP),
-        (pci(0x1000, 0x00A6, (0x1000, 0x4660)), None),
-        (pci(0x1001, 0x00A5), None),
-        (None, None),
-    ],
-)
-def test_card_identified_before_chip(function: Pci | None, expected: Product | None) -> None:
-    assert identify_product((CHIP, CARD), function) is expected
 
 
 def test_product_ids_are_unique() -> None:
@@ -77,14 +55,6 @@ def test_described_vectors_have_roles(name: str) -> None:
         assert not expectations or any(role is Role.DATA for (role, _), _ in expectations)
 
 
-def test_shared_admin_vector_serves_data() -> None:
-    model = FAMILIES["nvme"].interrupts
-    assert model.expected(["nvme0q0", "nvme0q1"]) == (Role.DATA, False)
-    assert model.expected(["nvme0q1"]) == (Role.DATA, True)
-    assert model.expected(["nvme0q0"]) == (Role.ADMIN, False)
-    assert model.expected([]) == model.expected(["somebody"]) == (Role.UNKNOWN, False)
-
-
 @pytest.mark.parametrize(
     ("device", "cap"),
     [(0x0072, 32), (0x0097, 32), (0x00C5, 32), (0x00AC, 9664), (0x00D1, 9664), (0x00E6, 9664)],
@@ -92,8 +62,9 @@ def test_shared_admin_vector_serves_data() -> None:
 def test_mpt3sas_chip_caps_sata_depth(device: int, cap: int) -> None:
     family = FAMILIES["mpt3sas"]
     drive = Evidence(transport="sas", vendor="ATA", sat=True)
-    assert family.depth_cap(pci(0x1000, device), host(), drive) == cap
-    assert family.depth_cap(pci(0x1000, device), host(), Evidence(vendor="SEAGATE")) == 9664
+    function = Pci("0000:01:00.0", 0x010700, 0x1000, device, ABSENT, ABSENT)
+    assert family.depth_cap(function, host(), drive) == cap
+    assert family.depth_cap(function, host(), Evidence(vendor="SEAGATE")) == 9664
     assert family.depth_cap(None, host(), drive) == 32
 
 

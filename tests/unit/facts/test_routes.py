@@ -45,9 +45,9 @@ def route(
 
 
 def end_device(path: str) -> str:
-    device_path = parse_place(path).branch.end_device
-    assert device_path is not None
-    return f"{device_path}/sas_device/{device_path.rpartition('/')[2]}"
+    port = parse_place(path).branch.sas_port
+    assert port is not None
+    return port
 
 
 @pytest.mark.parametrize("boot", [0, 7])

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from hbatune.facts.survey import NoWorkerError, survey_requests
 from hbatune.workers import (
     Died,
     Finished,
@@ -23,7 +22,6 @@ from hbatune.workers import (
     Unstarted,
     WorkerPool,
     find_process,
-    find_this_process,
 )
 from hbatune.workers import pool as pool_module
 
@@ -218,13 +216,6 @@ def _forever(task: str) -> Iterator[str]:
     yield task
 
 
-def test_reused_pid_is_not_alive() -> None:
-    me = find_this_process()
-    assert me.alive()
-    assert not Process(me.pid, me.start_time + 1).alive()
-    assert not Process(2**22 + 1, 1).alive()
-
-
 def test_worker_pool_serves_successive_pools() -> None:
     unrelated = _children()
     with WorkerPool() as worker_pool:
@@ -319,9 +310,3 @@ def test_dead_worker_leaves_tasks_unstarted(monkeypatch: pytest.MonkeyPatch) -> 
         events = list(pool.run(["die", "first", "second"]))
     kinds = {e.task: type(e) for e in events}
     assert kinds == {"die": Died, "first": Unstarted, "second": Unstarted}
-
-
-def test_survey_without_processes_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _no_fork_after(monkeypatch, 0)
-    with pytest.raises(NoWorkerError, match="Resource temporarily unavailable"):
-        survey_requests({str(tmp_path): ("size",)}, deadline=20)
