@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,18 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
+from hbatune.operations.differences import Differences
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
 from hbatune.policy.chosen import find_configuration_file, load_configuration
-from hbatune.probe.result import ProbeResult
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     # The measuring code is only imported if there are measurements.
     from hbatune.operations.verify import VerificationResult
+    from hbatune.probe.comparison import Standing
+    from hbatune.probe.result import ProbeResult
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):
@@ -61,7 +63,8 @@ class ApplyResult(Struct, frozen=True):
 
     ``rows`` are the plan's rows and the rows of the module options. ``finished`` is whether every
     file was updated and the changes were compared as requested. It is False if a rollback was
-    recorded during the run: then no profile becomes active.
+    recorded during the run: then no profile becomes active. ``standings`` compare the last
+    measurement of each target with the reference values (``probe.find_standings``).
     """
 
     plan: Plan
@@ -69,6 +72,7 @@ class ApplyResult(Struct, frozen=True):
     rows: tuple[Row, ...]
     verified: VerificationResult | None
     finished: bool
+    standings: Mapping[str, tuple[ProbeResult, Standing]] = {}
 
     @property
     def complete(self) -> bool:
@@ -79,14 +83,6 @@ class ApplyResult(Struct, frozen=True):
         lost = self.situation.journal.losses or any(disk.unread for disk in self.plan.left_alone)
         worse = self.verified is not None and self.verified.worse
         return self.finished and not lost and not worse and all(map(is_settled, self.rows))
-
-    @property
-    def results(self) -> list[ProbeResult]:
-        """The last measurement of each target, except if a setting was reverted since then."""
-        proofs = [] if self.verified is None else self.verified.proofs
-        beyond = {proof.target for proof in proofs if proof.verdict.beyond}
-        last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
-        return [result for result in last.values() if result is not None]
 
 
 def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
@@ -148,15 +144,39 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             # active.
             system.activate_profile(find_configuration_file(), plan.profile)
             finished = _refresh_rules(context, situation, plan) and finished
+        standings = {}
         if done.verified is not None:
             from hbatune.operations import probe
 
             records = probe.list_apply_records(context, situation, done.rows, done.verified)
             probe.keep_records(context, records)
+            results = _list_last_results(done.verified)
+            standings = probe.find_standings(results, situation.machine, situation.profile)
     if not request.once:
         # Outside the lock, which the daemon's pass takes.
         context.nudge()
-    return ApplyResult(plan, situation, rows, done.verified, finished)
+    return ApplyResult(plan, situation, rows, done.verified, finished, standings)
+
+
+def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
+    """Return the last measurement of each target, except if a setting was reverted since then."""
+    last = {}
+    for proof in verified.proofs:
+        last[proof.target] = proof.last
+    for proof in verified.proofs:
+        if proof.verdict.beyond:
+            last[proof.target] = None
+    return [result for result in last.values() if result is not None]
+
+
+def preview_apply(request: ApplyRequest) -> Differences:
+    """Return the plan of an apply; nothing is locked or written."""
+    situation = read_situation(SituationRequest(profile=request.profile, targets=request.targets))
+    plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
+    rows = plan.rows
+    if request.module_options:
+        rows += boot_files.list_option_rows(situation, request.targets)
+    return Differences(situation, plan, rows)
 
 
 def mark_seen(

@@ -1,13 +1,22 @@
-"""Take a snapshot (all facts and the policy of a host), and make the input of its checks."""
+"""Take a snapshot (all facts and the policy of a host), and check a host."""
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
-from hbatune.checks.finding import CheckInput
+from hbatune.checks.finding import CheckInput, Finding
 from hbatune.facts.devices import resolve_link
-from hbatune.facts.health import ErrorCounters, collect_counters, find_earlier_counters
+from hbatune.facts.health import (
+    ErrorCounters,
+    collect_counters,
+    find_earlier_counters,
+    retain_observations,
+)
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe_health
@@ -15,9 +24,12 @@ from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
+    SituationRequest,
     list_advice,
     map_stuck_disks,
+    read_situation,
     require_readable,
+    resolve_target_name,
     unlocked_means,
 )
 from hbatune.plan.rows import Plan
@@ -26,7 +38,7 @@ from hbatune.policy.library import installed_library, list_profiles, load_profil
 from hbatune.policy.match import resolve_site_links
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.settings.table import list_attributes
-from hbatune.snapshot.file import HostPolicy, Snapshot
+from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 
 
 def take_snapshot(context: Context) -> Snapshot:
@@ -75,6 +87,56 @@ def take_snapshot(context: Context) -> Snapshot:
 def get_error_counters(snapshot: Snapshot) -> ErrorCounters:
     """Return the error counters of a snapshot."""
     return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
+
+
+class CheckRequest(Struct, frozen=True, kw_only=True):
+    """The host to check: this machine, or the host of a ``snapshot``, compared ``since`` an older.
+
+    Without a ``profile``, the host's active profile is compared, if any. Without ``targets``,
+    everything is checked.
+    """
+
+    profile: str | None = None
+    targets: Sequence[str] = ()
+    snapshot: Path | None = None
+    since: Path | None = None
+
+
+class CheckedHost(Struct, frozen=True):
+    """The findings of the checks, with their input, and ``not_understood`` of the situation."""
+
+    inputs: CheckInput
+    findings: tuple[Finding, ...]
+    not_understood: tuple[str, ...]
+
+
+def check_host(context: Context, request: CheckRequest) -> CheckedHost:
+    """Run the checks. On this machine, store the error counters to report increases later.
+
+    Raises UsageError for a profile or a target that does not exist.
+    """
+    from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
+
+    targets = list(request.targets)
+    if request.snapshot is None:
+        snapshot = take_snapshot(context)
+        targets = [resolve_target_name(name) for name in targets]
+        # The snapshot contains the old counters, so saving the new ones loses no comparison.
+        counters = retain_observations(snapshot.looks, get_error_counters(snapshot))
+        marks.save_counted(context.paths.counters, counters)
+    else:
+        snapshot = load_snapshot(request.snapshot)
+        if request.since is not None:
+            earlier = get_error_counters(load_snapshot(request.since))
+            snapshot = replace(snapshot, looks=(earlier,))
+    situation = None
+    if request.profile or snapshot.policy.active:
+        situation = read_situation(
+            SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
+        )
+    inputs = make_check_input(snapshot, situation, targets)
+    not_understood = situation.not_understood if situation else ()
+    return CheckedHost(inputs, run_checks(inputs), not_understood)
 
 
 def make_check_input(

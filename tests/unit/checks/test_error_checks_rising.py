@@ -202,7 +202,7 @@ def test_check_reports_rise(
         looks = load_counted(paths.COUNTERS)
         host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
         monkeypatch.setattr(
-            "hbatune.cli.commands.check.take_snapshot", lambda context: host_snapshot
+            "hbatune.operations.snapshot.take_snapshot", lambda context: host_snapshot
         )
         main(["check"])
         return capsys.readouterr().out

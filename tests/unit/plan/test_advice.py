@@ -177,7 +177,7 @@ def test_use_advice_covers_declared_disks(site: SiteFolder) -> None:
 def asking(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> SiteFolder:
     """A host with a Nimble whose site wants to see what vendors advise."""
     monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: HOST)
-    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
+    for module in ("operations.situation", "policy.chosen", "operations.differences"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     site.put("hbatune.toml", '[site]\nvendors = "advise"\n')
     return site

@@ -17,7 +17,7 @@ from hbatune.checks.finding import Finding, Severity
 from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
 from hbatune.facts.model import Kind, Machine, Protocol
-from hbatune.operations.probe import Measured
+from hbatune.operations.probe import Measured, find_standings
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
@@ -345,7 +345,7 @@ def test_apply_fits_any_width(show: Show) -> None:
         situation=SimpleNamespace(machine=scanned, profile=profile),
         probes=pairs,
         verified=verified,
-        results=[replace(results[0], target=MAP)],
+        standings=find_standings([replace(results[0], target=MAP)], scanned, profile),
     )
     arguments = SimpleNamespace(json=False, all=False, once=False)
     apply_output = show(by=lambda: apply._print_report(applied, arguments))  # type: ignore[arg-type]

@@ -484,7 +484,7 @@ def test_better_values_become_rules(
     assert main(["diff", "--profile", "oltp", "--json", "sda"]) == 1
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert (rows["queue_depth"]["value"], rows["rq_affinity"]["value"]) == (depth, 2)
-    monkeypatch.setattr("hbatune.cli.commands.explain.installed_library", lambda: site.library)
+    monkeypatch.setattr("hbatune.operations.differences.installed_library", lambda: site.library)
     assert main(["explain", "sda", "queue_depth", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
     assert "site: autotune of sda on " in out

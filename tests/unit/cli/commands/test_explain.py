@@ -38,7 +38,7 @@ data_drives = 4
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
     monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: LUNS)
-    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
+    for module in ("operations.situation", "policy.chosen", "operations.differences"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
 
 

@@ -28,7 +28,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
     monkeypatch.setattr(paths, "HISTORY", state / "history.json")
-    for module in ("cli.commands.report", "operations.situation"):
+    for module in ("operations.measured_host", "operations.situation"):
         monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: reported_host)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(reported_host))
@@ -162,7 +162,7 @@ def test_active_profile_is_default(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
-    for module in ("cli.commands.report", "operations.situation", "policy.chosen"):
+    for module in ("operations.measured_host", "operations.situation", "policy.chosen"):
         monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()
 
