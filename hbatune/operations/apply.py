@@ -80,9 +80,10 @@ class ApplyResult(Struct, frozen=True):
 
         A regression is not settled, even if the request keeps it.
         """
-        lost = self.situation.journal.losses or any(disk.unread for disk in self.plan.left_alone)
-        worse = self.verified is not None and self.verified.worse
-        return self.finished and not lost and not worse and all(map(is_settled, self.rows))
+        if self.situation.journal.losses or (self.verified and self.verified.worse):
+            return False
+        unread = any(disk.unread for disk in self.plan.left_alone)
+        return self.finished and not unread and all(map(is_settled, self.rows))
 
 
 def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
@@ -240,8 +241,8 @@ def write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
         boot_files.keep_placed_interrupts(context, machine, run.interrupt_rows, ids)
         raise
     remembered = boot_files.remember_immovable(context, run.plan, written.rows)
-    done = {(row.id, row.setting): row for row in written.rows}
-    after = [done.get((row.id, row.setting), row) for row in run.interrupt_rows]
+    done = {row.key: row for row in written.rows}
+    after = [done.get(row.key, row) for row in run.interrupt_rows]
     listed = boot_files.keep_placed_interrupts(context, machine, after, ids)
     return replace(written, noted=listed and remembered)
 
@@ -306,8 +307,8 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     """
     records = situation.rollbacks
     if once:
-        by_name = (record for record in records.records if record.ids is not None)
-        records = RollbackRecords(tuple(by_name))
+        named = [record for record in records.records if record.ids is not None]
+        records = RollbackRecords(tuple(named))
     return context.attempt(
         Task.LIFT_ROLLBACK,
         lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),

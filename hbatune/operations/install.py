@@ -211,8 +211,9 @@ def _find_executable(root: Path) -> Path:
     candidates += [Path(program)] if (program := shutil.which("hbatune")) else []
     candidates += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
     # Links are not resolved: one may lead to a newer version later.
-    commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
-    for path in commands:
+    for path in map(Path, map(os.path.abspath, candidates)):
+        if path.name != "hbatune":
+            continue
         if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
     raise UsageError(
@@ -281,13 +282,13 @@ def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
 
 def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
     """Yield the programs that env(1) may start, named by its first word except options and VAR=."""
-    names = (text for text in arguments if not text.startswith("-") and "=" not in text)
-    name = next(names, None)
-    if name is not None:
-        paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
-        for path in paths:
-            if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
-                yield path
+    for name in arguments:
+        if name.startswith("-") or "=" in name:
+            continue
+        for folder in (ROOT,) if name.startswith("/") else _SEARCHED:
+            if os.access(toml_files.resolve_links(folder / name, root).end, os.X_OK):
+                yield folder / name
+        return
 
 
 class Removal(Struct, frozen=True):
@@ -396,16 +397,17 @@ def preview_removal(context: Context, root: Path) -> Removal:
     """Return the files and directories that ``remove_installation`` would remove below the root."""
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
-    placed = [Path(entry.path) for entry in installation.placed] if installation else []
-    edited = (path for path in placed if placement.is_changed(root, manifest, path))
+    removed, edited = [], set()
+    for entry in installation.placed if installation else ():
+        path = Path(entry.path)
+        removed.append(join_root(root, path))
+        if placement.is_changed(root, manifest, path):
+            edited.add(removed[-1])
     folders = [join_root(root, context.paths.state)]
     if root == ROOT:  # an image has no directory in /run
         folders.append(context.paths.run)
-    return Removal(
-        files=tuple(join_root(root, path) for path in placed),
-        edited=frozenset(join_root(root, path) for path in edited),
-        folders=tuple(folder for folder in folders if folder.exists()),
-    )
+    existing = tuple(folder for folder in folders if folder.exists())
+    return Removal(tuple(removed), frozenset(edited), existing)
 
 
 def _is_untouched(paths: Paths) -> bool:

@@ -11,7 +11,7 @@ note, and nothing else is lost.
 import grp
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -176,13 +176,12 @@ def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
 
 
 def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
-    workloads = request.workload.runs
     config, chosen = load_configuration(), None
     if request.profile or config.profile:
         chosen = load_chosen_profile(request.profile, config)
     disks = [resolve_target_name(name) for name in request.targets]
     # Setting a depth needs the journal's ids, which only a full scan provides.
-    needed = () if any(workload.queue_depth for workload in workloads) else disks
+    needed = () if request.workload.sets_depth else disks
     gathered = gather_machine(
         list_attributes(),
         Scope(needed),
@@ -197,7 +196,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
         )
     subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=request.workload.writes)
-    disk_runs = _DiskRuns(context, machine, workloads, resolve_links(request.targets))
+    disk_runs = _DiskRuns(context, machine, request.workload, resolve_links(request.targets))
     return ProbeRuns(machine=machine, profile=chosen, runs=tuple(disk_runs.measure(subjects)))
 
 
@@ -244,11 +243,17 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
 
 
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
-    for node in (subject.endpoint.device_node for subject in subjects):
+    for subject in subjects:
+        node = subject.endpoint.device_node
         if node is None or not os.path.exists(node):
             continue
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
             raise AccessError(node, _find_group(node))
+
+
+def is_named(names: Iterable[str], aliases: Collection[str]) -> bool:
+    """Return whether one of the user's names is an alias of a disk."""
+    return any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
 
 
 class AccessError(UsageError):
@@ -286,18 +291,13 @@ _Ready = Callable[[Workload], Subject | Skipped]
 
 
 class _DiskRuns:
-    """The runs of these workloads on disks. The user gave the ``names``, with links followed."""
+    """The runs of a workload on disks. The user gave the ``names``, with links followed."""
 
     def __init__(
-        self,
-        context: Context,
-        machine: Machine,
-        workloads: Sequence[Workload],
-        names: Sequence[str],
+        self, context: Context, machine: Machine, workload: NamedWorkload, names: Sequence[str]
     ) -> None:
         self._context, self._machine = context, machine
-        self._workloads, self._names = workloads, names
-        self._writes = any(workload.writes for workload in workloads)
+        self._workload, self._workloads, self._names = workload, workload.runs, names
 
     def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
@@ -313,7 +313,7 @@ class _DiskRuns:
         for workload in self._workloads:
             seconds += running.estimate_seconds(len(usable), workload)
         if count:
-            self._context.note(RunsAhead(count, seconds, self._writes))
+            self._context.note(RunsAhead(count, seconds, self._workload.writes))
         with self._context.reporter.progress(Phase.PROBING, count) as advance:
             for subject in usable:
                 measured += self._measure_disk(subject, advance)
@@ -321,11 +321,11 @@ class _DiskRuns:
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
         """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-        disks = (subject.endpoint, *subject.paths)
-        aliases = {disk.target for disk in disks} | {disk.id for disk in disks}
-        targets = {resolve_target_name(name).removeprefix("/dev/") for name in self._names}
-        refusal = find_probe_refusal(subject, shared=bool(targets & aliases))
-        if refusal is None and self._writes:
+        aliases = set()
+        for disk in (subject.endpoint, *subject.paths):
+            aliases |= {disk.target, disk.id}
+        refusal = find_probe_refusal(subject, shared=is_named(self._names, aliases))
+        if refusal is None and self._workload.writes:
             refusal = find_write_refusal(subject, self._names)
         return refusal
 
@@ -359,7 +359,7 @@ class _DiskRuns:
         If it could not be restored, the reason is added to ``lost``.
         """
         target, id = subject.target, subject.endpoint.id
-        if not any(workload.queue_depth for workload in self._workloads):
+        if not self._workload.sets_depth:
             yield lambda workload: subject
             return
         own_settings = {entry.setting for entry in subject.settings if entry.target == target}
@@ -420,7 +420,7 @@ def list_apply_records(
         for row in rows:
             if row.id == proof.id and row.setting in proof.settings:
                 changes.append(ValueChange(row.target, row.setting, row.current, row.value))
-                if (row.id, row.setting) in verified.reverted:
+                if row.key in verified.reverted:
                     reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
@@ -448,10 +448,12 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
     """
     results: list[TogetherResult] = []
     failed: list[Skipped | Failed] = []
-    groups = list(_group_by_adapter(probed))
+    groups = _group_by_adapter(probed)
+    seconds, writes = 0.0, False
+    for _, workload, _, _ in groups:
+        seconds += running.estimate_seconds(1, workload)
+        writes = writes or workload.writes
     if groups:
-        seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
-        writes = any(workload.writes for _, workload, _, _ in groups)
         context.note(RunsAhead(len(groups), seconds, writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
@@ -481,8 +483,9 @@ def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
         # A map over two adapters is not limited by one of them.
         if len(serving) == 1:
             by_adapter.setdefault((serving[0].target, result.workload), []).append(result)
-    return [
-        (adapters[target], workload, [subjects[result.target] for result in separate], separate)
-        for (target, workload), separate in by_adapter.items()
-        if len(separate) > 1
-    ]
+    groups: list[_Group] = []
+    for (target, workload), separate in by_adapter.items():
+        if len(separate) > 1:
+            disks = [subjects[result.target] for result in separate]
+            groups.append((adapters[target], workload, disks, separate))
+    return groups

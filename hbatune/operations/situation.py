@@ -33,7 +33,7 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
+from hbatune.settings.table import SCHEDULER, SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -155,13 +155,12 @@ class Situation(Struct, frozen=True):
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
-        return {
-            entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
-            for entry in self.journal.entries
-            if entry.setting in SETTINGS
-            and (entry.value, entry.effect) != (None, None)
-            and entry.id not in self.rollbacks.ids
-        }
+        values, excluded = {}, self.rollbacks.ids
+        for entry in self.journal.entries:
+            is_set = (entry.value, entry.effect) != (None, None)
+            if is_set and entry.setting in SETTINGS and entry.id not in excluded:
+                values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
+        return values
 
     def _was_touched(self, id: str, setting: str) -> bool:
         """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.
@@ -172,8 +171,10 @@ class Situation(Struct, frozen=True):
         for entry in self.journal.entries:
             if entry.key == (id, setting) and (entry.value, entry.effect) != (None, None):
                 return True
-        endpoints = () if self.elsewhere else self.machine.endpoints
-        saved = read_saved_texts(endpoint for endpoint in endpoints if endpoint.id == id).get(id)
+        if self.elsewhere:
+            return False
+        disks = [endpoint for endpoint in self.machine.endpoints if endpoint.id == id]
+        saved = read_saved_texts(disks).get(id)
         return saved is not None and setting in parse_saved_values(saved.texts)
 
 
@@ -290,9 +291,14 @@ def load_machine_journal(
     if not disks:
         return machine, filed
     record = rollback_record.load(files)
-    ids = {*record.ids, *record.lifted, *filed.excluded, *(entry.id for entry in filed.reverted)}
-    ids |= {entry.id for entry in filed.entries}
-    if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, ids)):
+    ids = {*record.ids, *record.lifted, *filed.excluded}
+    unconfirmed = False
+    for value in filed.reverted:
+        ids.add(value.id)
+    for entry in filed.entries:
+        ids.add(entry.id)
+        unconfirmed = unconfirmed or entry.doubt is not None
+    if unconfirmed or any(map(is_former, ids)):
         machine = gathered(())
         filed, _ = journal.load_with_current_ids(files.journal, machine)
     return machine, filed
@@ -300,12 +306,15 @@ def load_machine_journal(
 
 def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
     """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
-    # The limits of many settings depend on the scheduler, even if no rule names it.
-    wanted = {"scheduler"}
-    wanted |= {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
     # Values that earlier profiles have set may have to be restored, so they are read as well.
-    wanted |= {name for name in changed if name in SETTINGS}
-    wanted |= {entry.rule.setting for entry in load_enabled_rules(installed_library(), site)}
+    wanted = set(changed) & SETTINGS.keys()
+    # The limits of many settings depend on the scheduler, even if no rule names it.
+    wanted.add(SCHEDULER)
+    for rule in profile.rules:
+        if not isinstance(rule.effect, Leave):
+            wanted.add(rule.setting)
+    for entry in load_enabled_rules(installed_library(), site):
+        wanted.add(entry.rule.setting)
     return frozenset(wanted)
 
 

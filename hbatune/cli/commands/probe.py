@@ -181,7 +181,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     if chosen.writes and not args.destructive:
         hint = "name an empty disk and --destructive, or a workload that only reads"
         raise UsageError(f"{chosen.name} writes, and destroys what is on a disk", hint=hint)
-    if args.together and any(workload.queue_depth for workload in chosen.runs):
+    if args.together and chosen.sets_depth:
         problem = f"takes a workload that sets nothing, and {chosen.name} sets the depth of a disk"
         raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
@@ -190,7 +190,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             "bulk writer beside it"
         )
     # Such a run sets the queue depth of the LUN, which is a write to sysfs.
-    if any(workload.queue_depth for workload in chosen.runs):
+    if chosen.sets_depth:
         arguments.require_root(f"probe {chosen.name}")
 
 
@@ -199,7 +199,7 @@ def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
-    if any(workload.queue_depth for workload in chosen.runs):
+    if chosen.sets_depth:
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
 
 

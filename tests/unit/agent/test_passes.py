@@ -26,7 +26,7 @@ from hbatune.errors import LockedError
 from hbatune.facts.assembly import make_selector
 from hbatune.facts.machine import Scope
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
-from hbatune.operations import last_look, reconcile, rollback, situation
+from hbatune.operations import reconcile, rollback, situation
 from hbatune.plan.joint_limits import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import (
@@ -538,7 +538,7 @@ class Looks:
         self.bench, self.memory = bench, passes.Memory()
         self.seen: list[list[str] | None] = []
         monkeypatch.setattr(situation, "gather_machine", self._whole)
-        monkeypatch.setattr(last_look, "gather_machine", self._part)
+        monkeypatch.setattr(reconcile, "gather_machine", self._part)
 
     def run(self, order: Order) -> PassReport:
         return decode_report(passes.run(order, self.bench.config, self.bench.profile, self.memory))
