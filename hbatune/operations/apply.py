@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, lock, marks, rollback_record, system
+from hbatune.act import journal, marks, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
@@ -28,7 +28,7 @@ from hbatune.operations.context import (
     TaskFailed,
 )
 from hbatune.operations.differences import Differences
-from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
+from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
 from hbatune.policy.chosen import find_configuration_file, load_configuration
@@ -98,8 +98,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     # Also before any wait: a rollback recorded after this point overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        means = locked_means(paths, context.patience, worker_pool)
         situation = read_situation(
             SituationRequest(profile=request.profile, targets=request.targets, means=means)
         )

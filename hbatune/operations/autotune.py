@@ -16,7 +16,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import lock
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Missing
@@ -26,9 +25,9 @@ from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchM
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import is_named, keep_records
 from hbatune.operations.situation import (
-    ScanMeans,
     Situation,
     SituationRequest,
+    locked_means,
     read_situation,
 )
 from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
@@ -358,8 +357,7 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     if request.write:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        means = ScanMeans(context.paths, tuple(stuck), worker_pool)
+        means = locked_means(context.paths, context.patience, worker_pool)
         wanted = SituationRequest(
             profile=request.profile,
             targets=request.targets,

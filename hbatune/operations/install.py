@@ -35,7 +35,7 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy import toml_files
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import CONFIG_FILE, MetricsConfig, load_config
+from hbatune.policy.config import MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
@@ -131,7 +131,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     is invalid, does not fit this machine, or depends on files that other users can change. Raises
     RejectedError if systemd or udev would not accept a file.
     """
-    library, paths = installed_library(), context.paths
+    paths, configuration = context.paths, find_configuration_file()
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
         request = SituationRequest(profile=profile, means=unlocked_means(paths))
@@ -141,8 +141,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             raise UsageError(
                 f"[site] names what is no disk or adapter of this machine ({names}); "
                 "nothing was placed",
-                hint=f"correct the name in {find_configuration_file()}; `hbatune list` shows them "
-                "all",
+                hint=f"correct the name in {configuration}; `hbatune list` shows them all",
             )
         plan = situation.plan()
         require_affordable(plan)
@@ -156,6 +155,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             plan.memory.roomy,
         )
     else:
+        library = installed_library()
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
         if (name := profile or config.profile) is None:
@@ -180,7 +180,6 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / "multi-user.target.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
-    configuration = library.site / CONFIG_FILE
     # This machine's tools check a unit only if its program exists.
     is_here = os.access(executable, os.X_OK)
     boot_files.check_pieces(

@@ -6,9 +6,13 @@ from msgspec import Struct
 
 from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
-from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.operations.situation import SituationRequest, read_situation, require_readable
+from hbatune.operations.situation import (
+    SituationRequest,
+    read_situation,
+    require_readable,
+    unlocked_means,
+)
 from hbatune.plan.rows import Plan
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import Yardsticks, installed_library
@@ -63,8 +67,8 @@ def read_measured_host(
             not_understood=situation.not_understood,
         )
     if snapshot is None:
-        machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
         require_readable(paths)
+        machine = unlocked_means(paths).gather((), load_configuration().act)
         journal, _ = load_with_current_ids(paths.journal, machine)
     else:
         machine = load_snapshot(snapshot).machine

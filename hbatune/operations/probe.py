@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Adapter, Machine, TargetKind
+from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import (
@@ -33,7 +33,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import Situation, resolve_target_name
+from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
@@ -72,7 +72,6 @@ from hbatune.settings.table import SETTINGS, list_attributes
 from hbatune.text.limit_text import describe_limit
 
 DEPTH = "queue_depth"
-_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 
 
 class Measured(Struct, frozen=True):
@@ -185,7 +184,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     gathered = gather_machine(
         list_attributes(),
         Scope(needed),
-        of={kind: list_attributes(on=kind) for kind in _ADAPTERS},
+        of=list_adapter_attributes(),
     )
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)

@@ -23,7 +23,7 @@ from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.machine import Scope
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
@@ -35,8 +35,8 @@ from hbatune.operations.situation import (
     Situation,
     SituationRequest,
     list_needed_settings,
+    locked_means,
     make_situation,
-    map_stuck_disks,
     read_situation,
 )
 from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, without_requests
@@ -180,13 +180,7 @@ def scan_disks(
     attributes = list_baseline_files(settings)
 
     def gather(names: Collection[str]) -> Machine:
-        return gather_machine(
-            attributes,
-            Scope(names, cached),
-            deadline=config.act.deadline_seconds,
-            avoid=map_stuck_disks(means.stuck),
-            worker_pool=means.worker_pool,
-        )
+        return means.gather(attributes, config.act, Scope(names, cached))
 
     try:
         part = gather(names)
@@ -298,8 +292,7 @@ def run_pass(
                 f"{losses_text}: the daemon has written the journal again from memory"
             )
             context.note(TaskFailed(Task.READ_JOURNAL, error))
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        means = locked_means(paths, context.patience, worker_pool)
         situation = None
         if request.names is not None:
             situation = scan_disks(config, profile, request.names, last, means)

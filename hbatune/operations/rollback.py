@@ -6,15 +6,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, lock, rollback_record, system
+from hbatune.act import journal, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
-from hbatune.act.lock import Claim, Lock
+from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
 from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
@@ -28,7 +27,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import map_stuck_disks, resolve_target_name
+from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
 from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.config import Config
@@ -89,9 +88,8 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     """
     if not targets:
         return _record_ids(context, None)
-    stuck = lock.find_outstanding_claims(context.paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gather_machine(config, stuck, worker_pool)
+        machine = unlocked_means(context.paths, worker_pool).gather((), config.act)
     filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
 
@@ -134,9 +132,11 @@ def restore_targets(
     """
     paths = context.paths
     with WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
+        scan = locked_means(paths, context.patience, worker_pool)
+        stuck = scan.stuck
         try:
-            machine = _gather_machine(config, stuck, worker_pool)
+            # Without its settings: each setting is read when it is restored.
+            machine = scan.gather((), config.act)
         except NoWorkerError as error:
             if targets:  # their names cannot be resolved
                 raise
@@ -144,7 +144,7 @@ def restore_targets(
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.note(EventNote(Event.JOURNAL_OUTDATED))
-        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck)))
+        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, stuck))
         ids = _find_ids(targets, machine, filed)
         if filed.excluded:
             # An earlier version recorded these in the journal, which may be removed below.
@@ -192,14 +192,14 @@ def preview_rollback(
     """
     paths = context.paths
     config = read_configuration(context, targets)
-    stuck = lock.find_outstanding_claims(paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gather_machine(config, stuck, worker_pool)
+        scan = unlocked_means(paths, worker_pool)
+        machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, 0, config, worker_pool) as means:
-            plan = plan_rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+            plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
     return RollbackPreview(plan.rows(None), machine, filed.losses)
 
 
@@ -210,13 +210,13 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
     JournalError and RollbackUnsavedError as ``act.restore.restore_values`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        machine = _gather_machine(config, stuck, worker_pool)
+        scan = locked_means(context.paths, context.patience, worker_pool)
+        machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
         disks = len({entry.id for entry in filed.entries})
         with _make_means(context, disks, config, worker_pool) as means:
-            rows = restore_values(machine, filed, means, stuck=stuck)
+            rows = restore_values(machine, filed, means, stuck=scan.stuck)
         boot_files.release_interrupts(context, machine, None)
     return rows
 
@@ -231,16 +231,6 @@ def _make_means(
 def _note_losses(context: Context, filed: Journal) -> None:
     if filed.losses:
         context.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
-
-
-def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
-    """Return the machine without its settings. Each setting is read when it is restored."""
-    return gather_machine(
-        (),
-        deadline=config.act.deadline_seconds,
-        avoid=map_stuck_disks(stuck),
-        worker_pool=worker_pool,
-    )
 
 
 def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:

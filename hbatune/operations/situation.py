@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import ChosenTargets, choose_targets
@@ -28,7 +28,7 @@ from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_p
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget, match
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import Config, Site, UnmatchedName
+from hbatune.policy.config import ActConfig, Config, Site, UnmatchedName
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
@@ -205,6 +205,23 @@ class ScanMeans(Struct, frozen=True):
     stuck: tuple[Claim, ...]
     worker_pool: WorkerPool | None = None
 
+    def gather(
+        self,
+        attributes: Sequence[str],
+        act: ActConfig,
+        scope: Scope = WHOLE_MACHINE,
+        of: Mapping[TargetKind, Sequence[str]] | None = None,
+    ) -> Machine:
+        """Read the machine (``gather_machine``), except disks with a stuck writer."""
+        return gather_machine(
+            attributes,
+            scope,
+            of=of,
+            deadline=act.deadline_seconds,
+            avoid=map_stuck_disks(self.stuck),
+            worker_pool=self.worker_pool,
+        )
+
 
 class SituationRequest(Struct, frozen=True, kw_only=True):
     """The machine, the profile and the targets of a situation.
@@ -243,17 +260,8 @@ def read_situation(request: SituationRequest) -> Situation:
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 
     def gather(disks: Collection[str]) -> Machine:
-        return gather_machine(
-            list_attributes(wanted),
-            Scope(disks),
-            of={
-                TargetKind.CONTROLLER: list_attributes(wanted, TargetKind.CONTROLLER),
-                TargetKind.HOST: list_attributes(wanted, TargetKind.HOST),
-            },
-            deadline=config.act.deadline_seconds,
-            avoid=map_stuck_disks(means.stuck),
-            worker_pool=means.worker_pool,
-        )
+        attributes = list_attributes(wanted)
+        return means.gather(attributes, config.act, Scope(disks), list_adapter_attributes(wanted))
 
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = load_machine_journal(gather, disks, files)
@@ -270,12 +278,27 @@ def read_situation(request: SituationRequest) -> Situation:
     return scan(())
 
 
-def unlocked_means(paths: Paths) -> ScanMeans:
+def list_adapter_attributes(names: Iterable[str] = SETTINGS) -> dict[TargetKind, Sequence[str]]:
+    """Return the files to read for these settings of NVMe controllers and SCSI hosts."""
+    kinds = (TargetKind.CONTROLLER, TargetKind.HOST)
+    return {kind: list_attributes(names, kind) for kind in kinds}
+
+
+def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> ScanMeans:
+    """Return the means of a scan under the lock, after the end of an interrupted run's writers.
+
+    ``patience`` is the time in seconds to wait for them.
+    """
+    stuck = lock.settle_claims(paths.claims, patience=patience)
+    return ScanMeans(paths, tuple(stuck), worker_pool)
+
+
+def unlocked_means(paths: Paths, worker_pool: WorkerPool | None = None) -> ScanMeans:
     """Return the means of a scan without the lock.
 
     Such a scan must not settle the claims, since that kills writers.
     """
-    return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)))
+    return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)), worker_pool)
 
 
 def load_machine_journal(

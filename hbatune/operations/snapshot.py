@@ -17,14 +17,13 @@ from hbatune.facts.health import (
     find_earlier_counters,
     retain_observations,
 )
-from hbatune.facts.machine import gather_machine
-from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
     SituationRequest,
+    list_adapter_attributes,
     list_advice,
     map_stuck_disks,
     read_situation,
@@ -54,18 +53,13 @@ def take_snapshot(context: Context) -> Snapshot:
         load_profile(profile.name, library, rules) for profile in list_profiles(library)
     )
     deadline = config.act.deadline_seconds
-    stuck = unlocked_means(paths).stuck
-    avoid = map_stuck_disks(stuck)
-    gathered = gather_machine(
-        list_attributes(),
-        of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
-        deadline=deadline,
-        avoid=avoid,
-    )
+    means = unlocked_means(paths)
+    avoid = map_stuck_disks(means.stuck)
+    gathered = means.gather(list_attributes(), config.act, of=list_adapter_attributes())
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed, _ = journal.load_with_current_ids(paths.journal, machine)
     record = rollback_record.load(paths)
-    context.note(InterruptedRuns(filed, record, machine, stuck))
+    context.note(InterruptedRuns(filed, record, machine, means.stuck))
     options = system.read_module_options(paths.modprobe)
     return Snapshot(
         machine=machine,

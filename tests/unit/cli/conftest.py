@@ -6,7 +6,7 @@ import pytest
 
 from hbatune.act import paths
 from hbatune.facts.model import Machine
-from tests.unit.command_runs import See
+from tests.unit.command_runs import See, see_machine
 from tests.unit.machines import machine
 
 
@@ -17,8 +17,7 @@ def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
     monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
 
     def show(described: Machine) -> None:
-        for module in ("operations.situation", "cli.commands.list"):
-            monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: described)
+        see_machine(monkeypatch, lambda: described)
 
     show(machine())
     return show

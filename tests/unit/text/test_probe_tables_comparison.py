@@ -5,6 +5,7 @@ from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import ProbeResult, Workload
 from hbatune.text.probe_tables import describe_knee, describe_standing
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.noisy_disks import figures
 from tests.unit.site_folder import SiteFolder
@@ -13,11 +14,7 @@ from tests.unit.site_folder import SiteFolder
 @pytest.fixture
 def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return a function that describes a p99 (in ms) of a SAS SSD at a depth."""
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(endpoint())
-    )
-    for module in ("operations.situation", "policy.chosen"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: machine(endpoint()))
     situation = read_situation(SituationRequest(profile="oltp"))
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:

@@ -37,6 +37,7 @@ from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
 from tests.unit import report_server as reported
 from tests.unit.check_inputs import adapter_health, disk_health, health, seen
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING
@@ -163,8 +164,7 @@ def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
     """Return a function that shows a command on a terminal of one of the widths."""
     for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "STATUS", "LATENCY"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
-    for module in ("operations.situation", "cli.commands.list", "cli.commands.history"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: host())
+    see_machine(monkeypatch, lambda: host())
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("HBATUNE_PAGER", "")
     screen = Screen(width)
@@ -229,7 +229,7 @@ def test_shared_reason_appears_once(show: Show, monkeypatch: pytest.MonkeyPatch)
     first, second = (adapter(target=target) for target in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
     scanned = machine(*disks, adapters=(first, second))
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: scanned)
+    see_machine(monkeypatch, lambda: scanned)
     flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
     assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
     assert "as for sda (D0-2)" in flat

@@ -14,6 +14,7 @@ from hbatune.facts.model import Machine
 from hbatune.probe import history
 from hbatune.snapshot.file import encode_snapshot
 from tests.unit import report_server as reported
+from tests.unit.command_runs import see_machine
 from tests.unit.site_folder import SiteFolder
 from tests.unit.snapshots import snapshot
 
@@ -28,8 +29,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
     monkeypatch.setattr(paths, "HISTORY", state / "history.json")
-    for module in ("operations.measured_host", "operations.situation"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: reported_host)
+    see_machine(monkeypatch, lambda: reported_host)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(reported_host))
     return reported_host
@@ -162,8 +162,6 @@ def test_active_profile_is_default(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
-    for module in ("operations.measured_host", "operations.situation", "policy.chosen"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()
 
 

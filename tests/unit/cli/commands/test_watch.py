@@ -15,6 +15,7 @@ from hbatune.text.watch_view import format_reading, make_json_printer, make_plai
 from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 from tests.documented import validate
 from tests.unit import watch_samples as watched
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.watch_samples import PLAIN, counted, every, sample, working
 
@@ -79,7 +80,7 @@ Command = Callable[[Sequence[str]], int]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return `hbatune watch` on a described machine."""
-    monkeypatch.setattr(watch, "gather_machine", lambda *a, **k: machine(endpoint(), _second()))
+    see_machine(monkeypatch, lambda: machine(endpoint(), _second()))
     monkeypatch.setattr(watch, "Sampler", FakeSampler)
     monkeypatch.setattr(watch, "load_configuration", Config)
     return lambda words: main(["watch", "--interval", "0.1", *words])
