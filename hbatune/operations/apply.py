@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -166,7 +167,7 @@ def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
     for proof in verified.proofs:
         if proof.verdict.beyond:
             last[proof.target] = None
-    return [result for result in last.values() if result is not None]
+    return list(filter(None, last.values()))
 
 
 def preview_apply(request: ApplyRequest) -> Differences:
@@ -183,10 +184,8 @@ def mark_seen(
     context: Context, machine: Machine, ids: Collection[str] | None, unfinished: Collection[str]
 ) -> bool:
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
-
-    def mark_disks() -> None:
-        marks.remember_disks(context.paths.seen, machine, ids, unfinished=unfinished)
-
+    seen = context.paths.seen
+    mark_disks = partial(marks.remember_disks, seen, machine, ids, unfinished=unfinished)
     return context.attempt(Task.MARK_DISKS, mark_disks, marks.MarkError)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
-from hbatune.facts.targets import Target, list_targets, make_target
+from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy.budget import DepthBudget
@@ -130,8 +130,9 @@ class _Explainer:
         self._situation = situation
         self._matcher = Matcher(situation.profile)
         # A path is planned with its siblings, even if only one of them was requested.
-        self._plan = situation.whole().plan()
-        self._rows = {(row.id, row.setting): row for row in self._plan.rows}
+        everything = replace(situation, chosen=choose_targets(situation.machine, ()))
+        self._plan = everything.plan()
+        self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
         self._targets: list[Target] = []
         self.traits: dict[str, Traits] = {}

@@ -195,7 +195,7 @@ def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
             "systemd",
             f"{path.name}.j2",
             executable=executable,
-            at_home=any(executable.is_relative_to(home) for home in _HOMES),
+            at_home=any(map(executable.is_relative_to, _HOMES)),
             listens=listens,
             textfile=metrics.textfile,
         )

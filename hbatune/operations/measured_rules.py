@@ -182,7 +182,7 @@ def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: Va
         tournament = disk.schedulers
     assert tournament is not None
     answer = tournament.answer
-    ratios = [ratio or 1.0 for ratio in (answer.ratio, answer.low, answer.high)]
+    ratios = [answer.ratio or 1.0, answer.low or 1.0, answer.high or 1.0]
     metric = "IOPS"
     if tournament.interference:
         # The score is the inverse of the p99, so its highest ratio is the lowest p99.

@@ -178,7 +178,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     config, chosen = load_configuration(), None
     if request.profile or config.profile:
         chosen = load_chosen_profile(request.profile, config)
-    disks = [resolve_target_name(name) for name in request.targets]
+    disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if request.workload.sets_depth else disks
     gathered = gather_machine(
@@ -205,7 +205,7 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
-    seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
+    seconds = _estimate_seconds(1, workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
@@ -281,6 +281,10 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
+def _estimate_seconds(disks: int, workloads: Iterable[Workload]) -> float:
+    return sum(running.estimate_seconds(disks, workload) for workload in workloads)
+
+
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
     return Measured(workload, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
@@ -308,10 +312,9 @@ class _DiskRuns:
                 usable.append(subject)
             else:
                 measured.append(Measured(self._workloads[0], refused, None))
-        count, seconds = len(usable) * len(self._workloads), 0.0
-        for workload in self._workloads:
-            seconds += running.estimate_seconds(len(usable), workload)
+        count = len(usable) * len(self._workloads)
         if count:
+            seconds = _estimate_seconds(len(usable), self._workloads)
             self._context.note(RunsAhead(count, seconds, self._workload.writes))
         with self._context.reporter.progress(Phase.PROBING, count) as advance:
             for subject in usable:
@@ -448,12 +451,10 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
     results: list[TogetherResult] = []
     failed: list[Skipped | Failed] = []
     groups = _group_by_adapter(probed)
-    seconds, writes = 0.0, False
-    for _, workload, _, _ in groups:
-        seconds += running.estimate_seconds(1, workload)
-        writes = writes or workload.writes
     if groups:
-        context.note(RunsAhead(len(groups), seconds, writes))
+        workloads = [group[1] for group in groups]
+        writes = any(workload.writes for workload in workloads)
+        context.note(RunsAhead(len(groups), _estimate_seconds(1, workloads), writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(

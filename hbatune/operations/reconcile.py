@@ -121,10 +121,12 @@ class MachineCache:
         if machine is None:
             return ()
         targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
-        luns: list[Endpoint] = []
+        siblings = []
         for target in sorted(targets):
-            luns += machine.of_scsi_target(target)
-        return tuple(lun for lun in luns if lun.target not in present)
+            for lun in machine.of_scsi_target(target):
+                if lun.target not in present:
+                    siblings.append(lun)
+        return tuple(siblings)
 
     def take_whole(
         self, machine: Machine, plan: Plan, unmatched: tuple[UnmatchedName, ...]
@@ -480,9 +482,12 @@ def _write_rows(
             keep_placed_interrupts(context, machine, interrupt_rows, ids)
         return {}
     drifting = {row.id for row in todo}
-    # Rows with correct values are included: a write to their target may reset them.
-    right = (row for row in plan.rows if row.id in drifting and row.state is State.OK)
-    wanted = replace(plan, rows=(*todo, *right))
+    rows = list(todo)
+    for row in plan.rows:
+        # Rows with correct values are included: a write to their target may reset them.
+        if row.id in drifting and row.state is State.OK:
+            rows.append(row)
+    wanted = replace(plan, rows=tuple(rows))
     try:
         require_affordable(wanted)
     except UsageError as error:

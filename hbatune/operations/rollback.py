@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -150,11 +151,11 @@ def restore_targets(
             # An earlier version recorded these in the journal, which may be removed below.
             recorded = _record_ids(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
-        finished, disks = recorded, len({entry.id for entry in filed.entries})
+        finished = recorded
         if ids is None:
             # Before the values are restored: a disk that appears during this must not be tuned.
             finished = _stop_tuning(context) and finished
-        with _make_means(context, disks, config, worker_pool) as means:
+        with _make_means(context, filed, config, worker_pool) as means:
             try:
                 rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
             except RollbackUnsavedError as error:
@@ -167,12 +168,8 @@ def restore_targets(
         finished = boot_files.release_interrupts(context, machine, ids) and finished
         if ids is None:
             if filed.losses:  # reported, so they are dropped
-
-                def settle_losses() -> None:
-                    journal.settle(paths.journal, machine.boot_id)
-
-                settled = context.attempt(Task.SAVE_JOURNAL, settle_losses, JournalError)
-                finished = settled and finished
+                settle = partial(journal.settle, paths.journal, machine.boot_id)
+                finished = context.attempt(Task.SAVE_JOURNAL, settle, JournalError) and finished
             finished = boot_files.remove_options(context, machine) and finished
         else:
             # Read again: the rollback has removed entries.
@@ -198,7 +195,7 @@ def preview_rollback(
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
-        with _make_means(context, 0, config, worker_pool) as means:
+        with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
     return RollbackPreview(plan.rows(None), machine, filed.losses)
 
@@ -214,17 +211,17 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
         machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
-        disks = len({entry.id for entry in filed.entries})
-        with _make_means(context, disks, config, worker_pool) as means:
+        with _make_means(context, filed, config, worker_pool) as means:
             rows = restore_values(machine, filed, means, stuck=scan.stuck)
         boot_files.release_interrupts(context, machine, None)
     return rows
 
 
 def _make_means(
-    context: Context, disks: int, config: Config, worker_pool: WorkerPool
+    context: Context, filed: Journal, config: Config, worker_pool: WorkerPool
 ) -> AbstractContextManager[Means]:
-    """Return the means to restore this number of disks, regardless of rollback records."""
+    """Return the means to restore the disks in a journal, regardless of rollback records."""
+    disks = len({entry.id for entry in filed.entries})
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
 
 
@@ -249,13 +246,9 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
 
 def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
     """Record a rollback of these ids, or of everything; return whether it is durable."""
-
-    def record() -> None:
-        if ids is None:
-            rollback_record.record_everything(context.paths)
-        else:
-            rollback_record.record_targets(ids, context.paths)
-
+    record = partial(rollback_record.record_everything, context.paths)
+    if ids is not None:
+        record = partial(rollback_record.record_targets, ids, context.paths)
     return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, lock, rollback_record, system
 from hbatune.act.journal import Journal
@@ -124,10 +123,6 @@ class Situation(Struct, frozen=True):
     def advice(self, plan: Plan) -> tuple[Advice, ...]:
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
         return list_advice(self.machine, self.site, plan, self.chosen.ids)
-
-    def whole(self) -> Situation:
-        """Return the situation with everything chosen, for commands that only read."""
-        return replace(self, chosen=choose_targets(self.machine, ()))
 
     @property
     def boot_site(self) -> Site:
@@ -255,7 +250,7 @@ def read_situation(request: SituationRequest) -> Situation:
     means = request.means or unlocked_means(Paths())
     files = means.paths
     require_readable(files)
-    names = [resolve_target_name(name) for name in request.targets]
+    names = list(map(resolve_target_name, request.targets))
     changed = journal.list_changed_settings(files.journal, read_boot_id())
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 

@@ -49,9 +49,9 @@ def take_snapshot(context: Context) -> Snapshot:
     require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
     rules = load_followed_rules(library, config.site)
-    all_profiles = tuple(
-        load_profile(profile.name, library, rules) for profile in list_profiles(library)
-    )
+    profiles = []
+    for listed in list_profiles(library):
+        profiles.append(load_profile(listed.name, library, rules))
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
@@ -66,7 +66,7 @@ def take_snapshot(context: Context) -> Snapshot:
         health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
-            profiles=all_profiles,
+            profiles=tuple(profiles),
             site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
@@ -114,7 +114,7 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     targets = list(request.targets)
     if request.snapshot is None:
         snapshot = take_snapshot(context)
-        targets = [resolve_target_name(name) for name in targets]
+        targets = list(map(resolve_target_name, targets))
         # The snapshot contains the old counters, so saving the new ones loses no comparison.
         counters = retain_observations(snapshot.looks, get_error_counters(snapshot))
         marks.save_counted(context.paths.counters, counters)
