@@ -58,11 +58,7 @@ def find_differences(request: SituationRequest, *, module_options: bool = False)
 
 
 class SettingExplanation(Struct, frozen=True):
-    """One setting of one target: the matching rules, in order, and the resulting row.
-
-    ``budget`` is the calculation of a queue depth from the site's arrays, ``advice`` are vendor
-    recommendations.
-    """
+    """The rules and the row of one setting of one target; its JSON is ``Explained``."""
 
     target: str
     id: str

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.cli import arguments
 from hbatune.cli.commands.profiles import format_conditions, format_effect
@@ -28,7 +28,7 @@ from hbatune.policy.budget import (
     is_shared,
 )
 from hbatune.policy.match import Traits
-from hbatune.policy.profile import Match, Rule, Source
+from hbatune.policy.profile import Match, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, format_count
@@ -54,19 +54,14 @@ _RULES = make_columns(
 )
 
 
-class Explained(Struct, frozen=True):
+class Explained(SettingExplanation, frozen=True):
     """One setting of one target: the matching rules, in order, and the resulting row.
 
     ``budget`` is the calculation of a queue depth from the site's arrays, ``advice`` are vendor
     recommendations.
     """
 
-    target: str
-    id: str
-    setting: str
-    rules: tuple[Rule, ...]
     row: PrintedRow | None
-    budget: DepthBudget | None = None
     advice: tuple[PrintedAdvice, ...] = ()
 
 
@@ -148,15 +143,10 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
 
 
 def _make_entry(explained: SettingExplanation) -> Explained:
-    return Explained(
-        target=explained.target,
-        id=explained.id,
-        setting=explained.setting,
-        rules=explained.rules,
-        row=None if explained.row is None else describe_row(explained.row),
-        budget=explained.budget,
-        advice=tuple(map(describe_advice, explained.advice)),
-    )
+    fields = asdict(explained)
+    fields["row"] = None if explained.row is None else describe_row(explained.row)
+    fields["advice"] = tuple(map(describe_advice, explained.advice))
+    return Explained(**fields)
 
 
 def _show_bare(explanation: Explanation) -> None:
