@@ -85,8 +85,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench(tmp_path)
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
+    monkeypatch.setattr(paths, "MODPROBE", tmp_path / "state" / "modprobe")
     monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: new_bench.see())
     monkeypatch.setattr(interrupts, "ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
@@ -497,8 +496,6 @@ def test_irqbalance_exempts_placed_interrupts(
     """Neither what a site excludes nor what an earlier profile had placed."""
     monkeypatch.setattr(interrupts, "ban_interrupts", LEAVE)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
-    monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
-    monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
     placed_machine = replace(bench.see(), vectors=vectors)
     monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: placed_machine)
@@ -790,11 +787,11 @@ def test_drifted_value_is_no_baseline(bench: Bench) -> None:
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     for _ in range(2):
         report = bench.run(AUDIT)
-        assert "journal is missing" in str(report.error)
+        assert "journal.json is missing" in str(report.error)
         assert not report.written
     assert bench.values("queue/nomerges") == ["2", "1"]
     assert journal.load(paths.JOURNAL, bench.see().boot_id)[0].entries == ()
-    assert "journal is missing" in str(decode_report(passes.restore_all(bench.config)).error)
+    assert "journal.json is missing" in str(decode_report(passes.restore_all(bench.config)).error)
 
 
 def test_damaged_entry_blocks_setting(bench: Bench) -> None:

@@ -196,7 +196,6 @@ def test_damaged_counters_are_empty(tmp_path: Path) -> None:
 def test_check_reports_rise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
 
     def check(health: Health, timestamp: int) -> str:
         looks = load_counted(paths.COUNTERS)

@@ -47,8 +47,6 @@ PLACE = profile(("irq_affinity", Exactly("local")))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
-    monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/irqbalance-policy")
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
     return tmp_path
 

@@ -31,8 +31,6 @@ def restricted(disk: Endpoint) -> Machine:
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> None:
     monkeypatch.setattr(paths, "MODPROBE", tmp_path / "modprobe.d" / "hbatune.conf")
-    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
     monkeypatch.setattr(
         "hbatune.operations.boot_files.find_initramfs_command", lambda: "update-initramfs -u"
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
@@ -35,8 +34,6 @@ def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
             )
         )
     )
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
     see_machine(monkeypatch, lambda: server)
     return server
 

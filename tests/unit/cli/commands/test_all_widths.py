@@ -162,8 +162,6 @@ def width(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
     """Return a function that shows a command on a terminal of one of the widths."""
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "STATUS", "LATENCY"):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
     see_machine(monkeypatch, lambda: host())
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("HBATUNE_PAGER", "")

@@ -100,8 +100,6 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Bench:
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     new_bench = Bench(tmp_path / "sys")
     monkeypatch.setattr("hbatune.cli.commands.profiles.installed_library", lambda: site.library)

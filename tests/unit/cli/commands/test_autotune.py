@@ -168,8 +168,6 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     """Replace this machine by the simulated disk, and make this user root."""
     new_bench = Bench(tmp_path / "sys")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "SPENT"):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     see_machine(monkeypatch, lambda: new_bench.machine)
     monkeypatch.setattr(running, "choose_subjects", choose_representatives)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)

@@ -22,13 +22,9 @@ Make = Callable[..., str]
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    """Return a host that was measured and changed, with its state below the test's folder."""
+def host(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a host that was measured and changed."""
     reported_host = reported.host()
-    state = tmp_path / "state"
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
-    monkeypatch.setattr(paths, "HISTORY", state / "history.json")
     see_machine(monkeypatch, lambda: reported_host)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(reported_host))
@@ -96,7 +92,7 @@ def test_existing_page_needs_force(
     assert "--force" in capsys.readouterr().err
     assert main(["report", str(page), "--force"]) == 0
     assert "precious" not in page.read_text()
-    assert sorted(os.listdir(tmp_path)) == ["precious.html", "state"]
+    assert sorted(os.listdir(tmp_path)) == ["machine", "precious.html"]
 
 
 def test_irregular_file_is_preserved(
