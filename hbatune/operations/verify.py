@@ -79,8 +79,9 @@ class VerificationResult(Struct):
 class Verification:
     """One endpoint for each adapter, medium and model that the plan changes, and its verdict.
 
-    On entry it makes the file in the request's directory, and on exit it removes the file. Raises
-    UsageError if this directory is not on a disk that the plan changes.
+    ``budget`` has the representatives for which there is time, and the estimated duration. On entry
+    it makes the file in the request's directory, and on exit it removes the file. Raises UsageError
+    if this directory is not on a disk that the plan changes.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Verification:
         config = situation.config.probe
         self._selection, self._filed = _select_representatives(situation, plan, request)
         self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
-        self._pairs, self._budget = _fit_pairs(self._selection.subjects, config, request)
+        self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
         self._workloads: dict[str, Workload] = {}
         for part in self._make_parts(plan.drift):
             self._workloads[part.subject.target] = self._follow(part)
@@ -106,7 +107,7 @@ class Verification:
             measure=self._measure,
             tolerance=situation.profile.tolerance,
             limit=float(self._limit),
-            pair=2 * run.estimate_seconds(1, self._budget.workload),
+            pair=2 * run.estimate_seconds(1, self.budget.workload),
             idle=run.find_disturbance,
             pairs=self._pairs,
         )
@@ -123,8 +124,8 @@ class Verification:
 
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
-        if endpoints := len(self._budget.subjects):
-            seconds = self._budget.seconds
+        if endpoints := len(self.budget.subjects):
+            seconds = self.budget.seconds
             self._context.note(ComparisonsAhead(endpoints, self._pairs, seconds, self._limit))
         self._before = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
@@ -142,7 +143,7 @@ class Verification:
         verified = VerificationResult(
             rows, unmeasured=self._selection.skipped, thorough=self._request.thorough
         )
-        for subject in self._budget.left_out:
+        for subject in self.budget.left_out:
             verified.unmeasured += (Skipped(subject.target, Skip.NO_TIME),)
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._make_parts(written)
@@ -228,7 +229,7 @@ class Verification:
 
     def _follow(self, part: Representative) -> Workload:
         """Return the workload for a representative, with the duration that the time allows."""
-        subject, budget = part.subject, self._budget.workload
+        subject, budget = part.subject, self.budget.workload
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
@@ -242,7 +243,7 @@ class Verification:
         return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
 
     def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:
-        return make_representatives(self._budget.subjects, self._situation.machine.endpoints, rows)
+        return make_representatives(self.budget.subjects, self._situation.machine.endpoints, rows)
 
     def _can_switch(self, part: Representative) -> bool:
         return can_switch(self._situation.machine, part.own, self._before)
