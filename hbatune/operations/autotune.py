@@ -24,12 +24,7 @@ from hbatune.operations.context import Context, Phase, SearchesAhead
 from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchMeans
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import is_named, keep_records
-from hbatune.operations.situation import (
-    Situation,
-    SituationRequest,
-    locked_means,
-    read_situation,
-)
+from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import find_configuration_file, load_configuration

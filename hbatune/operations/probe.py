@@ -181,11 +181,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if request.workload.sets_depth else disks
-    gathered = gather_machine(
-        list_attributes(),
-        Scope(needed),
-        of=list_adapter_attributes(),
-    )
+    gathered = gather_machine(list_attributes(), Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)
     if not endpoints:
