@@ -19,8 +19,7 @@ from hbatune.facts.assembly import without_attributes
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, OperationReporter, TaskFailed
-from hbatune.operations.last_look import MachineCache
-from hbatune.operations.reconcile import PassRequest, PassResult, run_pass
+from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
 from hbatune.policy.profile import Profile

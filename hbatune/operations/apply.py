@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, lock, marks, rollback_record, system
+from hbatune.act import journal, marks, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
@@ -27,16 +28,18 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
+from hbatune.operations.differences import Differences
+from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
 from hbatune.policy.chosen import find_configuration_file, load_configuration
-from hbatune.probe.result import ProbeResult
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     # The measuring code is only imported if there are measurements.
     from hbatune.operations.verify import VerificationResult
+    from hbatune.probe.comparison import Standing
+    from hbatune.probe.result import ProbeResult
 
 
 class ApplyRequest(Struct, frozen=True, kw_only=True):
@@ -61,7 +64,8 @@ class ApplyResult(Struct, frozen=True):
 
     ``rows`` are the plan's rows and the rows of the module options. ``finished`` is whether every
     file was updated and the changes were compared as requested. It is False if a rollback was
-    recorded during the run: then no profile becomes active.
+    recorded during the run: then no profile becomes active. ``standings`` compare the last
+    measurement of each target with the reference values (``probe.find_standings``).
     """
 
     plan: Plan
@@ -69,6 +73,7 @@ class ApplyResult(Struct, frozen=True):
     rows: tuple[Row, ...]
     verified: VerificationResult | None
     finished: bool
+    standings: Mapping[str, tuple[ProbeResult, Standing]] = {}
 
     @property
     def complete(self) -> bool:
@@ -76,17 +81,10 @@ class ApplyResult(Struct, frozen=True):
 
         A regression is not settled, even if the request keeps it.
         """
-        lost = self.situation.journal.losses or any(disk.unread for disk in self.plan.left_alone)
-        worse = self.verified is not None and self.verified.worse
-        return self.finished and not lost and not worse and all(map(is_settled, self.rows))
-
-    @property
-    def results(self) -> list[ProbeResult]:
-        """The last measurement of each target, except if a setting was reverted since then."""
-        proofs = [] if self.verified is None else self.verified.proofs
-        beyond = {proof.target for proof in proofs if proof.verdict.beyond}
-        last = {proof.target: proof.last for proof in proofs if proof.target not in beyond}
-        return [result for result in last.values() if result is not None]
+        if self.situation.journal.losses or (self.verified and self.verified.worse):
+            return False
+        unread = any(disk.unread for disk in self.plan.left_alone)
+        return self.finished and not unread and all(map(is_settled, self.rows))
 
 
 def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
@@ -101,8 +99,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     # Also before any wait: a rollback recorded after this point overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        means = locked_means(paths, context.patience, worker_pool)
         situation = read_situation(
             SituationRequest(profile=request.profile, targets=request.targets, means=means)
         )
@@ -148,25 +145,47 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             # active.
             system.activate_profile(find_configuration_file(), plan.profile)
             finished = _refresh_rules(context, situation, plan) and finished
+        standings = {}
         if done.verified is not None:
             from hbatune.operations import probe
 
             records = probe.list_apply_records(context, situation, done.rows, done.verified)
             probe.keep_records(context, records)
+            results = _list_last_results(done.verified)
+            standings = probe.find_standings(results, situation.machine, situation.profile)
     if not request.once:
         # Outside the lock, which the daemon's pass takes.
         context.nudge()
-    return ApplyResult(plan, situation, rows, done.verified, finished)
+    return ApplyResult(plan, situation, rows, done.verified, finished, standings)
+
+
+def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
+    """Return the last measurement of each target, except if a setting was reverted since then."""
+    last = {}
+    for proof in verified.proofs:
+        last[proof.target] = proof.last
+    for proof in verified.proofs:
+        if proof.verdict.beyond:
+            last[proof.target] = None
+    return list(filter(None, last.values()))
+
+
+def preview_apply(request: ApplyRequest) -> Differences:
+    """Return the plan of an apply; nothing is locked or written."""
+    situation = read_situation(SituationRequest(profile=request.profile, targets=request.targets))
+    plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
+    rows = plan.rows
+    if request.module_options:
+        rows += boot_files.list_option_rows(situation, request.targets)
+    return Differences(situation, plan, rows)
 
 
 def mark_seen(
     context: Context, machine: Machine, ids: Collection[str] | None, unfinished: Collection[str]
 ) -> bool:
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
-
-    def mark_disks() -> None:
-        marks.remember_disks(context.paths.seen, machine, ids, unfinished=unfinished)
-
+    seen = context.paths.seen
+    mark_disks = partial(marks.remember_disks, seen, machine, ids, unfinished=unfinished)
     return context.attempt(Task.MARK_DISKS, mark_disks, marks.MarkError)
 
 
@@ -220,8 +239,8 @@ def write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
         boot_files.keep_placed_interrupts(context, machine, run.interrupt_rows, ids)
         raise
     remembered = boot_files.remember_immovable(context, run.plan, written.rows)
-    done = {(row.id, row.setting): row for row in written.rows}
-    after = [done.get((row.id, row.setting), row) for row in run.interrupt_rows]
+    done = {row.key: row for row in written.rows}
+    after = [done.get(row.key, row) for row in run.interrupt_rows]
     listed = boot_files.keep_placed_interrupts(context, machine, after, ids)
     return replace(written, noted=listed and remembered)
 
@@ -286,8 +305,8 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     """
     records = situation.rollbacks
     if once:
-        by_name = (record for record in records.records if record.ids is not None)
-        records = RollbackRecords(tuple(by_name))
+        named = [record for record in records.records if record.ids is not None]
+        records = RollbackRecords(tuple(named))
     return context.attempt(
         Task.LIFT_ROLLBACK,
         lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),

@@ -16,7 +16,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import lock
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Missing
@@ -24,14 +23,8 @@ from hbatune.operations import disk_probes
 from hbatune.operations.context import Context, Phase, SearchesAhead
 from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchMeans
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
-from hbatune.operations.probe import keep_records
-from hbatune.operations.situation import (
-    ScanMeans,
-    Situation,
-    SituationRequest,
-    read_situation,
-    resolve_target_name,
-)
+from hbatune.operations.probe import is_named, keep_records
+from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
 from hbatune.policy.chosen import find_configuration_file, load_configuration
@@ -144,10 +137,9 @@ class DiskSearch:
     ) -> None:
         """Note settings as not evaluated, unless they were, or are noted already."""
         names = tuple(settings)
-        noted = any(set(entry.settings) & set(names) for entry in self.found.not_judged)
-        if not unless and not noted:
-            entry = tournaments.NotJudged(names, reason, detail, outcome)
-            self.found.not_judged.append(entry)
+        if unless or any(set(entry.settings) & set(names) for entry in self.found.not_judged):
+            return
+        self.found.not_judged.append(tournaments.NotJudged(names, reason, detail, outcome))
 
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
@@ -253,9 +245,10 @@ class DiskSearch:
     ) -> tournaments.FoundSettings | None:
         """Play a tournament of the values that the device accepts; return None without a choice."""
         # A value that the device does not accept is not a candidate. Check before the rounds.
-        candidates = [
-            candidate for candidate in tried if self._probes.takes({**base, **candidate.values})
-        ]
+        candidates = []
+        for candidate in tried:
+            if self._probes.takes({**base, **candidate.values}):
+                candidates.append(candidate)
         if len(candidates) < 2:
             return None
         played, results = self._run_tournament(candidates, base, probe, score)
@@ -359,8 +352,7 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
     if request.write:
         require_writable(folder)
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        means = ScanMeans(context.paths, tuple(stuck), worker_pool)
+        means = locked_means(context.paths, context.patience, worker_pool)
         wanted = SituationRequest(
             profile=request.profile,
             targets=request.targets,
@@ -399,8 +391,7 @@ def _choose_disks(
     for subject in list_subjects(machine, targets):
         aliases = {subject.target, subject.endpoint.id}
         # Other hosts share an array: its disks are probed only by their own names.
-        is_named = any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
-        refused = find_probe_refusal(subject, shared=is_named)
+        refused = find_probe_refusal(subject, shared=is_named(names, aliases))
         if refused is None and subject.paths:
             refused = Skipped(subject.target, Skip.MULTIPATH, detail=subject.target)
         if refused is None and subject.endpoint.id in excluded:
@@ -442,6 +433,7 @@ def _search(
     context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = math.inf if limit is None else time.monotonic() + limit
     plan, machine = situation.plan(named=True), situation.machine
+    adapters = {adapter.target: adapter for adapter in machine.adapters}
     results = []
     with ExitStack() as stack:
         stop = stack.enter_context(context.stoppable())
@@ -458,8 +450,8 @@ def _search(
 
         for subject in subjects:
             disk = subject.endpoint
-            adapters = (adapter for adapter in machine.adapters if adapter.target == disk.adapter)
-            goal = find_objective(situation.profile, build_traits(disk, next(adapters, None)))
+            adapter = adapters.get(disk.adapter or "")
+            goal = find_objective(situation.profile, build_traits(disk, adapter))
             means = SearchMeans(
                 workload=workload,
                 objective_us=None if goal is None else 1000 * goal.p99_ms,
@@ -477,12 +469,10 @@ def _search(
             ) as experiment:
                 result = DiskSearch(subject, rows, experiment, means).run()
             before = {setting.setting: setting.value for setting in subject.settings}
-            result.not_restored = tuple(
-                tournaments.NotRestored(
-                    name, before.get(name), failed.outcome, failed.errno, failed.found
-                )
-                for name, failed in experiment.failed.items()
-            )
+            for name, failed in experiment.failed.items():
+                value = (failed.outcome, failed.errno, failed.found)
+                lost = tournaments.NotRestored(name, before.get(name), *value)
+                result.not_restored += (lost,)
             for endpoint in situation.chosen.endpoints:
                 model = (endpoint.adapter, endpoint.medium, endpoint.model)
                 is_same_model = model == (disk.adapter, disk.medium, disk.model)
@@ -511,8 +501,10 @@ def _make_writing_probe(
         return probe_file
     if request.destructive:
         # A link's target counts as named if it is a disk, not if it is a partition.
-        linked = (name for name in request.targets if name.startswith("/dev/"))
-        names = (*request.targets, *map(os.path.realpath, linked))
+        names = list(request.targets)
+        for name in request.targets:
+            if name.startswith("/dev/"):
+                names.append(os.path.realpath(name))
         return lambda ready, workload: running.probe_guarded(ready, workload, names)
     return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hbatune.act import rollback_record
 from hbatune.act.executor import Means
@@ -296,15 +297,20 @@ class Context(Struct, frozen=True, kw_only=True):
 
         A rollback that is recorded during the switching stops it.
         """
-        paths = self.paths
+        guard = rollback_record.load(self.paths).guard(self.paths, named=True)
+        return replace(self._make_means(act, worker_pool, guard), workers=1)
+
+    def _make_means(
+        self, act: ActConfig, worker_pool: WorkerPool | None, guard: RollbackGuard
+    ) -> Means:
         return Means(
-            journal=paths.journal,
-            claims=paths.claims,
-            spent=paths.spent,
-            workers=1,
+            journal=self.paths.journal,
+            claims=self.paths.claims,
+            spent=self.paths.spent,
+            workers=act.workers,
             deadline=act.deadline_seconds,
             worker_pool=worker_pool,
-            guard=rollback_record.load(paths).guard(paths, named=True),
+            guard=guard,
         )
 
     @contextmanager
@@ -321,14 +327,5 @@ class Context(Struct, frozen=True, kw_only=True):
         A rollback writes with an empty guard.
         """
         with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
-            yield Means(
-                journal=self.paths.journal,
-                claims=self.paths.claims,
-                spent=self.paths.spent,
-                workers=act.workers,
-                deadline=act.deadline_seconds,
-                stop=stop,
-                progress=lambda chain: advance(chain.target),
-                worker_pool=worker_pool,
-                guard=guard,
-            )
+            means = self._make_means(act, worker_pool, guard)
+            yield replace(means, stop=stop, progress=lambda chain: advance(chain.target))

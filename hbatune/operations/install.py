@@ -35,7 +35,7 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy import toml_files
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import CONFIG_FILE, MetricsConfig, load_config
+from hbatune.policy.config import MetricsConfig, load_config
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
@@ -131,7 +131,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     is invalid, does not fit this machine, or depends on files that other users can change. Raises
     RejectedError if systemd or udev would not accept a file.
     """
-    library, paths = installed_library(), context.paths
+    paths, configuration = context.paths, find_configuration_file()
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
         request = SituationRequest(profile=profile, means=unlocked_means(paths))
@@ -141,8 +141,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             raise UsageError(
                 f"[site] names what is no disk or adapter of this machine ({names}); "
                 "nothing was placed",
-                hint=f"correct the name in {find_configuration_file()}; `hbatune list` shows them "
-                "all",
+                hint=f"correct the name in {configuration}; `hbatune list` shows them all",
             )
         plan = situation.plan()
         require_affordable(plan)
@@ -156,6 +155,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             plan.memory.roomy,
         )
     else:
+        library = installed_library()
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
         if (name := profile or config.profile) is None:
@@ -180,7 +180,6 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         # Nothing runs in an image: the link that `systemctl enable` would make is placed there.
         wanted = paths.units / "multi-user.target.wants" / system.UNIT
         pieces.append(Piece(wanted, str(paths.units / system.UNIT), link=True))
-    configuration = library.site / CONFIG_FILE
     # This machine's tools check a unit only if its program exists.
     is_here = os.access(executable, os.X_OK)
     boot_files.check_pieces(
@@ -196,7 +195,7 @@ def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
             "systemd",
             f"{path.name}.j2",
             executable=executable,
-            at_home=any(executable.is_relative_to(home) for home in _HOMES),
+            at_home=any(map(executable.is_relative_to, _HOMES)),
             listens=listens,
             textfile=metrics.textfile,
         )
@@ -211,8 +210,9 @@ def _find_executable(root: Path) -> Path:
     candidates += [Path(program)] if (program := shutil.which("hbatune")) else []
     candidates += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
     # Links are not resolved: one may lead to a newer version later.
-    commands = [Path(os.path.abspath(path)) for path in candidates if path.name == "hbatune"]
-    for path in commands:
+    for path in map(Path, map(os.path.abspath, candidates)):
+        if path.name != "hbatune":
+            continue
         if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
     raise UsageError(
@@ -281,13 +281,13 @@ def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
 
 def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
     """Yield the programs that env(1) may start, named by its first word except options and VAR=."""
-    names = (text for text in arguments if not text.startswith("-") and "=" not in text)
-    name = next(names, None)
-    if name is not None:
-        paths = [Path(name)] if name.startswith("/") else [folder / name for folder in _SEARCHED]
-        for path in paths:
-            if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
-                yield path
+    for name in arguments:
+        if name.startswith("-") or "=" in name:
+            continue
+        for folder in (ROOT,) if name.startswith("/") else _SEARCHED:
+            if os.access(toml_files.resolve_links(folder / name, root).end, os.X_OK):
+                yield folder / name
+        return
 
 
 class Removal(Struct, frozen=True):
@@ -396,16 +396,17 @@ def preview_removal(context: Context, root: Path) -> Removal:
     """Return the files and directories that ``remove_installation`` would remove below the root."""
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
-    placed = [Path(entry.path) for entry in installation.placed] if installation else []
-    edited = (path for path in placed if placement.is_changed(root, manifest, path))
+    removed, edited = [], set()
+    for entry in installation.placed if installation else ():
+        path = Path(entry.path)
+        removed.append(join_root(root, path))
+        if placement.is_changed(root, manifest, path):
+            edited.add(removed[-1])
     folders = [join_root(root, context.paths.state)]
     if root == ROOT:  # an image has no directory in /run
         folders.append(context.paths.run)
-    return Removal(
-        files=tuple(join_root(root, path) for path in placed),
-        edited=frozenset(join_root(root, path) for path in edited),
-        folders=tuple(folder for folder in folders if folder.exists()),
-    )
+    existing = tuple(folder for folder in folders if folder.exists())
+    return Removal(tuple(removed), frozenset(edited), existing)
 
 
 def _is_untouched(paths: Paths) -> bool:

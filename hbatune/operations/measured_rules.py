@@ -177,24 +177,25 @@ def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueCh
 
 
 def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
-    tournament = next(
-        candidate
-        for candidate in (disk.settings, disk.schedulers)
-        if candidate is not None and change.setting in candidate.settings
-    )
+    tournament = disk.settings
+    if tournament is None or change.setting not in tournament.settings:
+        tournament = disk.schedulers
+    assert tournament is not None
     answer = tournament.answer
-    ratios = [ratio or 1.0 for ratio in (answer.ratio, answer.low, answer.high)]
+    ratios = [answer.ratio or 1.0, answer.low or 1.0, answer.high or 1.0]
     metric = "IOPS"
     if tournament.interference:
         # The score is the inverse of the p99, so its highest ratio is the lowest p99.
         metric, ratios = "p99 of a reader beside a bulk writer", [1 / ratio for ratio in ratios]
-    effect, *ends = (
-        f"{ratio - 1:+.0%}".replace("%", " %") for ratio in (ratios[0], *sorted(ratios[1:]))
-    )
+    effect, *ends = map(_format_effect, (ratios[0], *sorted(ratios[1:])))
     return (
         f"{effect} {metric} ({' to '.join(ends)}) at depth {tournament.depth}, "
         f"against {change.before}, which was in force"
     )
+
+
+def _format_effect(ratio: float) -> str:
+    return f"{ratio - 1:+.0%}".replace("%", " %")
 
 
 def _describe_source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:

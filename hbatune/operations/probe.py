@@ -11,7 +11,7 @@ note, and nothing else is lost.
 import grp
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Adapter, Machine, TargetKind
+from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import (
@@ -33,13 +33,15 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import Situation, resolve_target_name
+from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.probe import run as running
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
 from hbatune.probe.history import (
     HistoryError,
@@ -48,11 +50,11 @@ from hbatune.probe.history import (
     make_adapter_record,
     make_record,
 )
-from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
     Doubt,
     Failed,
     Figures,
+    Pattern,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -61,14 +63,15 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_value
+from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
+from hbatune.probe.workloads import NamedWorkload
 from hbatune.settings.limits import make_device, resolve_value
 from hbatune.settings.setting import FixedSetting
 from hbatune.settings.table import SETTINGS, list_attributes
 from hbatune.text.limit_text import describe_limit
 
 DEPTH = "queue_depth"
-_ADAPTERS = (TargetKind.CONTROLLER, TargetKind.HOST)
 
 
 class Measured(Struct, frozen=True):
@@ -79,62 +82,126 @@ class Measured(Struct, frozen=True):
     doubt: Doubt | None
 
 
-class ProbeRuns(Struct, frozen=True):
-    """All runs on the disks of a machine, or on a file; ``profile`` has their objective."""
+class ProbeRequest(Struct, frozen=True, kw_only=True):
+    """The request to run a workload on disks, or on a file in ``folder``.
+
+    ``profile`` has the objective for the results. ``together`` adds runs on all disks of an adapter
+    concurrently. A workload that writes needs each disk by name.
+    """
+
+    workload: NamedWorkload
+    targets: Sequence[str] = ()
+    folder: Path | None = None
+    profile: str | None = None
+    together: bool = False
+
+
+class Together(Struct, frozen=True):
+    """The results of all adapters, and the outcomes of adapters without figures."""
+
+    results: tuple[TogetherResult, ...]
+    failed: tuple[Skipped | Failed, ...] = ()
+
+
+class ProbeRuns(Struct, frozen=True, kw_only=True):
+    """All runs on the disks of a machine, or on a file.
+
+    ``profile`` has their objective. ``standings`` are by target (``find_standings``). ``together``
+    is None if it was not requested.
+    """
 
     machine: Machine
-    profile: Profile | None
-    runs: list[Measured]
+    profile: Profile | None = None
+    runs: tuple[Measured, ...]
+    sweeps: tuple[DepthSweep, ...] = ()
+    standings: Mapping[str, tuple[ProbeResult, Standing]] = {}
+    together: Together | None = None
+
+    @property
+    def results(self) -> list[ProbeResult]:
+        """The outcomes that are measurements."""
+        return [run.outcome for run in self.runs if isinstance(run.outcome, ProbeResult)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run gave a result."""
+        if self.together is not None and (self.together.failed or not self.together.results):
+            return False
+        return bool(self.runs) and len(self.results) == len(self.runs)
 
 
-class SweepKnee(Struct, frozen=True):
-    """The knee of a sweep of depth, with its last run; ``queue_depth`` is the LUN's own."""
-
-    last: ProbeResult
-    queue_depth: int | None
-    knee: Knee | None
-
-
-def probe_disks(
-    context: Context, workloads: Sequence[Workload], names: Sequence[str], profile: str | None
-) -> ProbeRuns:
-    """Run each workload on each named disk; a workload that writes needs each disk by name.
+def run_workload(context: Context, request: ProbeRequest) -> ProbeRuns:
+    """Run the workload, evaluate the results and append them to the history.
 
     Raises UsageError for an unknown profile or name, and LockedError if a depth has to be set while
     another hbatune changes the machine. Raises JournalError and HoldError as an experiment does.
     """
-    # The profile has the objective for the results.
+    if request.folder is not None:
+        probed = _probe_file(context, request.folder, request.workload.runs)
+    else:
+        probed = _probe_disks(context, request)
+        if request.together:
+            probed = replace(probed, together=_probe_together(context, probed, request.targets))
+    probed = replace(probed, sweeps=tuple(list_depth_sweeps(probed.results)))
+    _keep_runs(context, request.workload.name, probed)
+    standings = find_standings(probed.results, probed.machine, probed.profile)
+    return replace(probed, standings=standings)
+
+
+def find_standings(
+    results: Iterable[ProbeResult], machine: Machine, profile: Profile | None
+) -> dict[str, tuple[ProbeResult, Standing]]:
+    """Return the comparison of a result of each target with the reference values.
+
+    It is the result closest to the documents' workload. Missing disks are omitted.
+    """
+    closest: dict[str, ProbeResult] = {}
+    for result in results:
+        current = closest.setdefault(result.target, result)
+        if _measure_distance(result) < _measure_distance(current):
+            closest[result.target] = result
+    standings = {}
+    yardsticks = installed_library().yardsticks()
+    for target, result in closest.items():
+        standing = compare_on_machine(result, machine, profile, yardsticks)
+        if standing is not None:
+            standings[target] = (result, standing)
+    return standings
+
+
+def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
+    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
+    return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
+
+
+def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     config, chosen = load_configuration(), None
-    if profile or config.profile:
-        chosen = load_chosen_profile(profile, config)
-    disks = [resolve_target_name(name) for name in names]
+    if request.profile or config.profile:
+        chosen = load_chosen_profile(request.profile, config)
+    disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
-    needed = () if any(workload.queue_depth for workload in workloads) else disks
-    gathered = gather_machine(
-        list_attributes(),
-        Scope(needed),
-        of={kind: list_attributes(on=kind) for kind in _ADAPTERS},
-    )
+    needed = () if request.workload.sets_depth else disks
+    gathered = gather_machine(list_attributes(), Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)
     if not endpoints:
         raise UsageError(
-            f"there is no disk to probe at {', '.join(names)}",
+            f"there is no disk to probe at {', '.join(request.targets)}",
             hint="name a disk: `hbatune list` shows them",
         )
     subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
-    _require_access(subjects, write=any(workload.writes for workload in workloads))
-    disk_runs = _DiskRuns(context, machine, workloads, resolve_links(names))
-    return ProbeRuns(machine, chosen, disk_runs.measure(subjects))
+    _require_access(subjects, write=request.workload.writes)
+    disk_runs = _DiskRuns(context, machine, request.workload, resolve_links(request.targets))
+    return ProbeRuns(machine=machine, profile=chosen, runs=tuple(disk_runs.measure(subjects)))
 
 
-def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> ProbeRuns:
+def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> ProbeRuns:
     """Run each workload on a scratch file, which is always removed at the end.
 
     The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
-    seconds = sum(running.estimate_seconds(1, workload) for workload in workloads)
+    seconds = _estimate_seconds(1, workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
@@ -143,49 +210,45 @@ def probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) ->
                 outcome = running.probe_file(name, file.path, file.size, workload)
                 runs.append(_make_measured(workload, outcome))
                 advance(name)
-    return ProbeRuns(gather_machine(()), None, runs)
+    return ProbeRuns(machine=gather_machine(()), runs=tuple(runs))
 
 
-def keep_probed(
-    context: Context,
-    name: str,
-    probed: ProbeRuns,
-    sweeps: Sequence[SweepKnee],
-    together: Sequence[TogetherResult] = (),
-) -> None:
-    """Append the results to the history, all with one time and command, and then the knees.
+def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
+    """Append the results to the history, all with one time and command.
 
-    ``name`` is the name of the workload. The results of full adapters come last.
+    ``name`` is the name of the workload. The knees follow the results, and adapters come last.
     """
     command, time = f"probe {name}", context.clock()
     profile = None if probed.profile is None else probed.profile.name
     machine, records = probed.machine, []
-    for result in list_results(probed.runs):
+    for result in probed.results:
         records.append(make_record(machine, profile, command, result, time))
-    for sweep in sweeps:
-        last = make_record(machine, profile, command, sweep.last, time)
-        workload, depth = sweep.last.workload, sweep.queue_depth
+    # Knees are stored, because the windows they are computed from are not.
+    for sweep in probed.sweeps:
+        last = sweep.results[-1]
+        record = make_record(machine, profile, command, last, time)
         # Without its result, which the records above already contain.
-        knee = replace(last, result=None, knee=sweep.knee, queue_depth=depth, workload=workload)
-        records.append(knee)
-    for full in together:
+        record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
+        records.append(replace(record, queue_depth=sweep.queue_depth))
+    for full in probed.together.results if probed.together else ():
         figures = make_kept_together(full)
         record = make_adapter_record(machine, profile, command, full.adapter, figures, time)
         records.append(record)
     keep_records(context, records)
 
 
-def list_results(runs: Sequence[Measured]) -> list[ProbeResult]:
-    """Return the outcomes that are measurements."""
-    return [run.outcome for run in runs if isinstance(run.outcome, ProbeResult)]
-
-
 def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
-    for node in (subject.endpoint.device_node for subject in subjects):
+    for subject in subjects:
+        node = subject.endpoint.device_node
         if node is None or not os.path.exists(node):
             continue
         if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
             raise AccessError(node, _find_group(node))
+
+
+def is_named(names: Iterable[str], aliases: Collection[str]) -> bool:
+    """Return whether one of the user's names is an alias of a disk."""
+    return any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
 
 
 class AccessError(UsageError):
@@ -214,6 +277,10 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
+def _estimate_seconds(disks: int, workloads: Iterable[Workload]) -> float:
+    return sum(running.estimate_seconds(disks, workload) for workload in workloads)
+
+
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
     return Measured(workload, outcome, outcome.doubt if isinstance(outcome, ProbeResult) else None)
 
@@ -223,18 +290,13 @@ _Ready = Callable[[Workload], Subject | Skipped]
 
 
 class _DiskRuns:
-    """The runs of these workloads on disks. The user gave the ``names``, with links followed."""
+    """The runs of a workload on disks. The user gave the ``names``, with links followed."""
 
     def __init__(
-        self,
-        context: Context,
-        machine: Machine,
-        workloads: Sequence[Workload],
-        names: Sequence[str],
+        self, context: Context, machine: Machine, workload: NamedWorkload, names: Sequence[str]
     ) -> None:
         self._context, self._machine = context, machine
-        self._workloads, self._names = workloads, names
-        self._writes = any(workload.writes for workload in workloads)
+        self._workload, self._workloads, self._names = workload, workload.runs, names
 
     def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
@@ -246,11 +308,10 @@ class _DiskRuns:
                 usable.append(subject)
             else:
                 measured.append(Measured(self._workloads[0], refused, None))
-        count, seconds = len(usable) * len(self._workloads), 0.0
-        for workload in self._workloads:
-            seconds += running.estimate_seconds(len(usable), workload)
+        count = len(usable) * len(self._workloads)
         if count:
-            self._context.note(RunsAhead(count, seconds, self._writes))
+            seconds = _estimate_seconds(len(usable), self._workloads)
+            self._context.note(RunsAhead(count, seconds, self._workload.writes))
         with self._context.reporter.progress(Phase.PROBING, count) as advance:
             for subject in usable:
                 measured += self._measure_disk(subject, advance)
@@ -258,11 +319,11 @@ class _DiskRuns:
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
         """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-        disks = (subject.endpoint, *subject.paths)
-        aliases = {disk.target for disk in disks} | {disk.id for disk in disks}
-        targets = {resolve_target_name(name).removeprefix("/dev/") for name in self._names}
-        refusal = find_probe_refusal(subject, shared=bool(targets & aliases))
-        if refusal is None and self._writes:
+        aliases = set()
+        for disk in (subject.endpoint, *subject.paths):
+            aliases |= {disk.target, disk.id}
+        refusal = find_probe_refusal(subject, shared=is_named(self._names, aliases))
+        if refusal is None and self._workload.writes:
             refusal = find_write_refusal(subject, self._names)
         return refusal
 
@@ -296,7 +357,7 @@ class _DiskRuns:
         If it could not be restored, the reason is added to ``lost``.
         """
         target, id = subject.target, subject.endpoint.id
-        if not any(workload.queue_depth for workload in self._workloads):
+        if not self._workload.sets_depth:
             yield lambda workload: subject
             return
         own_settings = {entry.setting for entry in subject.settings if entry.target == target}
@@ -357,7 +418,7 @@ def list_apply_records(
         for row in rows:
             if row.id == proof.id and row.setting in proof.settings:
                 changes.append(ValueChange(row.target, row.setting, row.current, row.value))
-                if (row.id, row.setting) in verified.reverted:
+                if row.key in verified.reverted:
                     reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
@@ -377,14 +438,7 @@ def list_apply_records(
         )
 
 
-class Together(Struct, frozen=True):
-    """The results of all adapters, and the outcomes of adapters without figures."""
-
-    results: tuple[TogetherResult, ...]
-    failed: tuple[Skipped | Failed, ...] = ()
-
-
-def probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -> Together:
+def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -> Together:
     """Run each workload again on all disks of an adapter concurrently.
 
     ``probed`` has the separate runs. Disks without figures are omitted, and so are adapters with a
@@ -392,11 +446,11 @@ def probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) ->
     """
     results: list[TogetherResult] = []
     failed: list[Skipped | Failed] = []
-    groups = list(_group_by_adapter(probed))
+    groups = _group_by_adapter(probed)
     if groups:
-        seconds = sum(running.estimate_seconds(1, workload) for _, workload, _, _ in groups)
-        writes = any(workload.writes for _, workload, _, _ in groups)
-        context.note(RunsAhead(len(groups), seconds, writes))
+        workloads = [group[1] for group in groups]
+        writes = any(workload.writes for workload in workloads)
+        context.note(RunsAhead(len(groups), _estimate_seconds(1, workloads), writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(
@@ -415,7 +469,7 @@ _Group = tuple[Adapter, Workload, Sequence[Subject], Sequence[ProbeResult]]
 
 def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
     """Return the separately measured disks of each adapter and workload, at least two."""
-    measured = list_results(probed.runs)
+    measured = probed.results
     targets = {result.target for result in measured}
     subjects = {subject.target: subject for subject in list_subjects(probed.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
@@ -425,8 +479,9 @@ def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
         # A map over two adapters is not limited by one of them.
         if len(serving) == 1:
             by_adapter.setdefault((serving[0].target, result.workload), []).append(result)
-    return [
-        (adapters[target], workload, [subjects[result.target] for result in separate], separate)
-        for (target, workload), separate in by_adapter.items()
-        if len(separate) > 1
-    ]
+    groups: list[_Group] = []
+    for (target, workload), separate in by_adapter.items():
+        if len(separate) > 1:
+            disks = [subjects[result.target] for result in separate]
+            groups.append((adapters[target], workload, disks, separate))
+    return groups

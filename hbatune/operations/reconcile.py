@@ -1,37 +1,203 @@
 """Correct a machine's drift from its profile: one pass of the daemon, from lock to journal.
 
-The caller chooses the targets that the pass skips. Writes work as in `apply`.
+The caller chooses the targets that the pass skips. Writes work as in `apply`. A pass for an event
+reads only the disks of the event, and takes the other facts from earlier passes of the process.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, lock, marks, rollback_record
+from hbatune.act.files import Signature
 from hbatune.act.journal import Journal, JournalError, LostError
+from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
+from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
+from hbatune.facts.ids import is_former
+from hbatune.facts.machine import Scope
 from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
 from hbatune.operations.boot_files import keep_placed_interrupts
 from hbatune.operations.context import Context, Phase, Task, TaskFailed
-from hbatune.operations.last_look import MachineCache, scan_disks
-from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
-from hbatune.plan.joint_limits import require_affordable, without_requests
+from hbatune.operations.situation import (
+    PartialScan,
+    ScanMeans,
+    Situation,
+    SituationRequest,
+    list_needed_settings,
+    locked_means,
+    make_situation,
+    read_situation,
+)
+from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.policy import budget
 from hbatune.policy.budget import SHARE_RULE_PREFIX
 from hbatune.policy.chosen import find_configuration_file, load_configuration
-from hbatune.policy.config import Config
+from hbatune.policy.config import Config, UnmatchedName
+from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
 from hbatune.settings.table import BASE_SETTINGS, Value
 from hbatune.workers import WorkerPool
 
 RowKey = tuple[str, str]
 """The id of a target and the name of a setting."""
+
+
+class MachineCache:
+    """The machine's state after the last pass. Mutable, and empty before the first pass.
+
+    ``journal`` is the journal at this path. ``configured`` is the signature of the latest
+    configuration in which the profile was active. ``unmatched`` are the names in [site] that match
+    nothing on the machine. A worker stays ready between two passes.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self.machine: KnownMachine | None = None
+        self.journal = KeptJournal(journal)
+        self.configured: Signature = None
+        self.unmatched: tuple[UnmatchedName, ...] = ()
+        self._requests: dict[str, int] = {}
+        self._requested = 0
+        self._unreadable: dict[str, int] = {}
+        self._matcher: Matcher | None = None
+        self._worker_pool = WorkerPool()
+        self._worn = False
+
+    @property
+    def unreadable(self) -> int:
+        """The number of settings that could not be read."""
+        return sum(self._unreadable.values())
+
+    def matcher(self, profile: Profile) -> Matcher:
+        """Return the matcher for this profile, which caches results between two passes."""
+        if self._matcher is None or self._matcher.profile is not profile:
+            self._matcher = Matcher(profile)
+        return self._matcher
+
+    @contextmanager
+    def workers(self) -> Iterator[WorkerPool]:
+        """Yield the worker pool; on exit, all but one of its workers end."""
+        try:
+            yield self._worker_pool
+        finally:
+            self._worker_pool.close(but=1)
+
+    def renew_worker(self) -> None:
+        """Replace the worker after a full scan.
+
+        For an idle process: a new worker shares all memory with it, the old one has made copies.
+        """
+        if self._worn:
+            # Freeze the objects, since a garbage collection would copy all their memory.
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._worker_pool.close()
+            self._worker_pool.prepare(1)
+            self._worn = False
+
+    def close(self) -> None:
+        """End the worker that stays ready."""
+        self._worker_pool.close()
+
+    def requests_without(self, ids: Iterable[str]) -> int:
+        """Return the memory of other disks' requests beyond the kernel's defaults, in bytes."""
+        return self._requested - sum(self._requests.get(id, 0) for id in ids)
+
+    def siblings(self, part: Machine) -> tuple[Endpoint, ...]:
+        """Return the LUNs outside the part that share a SCSI target with one of its disks."""
+        machine, present = self.machine, {endpoint.target for endpoint in part.endpoints}
+        if machine is None:
+            return ()
+        targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
+        siblings = []
+        for target in sorted(targets):
+            for lun in machine.of_scsi_target(target):
+                if lun.target not in present:
+                    siblings.append(lun)
+        return tuple(siblings)
+
+    def take_whole(
+        self, machine: Machine, plan: Plan, unmatched: tuple[UnmatchedName, ...]
+    ) -> None:
+        """Store the results of a full pass."""
+        self.machine = KnownMachine(machine)
+        self.unmatched = unmatched
+        self._requests, self._unreadable, self._requested = {}, {}, 0
+        self._count_plan(machine, plan)
+        self._worn = True
+
+    def take_part(self, part: Machine, plan: Plan, names: Iterable[str]) -> None:
+        """Store the results of a partial pass, which was made for the disks with these names."""
+        machine = self.machine
+        assert machine is not None
+        present = {endpoint.target for endpoint in part.endpoints}
+        removed = [name for name in names if name not in present]
+        for name in (*present, *removed):
+            if (before := machine.get(name)) is not None:
+                self._requested -= self._requests.pop(before.id, 0)
+                self._unreadable.pop(before.id, None)
+        machine.update(part, removed)
+        self._count_plan(part, plan)
+
+    def _count_plan(self, machine: Machine, plan: Plan) -> None:
+        rows: dict[str, list[Row]] = {}
+        for row in plan.rows:
+            rows.setdefault(row.id, []).append(row)
+            if row.state is State.UNREADABLE:
+                self._unreadable[row.id] = self._unreadable.get(row.id, 0) + 1
+        sizes = sum_beyond_defaults(machine, rows)
+        self._requests |= sizes
+        self._requested += sum(sizes.values())
+        for disk in plan.left_alone:
+            if disk.unread:
+                self._unreadable.setdefault(disk.id, 1)
+
+
+def scan_disks(
+    config: Config, profile: Profile, names: Collection[str], last: MachineCache, means: ScanMeans
+) -> Situation | None:
+    """Read the disks with these kernel names, and return the situation of these disks only.
+
+    ``names`` may include SCSI hosts. LUNs that share the budget of an array are read as well.
+    Returns None if the ``last`` passes do not have enough facts. The part is not stored.
+    """
+    cached = last.machine
+    if cached is None:
+        return None
+    last.journal.refresh(lambda: cached.machine)
+    # Includes the files that their writes may reset, so the baselines need no second read.
+    settings = list_needed_settings(profile, config.site, last.journal.settings)
+    attributes = list_baseline_files(settings)
+
+    def gather(names: Collection[str]) -> Machine:
+        return means.gather(attributes, config.act, Scope(names, cached))
+
+    try:
+        part = gather(names)
+        if config.site.array and any(map(budget.is_shared, part.endpoints)):
+            wanted = list(names)
+            for endpoint in filter(budget.is_shared, cached.machine.endpoints):
+                wanted.append(endpoint.target)
+            part = gather(dict.fromkeys(wanted))
+    except InsufficientFactsError:
+        return None
+    ids = [endpoint.id for endpoint in part.endpoints]
+    situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
+    if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
+        return None  # only a full scan can resolve these ids
+    return replace(situation, part=PartialScan(last.requests_without(ids), last.matcher(profile)))
 
 
 class PassFacts(Struct, frozen=True):
@@ -128,8 +294,7 @@ def run_pass(
                 f"{losses_text}: the daemon has written the journal again from memory"
             )
             context.note(TaskFailed(Task.READ_JOURNAL, error))
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
-        means = ScanMeans(paths, tuple(stuck), worker_pool)
+        means = locked_means(paths, context.patience, worker_pool)
         situation = None
         if request.names is not None:
             situation = scan_disks(config, profile, request.names, last, means)
@@ -160,16 +325,21 @@ def run_pass(
         scope = judge(facts)
         plan, skipped = _plan_writes(situation, full_plan, scope, put_back=request.put_back)
         drift = [row for row in plan.drift if _is_in_scope(row, situation, scope)]
-        todo = [row for row in drift if _make_key(row) not in skipped]
+        todo = [row for row in drift if row.key not in skipped]
         choice = _Choice(situation, plan, todo, skipped, reserved)
         done = _write_rows(context, choice, request.unmarked, worker_pool, last)
-        changed = {_make_key(row): row for row in drift}
-        # A setting that another write has reset was written again, which is also a change.
-        changed |= {key: row for key, row in done.items() if row.outcome is not Outcome.KEPT}
-        # A setting that proved to be fixed by the write has not drifted.
-        changed = {key: row for key, row in changed.items() if row.state is not State.FIXED}
-        # They stay new, so the next pass tunes them as new and not as drift.
-        unfinished = {row.id for row in done.values() if row.outcome is Outcome.CONFLICT} | reserved
+        changed = {row.key: row for row in drift}
+        unfinished = set(reserved)
+        for key, row in done.items():
+            if row.outcome is Outcome.KEPT:
+                continue
+            if row.state is State.FIXED:  # proved by the write, so it has not drifted
+                changed.pop(key, None)
+            else:  # also if another write has reset the setting, and it was written again
+                changed[key] = row
+            if row.outcome is Outcome.CONFLICT:
+                # It stays new, so the next pass tunes it as new and not as drift.
+                unfinished.add(row.id)
         mark_seen(context, machine, scope.chosen, unfinished)
         if is_full:
 
@@ -209,9 +379,9 @@ def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Map
     baselines = {entry.key: entry.before for entry in recorded.entries}
     values = {}
     for row in plan.rows:
-        value = baselines.get(_make_key(row), row.current)
+        value = baselines.get(row.key, row.current)
         if value is not None and row.setting in resets.get(row.id, ()):
-            values[_make_key(row)] = value
+            values[row.key] = value
     return values
 
 
@@ -222,26 +392,25 @@ def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[RowKey]:
     """
     if recorded.run is not None:
         return frozenset()
-    drift = {_make_key(row): row.current for row in plan.drift}
-    return frozenset(
-        entry.key
-        for entry in recorded.entries
-        if entry.key in drift and entry.value != drift[entry.key]
-    )
+    drift = {row.key: row.current for row in plan.drift}
+    overwritten = set()
+    for entry in recorded.entries:
+        if entry.key in drift and entry.value != drift[entry.key]:
+            overwritten.add(entry.key)
+    return frozenset(overwritten)
 
 
 def _find_reshared(situation: Situation, plan: Plan) -> frozenset[RowKey]:
     """Return the depths that are the LUN's former share of its array's limit."""
-    drift = {
-        _make_key(row): row.current for row in plan.drift if row.rule.startswith(SHARE_RULE_PREFIX)
-    }
-    if not drift:
-        return frozenset()
-    return frozenset(
-        entry.key
-        for entry in situation.journal.entries
-        if entry.value is not None and drift.get(entry.key) == entry.value
-    )
+    depths = {}
+    for row in plan.drift:
+        if row.rule.startswith(SHARE_RULE_PREFIX):
+            depths[row.key] = row.current
+    reshared = set()
+    for entry in situation.journal.entries if depths else ():
+        if entry.value is not None and depths.get(entry.key) == entry.value:
+            reshared.add(entry.key)
+    return frozenset(reshared)
 
 
 def _is_superseded(profile: Profile, last: MachineCache) -> bool:
@@ -300,22 +469,25 @@ def _write_rows(
     """
     situation, plan, todo = choice.situation, choice.plan, choice.todo
     machine, is_full = situation.machine, situation.part is None
-    written = {_make_key(row) for row in todo}
+    written = {row.key for row in todo}
     # A skipped interrupt has not been placed. For interrupts that are reserved, or that this pass
     # does not write, nothing changes for irqbalance.
-    interrupt_rows = [row for row in plan.rows if _make_key(row) not in choice.skipped]
+    interrupt_rows = [row for row in plan.rows if row.key not in choice.skipped]
     ids = {vector.id for vector in machine.vectors} - set(choice.reserved)
     for row in interrupt_rows:
-        if row.state is State.DRIFT and _make_key(row) not in written:
+        if row.state is State.DRIFT and row.key not in written:
             ids.discard(row.id)
     if not todo:
         if is_full:  # a partial scan has no interrupts
             keep_placed_interrupts(context, machine, interrupt_rows, ids)
         return {}
     drifting = {row.id for row in todo}
-    # Rows with correct values are included: a write to their target may reset them.
-    right = (row for row in plan.rows if row.id in drifting and row.state is State.OK)
-    wanted = replace(plan, rows=(*todo, *right))
+    rows = list(todo)
+    for row in plan.rows:
+        # Rows with correct values are included: a write to their target may reset them.
+        if row.id in drifting and row.state is State.OK:
+            rows.append(row)
+    wanted = replace(plan, rows=tuple(rows))
     try:
         require_affordable(wanted)
     except UsageError as error:
@@ -338,8 +510,4 @@ def _write_rows(
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
         run = PlannedRun(situation, wanted, filed, interrupt_rows, ids)
         done = write_rows(context, run, means)
-    return {_make_key(row): row for row in done.rows}
-
-
-def _make_key(row: Row) -> RowKey:
-    return row.id, row.setting
+    return {row.key: row for row in done.rows}

@@ -2,19 +2,19 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, lock, rollback_record, system
+from hbatune.act import journal, rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
-from hbatune.act.lock import Claim, Lock
+from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
 from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
@@ -28,7 +28,7 @@ from hbatune.operations.context import (
     Task,
     TaskFailed,
 )
-from hbatune.operations.situation import map_stuck_disks, resolve_target_name
+from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
 from hbatune.plan.rows import Restored
 from hbatune.policy.chosen import find_configuration_file, load_configuration
 from hbatune.policy.config import Config
@@ -89,9 +89,8 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     """
     if not targets:
         return _record_ids(context, None)
-    stuck = lock.find_outstanding_claims(context.paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gather_machine(config, stuck, worker_pool)
+        machine = unlocked_means(context.paths, worker_pool).gather((), config.act)
     filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
 
@@ -134,9 +133,11 @@ def restore_targets(
     """
     paths = context.paths
     with WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(paths.claims, patience=context.patience)
+        scan = locked_means(paths, context.patience, worker_pool)
+        stuck = scan.stuck
         try:
-            machine = _gather_machine(config, stuck, worker_pool)
+            # Without its settings: each setting is read when it is restored.
+            machine = scan.gather((), config.act)
         except NoWorkerError as error:
             if targets:  # their names cannot be resolved
                 raise
@@ -144,17 +145,17 @@ def restore_targets(
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.note(EventNote(Event.JOURNAL_OUTDATED))
-        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, tuple(stuck)))
+        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, stuck))
         ids = _find_ids(targets, machine, filed)
         if filed.excluded:
             # An earlier version recorded these in the journal, which may be removed below.
             recorded = _record_ids(context, filed.excluded) and recorded
         filed = replace(filed, excluded=()).trying(ids)
-        finished, disks = recorded, len({entry.id for entry in filed.entries})
+        finished = recorded
         if ids is None:
             # Before the values are restored: a disk that appears during this must not be tuned.
             finished = _stop_tuning(context) and finished
-        with _make_means(context, disks, config, worker_pool) as means:
+        with _make_means(context, filed, config, worker_pool) as means:
             try:
                 rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
             except RollbackUnsavedError as error:
@@ -167,12 +168,8 @@ def restore_targets(
         finished = boot_files.release_interrupts(context, machine, ids) and finished
         if ids is None:
             if filed.losses:  # reported, so they are dropped
-
-                def settle_losses() -> None:
-                    journal.settle(paths.journal, machine.boot_id)
-
-                settled = context.attempt(Task.SAVE_JOURNAL, settle_losses, JournalError)
-                finished = settled and finished
+                settle = partial(journal.settle, paths.journal, machine.boot_id)
+                finished = context.attempt(Task.SAVE_JOURNAL, settle, JournalError) and finished
             finished = boot_files.remove_options(context, machine) and finished
         else:
             # Read again: the rollback has removed entries.
@@ -192,14 +189,14 @@ def preview_rollback(
     """
     paths = context.paths
     config = read_configuration(context, targets)
-    stuck = lock.find_outstanding_claims(paths.claims)
     with WorkerPool() as worker_pool:
-        machine = _gather_machine(config, stuck, worker_pool)
+        scan = unlocked_means(paths, worker_pool)
+        machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
-        with _make_means(context, 0, config, worker_pool) as means:
-            plan = plan_rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+        with _make_means(context, Journal(""), config, worker_pool) as means:
+            plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
     return RollbackPreview(plan.rows(None), machine, filed.losses)
 
 
@@ -210,37 +207,27 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
     JournalError and RollbackUnsavedError as ``act.restore.restore_values`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
-        stuck = lock.settle_claims(context.paths.claims, patience=context.patience)
-        machine = _gather_machine(config, stuck, worker_pool)
+        scan = locked_means(context.paths, context.patience, worker_pool)
+        machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
-        disks = len({entry.id for entry in filed.entries})
-        with _make_means(context, disks, config, worker_pool) as means:
-            rows = restore_values(machine, filed, means, stuck=stuck)
+        with _make_means(context, filed, config, worker_pool) as means:
+            rows = restore_values(machine, filed, means, stuck=scan.stuck)
         boot_files.release_interrupts(context, machine, None)
     return rows
 
 
 def _make_means(
-    context: Context, disks: int, config: Config, worker_pool: WorkerPool
+    context: Context, filed: Journal, config: Config, worker_pool: WorkerPool
 ) -> AbstractContextManager[Means]:
-    """Return the means to restore this number of disks, regardless of rollback records."""
+    """Return the means to restore the disks in a journal, regardless of rollback records."""
+    disks = len({entry.id for entry in filed.entries})
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
 
 
 def _note_losses(context: Context, filed: Journal) -> None:
     if filed.losses:
         context.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
-
-
-def _gather_machine(config: Config, stuck: Sequence[Claim], worker_pool: WorkerPool) -> Machine:
-    """Return the machine without its settings. Each setting is read when it is restored."""
-    return gather_machine(
-        (),
-        deadline=config.act.deadline_seconds,
-        avoid=map_stuck_disks(stuck),
-        worker_pool=worker_pool,
-    )
 
 
 def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:
@@ -259,13 +246,9 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
 
 def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
     """Record a rollback of these ids, or of everything; return whether it is durable."""
-
-    def record() -> None:
-        if ids is None:
-            rollback_record.record_everything(context.paths)
-        else:
-            rollback_record.record_targets(ids, context.paths)
-
+    record = partial(rollback_record.record_everything, context.paths)
+    if ids is not None:
+        record = partial(rollback_record.record_targets, ids, context.paths)
     return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 

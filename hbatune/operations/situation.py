@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, lock, rollback_record, system
 from hbatune.act.journal import Journal
@@ -19,7 +18,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
-from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import ChosenTargets, choose_targets
@@ -28,12 +27,12 @@ from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_p
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget, match
 from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import Config, Site, UnmatchedName
+from hbatune.policy.config import ActConfig, Config, Site, UnmatchedName
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_enabled_rules
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import SETTINGS, list_attributes, parse_saved_values
+from hbatune.settings.table import SCHEDULER, SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -125,10 +124,6 @@ class Situation(Struct, frozen=True):
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
         return list_advice(self.machine, self.site, plan, self.chosen.ids)
 
-    def whole(self) -> Situation:
-        """Return the situation with everything chosen, for commands that only read."""
-        return replace(self, chosen=choose_targets(self.machine, ()))
-
     @property
     def boot_site(self) -> Site:
         """The site for the udev rules, with the disks that its links lead to now.
@@ -155,13 +150,12 @@ class Situation(Struct, frozen=True):
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
-        return {
-            entry.key: SetBefore(entry.before, entry.ours, effect=entry.value is None)
-            for entry in self.journal.entries
-            if entry.setting in SETTINGS
-            and (entry.value, entry.effect) != (None, None)
-            and entry.id not in self.rollbacks.ids
-        }
+        values, excluded = {}, self.rollbacks.ids
+        for entry in self.journal.entries:
+            is_set = (entry.value, entry.effect) != (None, None)
+            if is_set and entry.setting in SETTINGS and entry.id not in excluded:
+                values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
+        return values
 
     def _was_touched(self, id: str, setting: str) -> bool:
         """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.
@@ -172,8 +166,10 @@ class Situation(Struct, frozen=True):
         for entry in self.journal.entries:
             if entry.key == (id, setting) and (entry.value, entry.effect) != (None, None):
                 return True
-        endpoints = () if self.elsewhere else self.machine.endpoints
-        saved = read_saved_texts(endpoint for endpoint in endpoints if endpoint.id == id).get(id)
+        if self.elsewhere:
+            return False
+        disks = [endpoint for endpoint in self.machine.endpoints if endpoint.id == id]
+        saved = read_saved_texts(disks).get(id)
         return saved is not None and setting in parse_saved_values(saved.texts)
 
 
@@ -203,6 +199,23 @@ class ScanMeans(Struct, frozen=True):
     paths: Paths
     stuck: tuple[Claim, ...]
     worker_pool: WorkerPool | None = None
+
+    def gather(
+        self,
+        attributes: Sequence[str],
+        act: ActConfig,
+        scope: Scope = WHOLE_MACHINE,
+        of: Mapping[TargetKind, Sequence[str]] | None = None,
+    ) -> Machine:
+        """Read the machine (``gather_machine``), except disks with a stuck writer."""
+        return gather_machine(
+            attributes,
+            scope,
+            of=of,
+            deadline=act.deadline_seconds,
+            avoid=map_stuck_disks(self.stuck),
+            worker_pool=self.worker_pool,
+        )
 
 
 class SituationRequest(Struct, frozen=True, kw_only=True):
@@ -237,22 +250,13 @@ def read_situation(request: SituationRequest) -> Situation:
     means = request.means or unlocked_means(Paths())
     files = means.paths
     require_readable(files)
-    names = [resolve_target_name(name) for name in request.targets]
+    names = list(map(resolve_target_name, request.targets))
     changed = journal.list_changed_settings(files.journal, read_boot_id())
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 
     def gather(disks: Collection[str]) -> Machine:
-        return gather_machine(
-            list_attributes(wanted),
-            Scope(disks),
-            of={
-                TargetKind.CONTROLLER: list_attributes(wanted, TargetKind.CONTROLLER),
-                TargetKind.HOST: list_attributes(wanted, TargetKind.HOST),
-            },
-            deadline=config.act.deadline_seconds,
-            avoid=map_stuck_disks(means.stuck),
-            worker_pool=means.worker_pool,
-        )
+        attributes = list_attributes(wanted)
+        return means.gather(attributes, config.act, Scope(disks), list_adapter_attributes(wanted))
 
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = load_machine_journal(gather, disks, files)
@@ -269,12 +273,27 @@ def read_situation(request: SituationRequest) -> Situation:
     return scan(())
 
 
-def unlocked_means(paths: Paths) -> ScanMeans:
+def list_adapter_attributes(names: Iterable[str] = SETTINGS) -> dict[TargetKind, Sequence[str]]:
+    """Return the files to read for these settings of NVMe controllers and SCSI hosts."""
+    kinds = (TargetKind.CONTROLLER, TargetKind.HOST)
+    return {kind: list_attributes(names, kind) for kind in kinds}
+
+
+def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> ScanMeans:
+    """Return the means of a scan under the lock, after the end of an interrupted run's writers.
+
+    ``patience`` is the time in seconds to wait for them.
+    """
+    stuck = lock.settle_claims(paths.claims, patience=patience)
+    return ScanMeans(paths, tuple(stuck), worker_pool)
+
+
+def unlocked_means(paths: Paths, worker_pool: WorkerPool | None = None) -> ScanMeans:
     """Return the means of a scan without the lock.
 
     Such a scan must not settle the claims, since that kills writers.
     """
-    return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)))
+    return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)), worker_pool)
 
 
 def load_machine_journal(
@@ -290,9 +309,14 @@ def load_machine_journal(
     if not disks:
         return machine, filed
     record = rollback_record.load(files)
-    ids = {*record.ids, *record.lifted, *filed.excluded, *(entry.id for entry in filed.reverted)}
-    ids |= {entry.id for entry in filed.entries}
-    if any(entry.doubt is not None for entry in filed.entries) or any(map(is_former, ids)):
+    ids = {*record.ids, *record.lifted, *filed.excluded}
+    unconfirmed = False
+    for value in filed.reverted:
+        ids.add(value.id)
+    for entry in filed.entries:
+        ids.add(entry.id)
+        unconfirmed = unconfirmed or entry.doubt is not None
+    if unconfirmed or any(map(is_former, ids)):
         machine = gathered(())
         filed, _ = journal.load_with_current_ids(files.journal, machine)
     return machine, filed
@@ -300,12 +324,15 @@ def load_machine_journal(
 
 def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
     """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
-    # The limits of many settings depend on the scheduler, even if no rule names it.
-    wanted = {"scheduler"}
-    wanted |= {rule.setting for rule in profile.rules if not isinstance(rule.effect, Leave)}
     # Values that earlier profiles have set may have to be restored, so they are read as well.
-    wanted |= {name for name in changed if name in SETTINGS}
-    wanted |= {entry.rule.setting for entry in load_enabled_rules(installed_library(), site)}
+    wanted = set(changed) & SETTINGS.keys()
+    # The limits of many settings depend on the scheduler, even if no rule names it.
+    wanted.add(SCHEDULER)
+    for rule in profile.rules:
+        if not isinstance(rule.effect, Leave):
+            wanted.add(rule.setting)
+    for entry in load_enabled_rules(installed_library(), site):
+        wanted.add(entry.rule.setting)
     return frozenset(wanted)
 
 

@@ -1,23 +1,34 @@
-"""Take a snapshot (all facts and the policy of a host), and make the input of its checks."""
+"""Take a snapshot (all facts and the policy of a host), and check a host."""
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
-from hbatune.checks.finding import CheckInput
+from hbatune.checks.finding import CheckInput, Finding
 from hbatune.facts.devices import resolve_link
-from hbatune.facts.health import ErrorCounters, collect_counters, find_earlier_counters
-from hbatune.facts.machine import gather_machine
-from hbatune.facts.model import TargetKind
+from hbatune.facts.health import (
+    ErrorCounters,
+    collect_counters,
+    find_earlier_counters,
+    retain_observations,
+)
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
+    SituationRequest,
+    list_adapter_attributes,
     list_advice,
     map_stuck_disks,
+    read_situation,
     require_readable,
+    resolve_target_name,
     unlocked_means,
 )
 from hbatune.plan.rows import Plan
@@ -26,7 +37,7 @@ from hbatune.policy.library import installed_library, list_profiles, load_profil
 from hbatune.policy.match import resolve_site_links
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.settings.table import list_attributes
-from hbatune.snapshot.file import HostPolicy, Snapshot
+from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 
 
 def take_snapshot(context: Context) -> Snapshot:
@@ -38,29 +49,24 @@ def take_snapshot(context: Context) -> Snapshot:
     require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
     rules = load_followed_rules(library, config.site)
-    all_profiles = tuple(
-        load_profile(profile.name, library, rules) for profile in list_profiles(library)
-    )
+    profiles = []
+    for listed in list_profiles(library):
+        profiles.append(load_profile(listed.name, library, rules))
     deadline = config.act.deadline_seconds
-    stuck = unlocked_means(paths).stuck
-    avoid = map_stuck_disks(stuck)
-    gathered = gather_machine(
-        list_attributes(),
-        of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
-        deadline=deadline,
-        avoid=avoid,
-    )
+    means = unlocked_means(paths)
+    avoid = map_stuck_disks(means.stuck)
+    gathered = means.gather(list_attributes(), config.act, of=list_adapter_attributes())
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed, _ = journal.load_with_current_ids(paths.journal, machine)
     record = rollback_record.load(paths)
-    context.note(InterruptedRuns(filed, record, machine, stuck))
+    context.note(InterruptedRuns(filed, record, machine, means.stuck))
     options = system.read_module_options(paths.modprobe)
     return Snapshot(
         machine=machine,
         health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
-            profiles=all_profiles,
+            profiles=tuple(profiles),
             site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
@@ -75,6 +81,56 @@ def take_snapshot(context: Context) -> Snapshot:
 def get_error_counters(snapshot: Snapshot) -> ErrorCounters:
     """Return the error counters of a snapshot."""
     return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
+
+
+class CheckRequest(Struct, frozen=True, kw_only=True):
+    """The host to check: this machine, or the host of a ``snapshot``, compared ``since`` an older.
+
+    Without a ``profile``, the host's active profile is compared, if any. Without ``targets``,
+    everything is checked.
+    """
+
+    profile: str | None = None
+    targets: Sequence[str] = ()
+    snapshot: Path | None = None
+    since: Path | None = None
+
+
+class CheckedHost(Struct, frozen=True):
+    """The findings of the checks, with their input, and ``not_understood`` of the situation."""
+
+    inputs: CheckInput
+    findings: tuple[Finding, ...]
+    not_understood: tuple[str, ...]
+
+
+def check_host(context: Context, request: CheckRequest) -> CheckedHost:
+    """Run the checks. On this machine, store the error counters to report increases later.
+
+    Raises UsageError for a profile or a target that does not exist.
+    """
+    from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
+
+    targets = list(request.targets)
+    if request.snapshot is None:
+        snapshot = take_snapshot(context)
+        targets = list(map(resolve_target_name, targets))
+        # The snapshot contains the old counters, so saving the new ones loses no comparison.
+        counters = retain_observations(snapshot.looks, get_error_counters(snapshot))
+        marks.save_counted(context.paths.counters, counters)
+    else:
+        snapshot = load_snapshot(request.snapshot)
+        if request.since is not None:
+            earlier = get_error_counters(load_snapshot(request.since))
+            snapshot = replace(snapshot, looks=(earlier,))
+    situation = None
+    if request.profile or snapshot.policy.active:
+        situation = read_situation(
+            SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
+        )
+    inputs = make_check_input(snapshot, situation, targets)
+    not_understood = situation.not_understood if situation else ()
+    return CheckedHost(inputs, run_checks(inputs), not_understood)
 
 
 def make_check_input(

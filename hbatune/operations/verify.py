@@ -8,7 +8,7 @@ the time that the configuration allows.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -79,8 +79,9 @@ class VerificationResult(Struct):
 class Verification:
     """One endpoint for each adapter, medium and model that the plan changes, and its verdict.
 
-    On entry it makes the file in the request's directory, and on exit it removes the file. Raises
-    UsageError if this directory is not on a disk that the plan changes.
+    ``budget`` has the representatives for which there is time, and the estimated duration. On entry
+    it makes the file in the request's directory, and on exit it removes the file. Raises UsageError
+    if this directory is not on a disk that the plan changes.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class Verification:
         config = situation.config.probe
         self._selection, self._filed = _select_representatives(situation, plan, request)
         self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
-        self._pairs, self._budget = _fit_pairs(self._selection.subjects, config, request)
-        self._workloads = {
-            part.subject.target: self._follow(part) for part in self._make_parts(plan.drift)
-        }
+        self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
+        self._workloads: dict[str, Workload] = {}
+        for part in self._make_parts(plan.drift):
+            self._workloads[part.subject.target] = self._follow(part)
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -106,7 +107,7 @@ class Verification:
             measure=self._measure,
             tolerance=situation.profile.tolerance,
             limit=float(self._limit),
-            pair=2 * run.estimate_seconds(1, self._budget.workload),
+            pair=2 * run.estimate_seconds(1, self.budget.workload),
             idle=run.find_disturbance,
             pairs=self._pairs,
         )
@@ -121,20 +122,11 @@ class Verification:
     def __exit__(self, *exception: object) -> None:
         self._open.close()
 
-    @property
-    def seconds(self) -> float:
-        """The estimated duration of the comparisons without regressions, in seconds."""
-        return self._budget.seconds
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The representatives for which there is no time."""
-        return tuple(subject.target for subject in self._budget.left_out)
-
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
-        if endpoints := len(self._budget.subjects):
-            self._context.note(ComparisonsAhead(endpoints, self._pairs, self.seconds, self._limit))
+        if endpoints := len(self.budget.subjects):
+            seconds = self.budget.seconds
+            self._context.note(ComparisonsAhead(endpoints, self._pairs, seconds, self._limit))
         self._before = read_affected_values(self._situation.machine, self._plan.drift, means)
         self._proving.stop = means.stop
         for part in self._make_parts(self._plan.drift):
@@ -148,10 +140,11 @@ class Verification:
         Raises JournalError and HoldError if the switching could not begin: then nothing was
         switched.
         """
-        no_time = tuple(Skipped(target, Skip.NO_TIME) for target in self.left_out)
         verified = VerificationResult(
-            rows, unmeasured=(*self._selection.skipped, *no_time), thorough=self._request.thorough
+            rows, unmeasured=self._selection.skipped, thorough=self._request.thorough
         )
+        for subject in self.budget.left_out:
+            verified.unmeasured += (Skipped(subject.target, Skip.NO_TIME),)
         written = [row for row in rows if row.outcome is Outcome.WRITTEN]
         todo = self._make_parts(written)
         if not todo:
@@ -170,7 +163,8 @@ class Verification:
                 # On exit, the trial still sets every switched setting to its final value.
                 if part.own and not means.stop():
                     self._judge(trial, part, verified)
-        verified.rows = tuple(_mark_failed(row, trial.failed) for row in verified.rows)
+        failed = trial.failed
+        verified.rows = tuple(_mark_failed(row, failed.get(row.key)) for row in verified.rows)
         return verified
 
     def _judge(self, trial: Trial, part: Representative, verified: VerificationResult) -> None:
@@ -193,23 +187,24 @@ class Verification:
             verified.proofs.append(replace(proof, last=last, unexercised=unseen))
         blamed: dict[Key, Proof] = {}
         for row in back:  # the most specific proof for this setting
-            setting = row.setting
-            worse = [
-                proof for proof in proofs if setting in proof.settings and proof.verdict.beyond
-            ]
-            blamed[row.id, row.setting] = worse[-1] if worse else proofs[0]
+            blamed[row.key] = proofs[0]
+            for proof in proofs:
+                if row.setting in proof.settings and proof.verdict.beyond:
+                    blamed[row.key] = proof
         if self._request.keep_worse:
             verified.worse |= blamed
             return
         stayed = trial.revert(list(blamed))
-        verified.reverted |= {key: proof for key, proof in blamed.items() if key not in stayed}
+        for key, proof in blamed.items():
+            if key not in stayed:
+                verified.reverted[key] = proof
         rows = []
         for row in verified.rows:
-            key = (row.id, row.setting)
-            if key in blamed and key not in stayed:
-                rows.append(replace(row, outcome=Outcome.REVERTED))
-            else:
-                rows.append(_mark_failed(row, stayed if key in blamed else {}))
+            if row.key in verified.reverted:
+                row = replace(row, outcome=Outcome.REVERTED)
+            elif row.key in blamed:
+                row = _mark_failed(row, stayed[row.key])
+            rows.append(row)
         verified.rows = tuple(rows)
 
     def _compare_blocks(self, part: Representative) -> tuple[list[Proof], list[Row]]:
@@ -234,7 +229,7 @@ class Verification:
 
     def _follow(self, part: Representative) -> Workload:
         """Return the workload for a representative, with the duration that the time allows."""
-        subject, budget = part.subject, self._budget.workload
+        subject, budget = part.subject, self.budget.workload
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
@@ -248,7 +243,7 @@ class Verification:
         return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
 
     def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:
-        return make_representatives(self._budget.subjects, self._situation.machine.endpoints, rows)
+        return make_representatives(self.budget.subjects, self._situation.machine.endpoints, rows)
 
     def _can_switch(self, part: Representative) -> bool:
         return can_switch(self._situation.machine, part.own, self._before)
@@ -260,9 +255,12 @@ def _select_representatives(
     """Return the representatives, and the representative that is measured through a file."""
     machine = situation.machine
     endpoints = {endpoint.target for endpoint in machine.endpoints}
-    # An adapter's setting changes all its disks.
-    changed = {(row.target if row.target in endpoints else row.adapter) for row in plan.drift}
-    targets = {target for target in changed if target is not None}
+    targets = set()
+    for row in plan.drift:
+        # An adapter's setting changes all its disks.
+        target = row.target if row.target in endpoints else row.adapter
+        if target is not None:
+            targets.add(target)
     selection, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
         subjects = list_subjects(machine, targets)
@@ -334,13 +332,12 @@ def _fit_pairs(
 
 
 def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:
-    own_rows = tuple(row for row in part.own if (row.id, row.setting) not in keys)
-    all_rows = tuple(row for row in part.all if (row.id, row.setting) not in keys)
+    own_rows = tuple(row for row in part.own if row.key not in keys)
+    all_rows = tuple(row for row in part.all if row.key not in keys)
     return replace(part, own=own_rows, all=all_rows)
 
 
-def _mark_failed(row: Row, failed: Mapping[Key, WriteResult]) -> Row:
-    why = failed.get((row.id, row.setting))
+def _mark_failed(row: Row, why: WriteResult | None) -> Row:
     if why is None:
         return row
     limit = why.said or row.limit

@@ -79,6 +79,11 @@ class NamedWorkload(Struct, frozen=True):
         """Whether any of its runs destroys data on the endpoint."""
         return any(run.writes for run in self.runs)
 
+    @property
+    def sets_depth(self) -> bool:
+        """Whether any of its runs sets the queue depth of the LUN."""
+        return any(run.queue_depth for run in self.runs)
+
 
 def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
     """Return the shipped and the local workloads by name; raise ``PolicyError``.

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hbatune.facts.model import Machine
 from hbatune.policy.library import MediumFigures, RaidFigures, installed_library
-from hbatune.policy.profile import Profile
 from hbatune.probe import comparison
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
@@ -139,13 +137,6 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     if outcome.detail:
         words += f" ({_make_plain(outcome.detail)})"
     return words
-
-
-def find_standing(
-    result: ProbeResult, machine: Machine, profile: Profile | None
-) -> comparison.Standing | None:
-    """Return the comparison of a result with the reference values; None if its disk is missing."""
-    return comparison.compare_on_machine(result, machine, profile, installed_library().yardsticks())
 
 
 def describe_standing(

@@ -65,10 +65,10 @@ def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
     plan = server_situation.plan()
     assert len({row.target for row in plan.drift}) == LUNS
     verifying = Verification(make_context(), server_situation, plan, ComparisonRequest())
-    assert 60 < verifying.seconds <= 120
+    assert 60 < verifying.budget.seconds <= 120
     adapters = {endpoint.target: endpoint.adapter for endpoint in server.endpoints}
     # Each has spinning disks and others, and there is time for one kind.
-    left_out = Counter(adapters[target] for target in verifying.left_out)
+    left_out = Counter(adapters[subject.target] for subject in verifying.budget.left_out)
     assert left_out == dict.fromkeys(set(adapters.values()), 1)
 
 
@@ -77,5 +77,5 @@ def test_verdicts_respect_time_limit(server: Machine, probed: None) -> None:
     server_situation = situation(server, Config(probe=ProbeConfig(verify_limit=limit)))
     request = ComparisonRequest(thorough=True)
     verifying = Verification(make_context(), server_situation, server_situation.plan(), request)
-    assert len(verifying.left_out) > 0, "not every kind fits, and that is said"
-    assert verifying.seconds <= limit
+    assert len(verifying.budget.left_out) > 0, "not every kind fits, and that is said"
+    assert verifying.budget.seconds <= limit

@@ -19,9 +19,11 @@ def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> SiteFolder:
-    """Return an empty site folder."""
-    return SiteFolder(tmp_path / "etc")
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteFolder:
+    """Return an empty site folder, which commands and operations use instead of /etc/hbatune."""
+    folder = SiteFolder(tmp_path / "etc")
+    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: folder.library)
+    return folder
 
 
 @pytest.fixture

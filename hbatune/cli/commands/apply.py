@@ -11,9 +11,9 @@ from hbatune.agent.client import find_daemon
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile
+from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile, preview_apply
 from hbatune.operations.context import ComparisonRequest
-from hbatune.operations.situation import SituationRequest, read_situation
+from hbatune.operations.differences import Differences
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
@@ -22,7 +22,6 @@ from hbatune.text.terminal import print_line, print_note, show_json
 if TYPE_CHECKING:
     # Import the modules for measurements only if there are measurements.
     from hbatune.operations.verify import VerificationResult
-    from hbatune.probe.comparison import Standing
 
 SUMMARY = "set what a profile wants, and put back what is worse for it"
 GROUP = "change"
@@ -59,9 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Apply the profile; exit 1 if not all settings took effect."""
     _check_options(args)
-    if args.dry_run:
-        return _show_plan(args)
-    arguments.require_root("apply")
+    if not args.dry_run:
+        arguments.require_root("apply")
     request = ApplyRequest(
         profile=args.profile,
         targets=tuple(args.targets),
@@ -78,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         disrupt=args.allow_reset,
         module_options=args.module_options,
     )
+    if args.dry_run:
+        return _show_plan(preview_apply(request), args)
     applied = apply_profile(make_context(), request)
     if args.once and find_daemon(paths.STATUS) is not None:
         print_note(
@@ -102,24 +102,18 @@ def _check_options(args: argparse.Namespace) -> None:
         )
 
 
-def _show_plan(args: argparse.Namespace) -> int:
-    situation = read_situation(SituationRequest(profile=args.profile, targets=args.targets))
-    plan = situation.plan(named=bool(args.targets), disrupt=args.allow_reset)
-    rows = plan.rows
-    if args.module_options:
-        from hbatune.operations.boot_files import list_option_rows  # rarely needed
-
-        rows += list_option_rows(situation, args.targets)
+def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
+    plan, rows, machine = planned.plan, planned.rows, planned.situation.machine
     if args.json:
         from hbatune.text.apply_document import make_plan_document
 
-        show_json(make_plan_document(plan, rows, situation.machine))
+        show_json(make_plan_document(plan, rows, machine))
     else:
-        show_rows(rows, situation.machine, unfold=args.all)
+        show_rows(rows, machine, unfold=args.all)
         show_skipped(plan.left_alone)
         print_line(summarise_states(plan, rows))
         print_line("Nothing was written.")
-    print_situation(situation)
+    print_situation(planned.situation)
     # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(plan)
     return 0
@@ -133,7 +127,7 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
         from hbatune.text.apply_document import make_plan_document
 
         verified = verified or VerificationResult(rows)
-        standings = _compare_results(applied)
+        standings = {target: entry[1] for target, entry in applied.standings.items()}
         show_json(make_plan_document(plan, rows, machine, verified, standings))
         return
     show_rows(rows, machine, unfold=args.all)
@@ -153,21 +147,8 @@ def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
-    standings = _compare_results(applied)
-    for result in applied.results:
-        if (stood := standings.get(result.target)) is not None:
-            for line in describe_standing(result, stood, applied.plan.profile):
-                print_line(line)
-    if standings:
+    for result, standing in applied.standings.values():
+        for line in describe_standing(result, standing, applied.plan.profile):
+            print_line(line)
+    if applied.standings:
         print_line()
-
-
-def _compare_results(applied: ApplyResult) -> dict[str, Standing]:
-    from hbatune.text.probe_tables import find_standing
-
-    machine, profile = applied.situation.machine, applied.situation.profile
-    standings = {}
-    for result in applied.results:
-        if (standing := find_standing(result, machine, profile)) is not None:
-            standings[result.target] = standing
-    return standings

@@ -8,19 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
 
-from hbatune.act import paths
-from hbatune.act.marks import save_counted
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
-from hbatune.checks.registry import is_clean, run_checks
+from hbatune.checks.registry import is_clean
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, UsageError
-from hbatune.facts.health import retain_observations
-from hbatune.operations.situation import SituationRequest, read_situation, resolve_target_name
-from hbatune.operations.snapshot import get_error_counters, make_check_input, take_snapshot
-from hbatune.snapshot.file import Snapshot, load_snapshot
+from hbatune.operations.snapshot import CheckRequest, check_host
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
@@ -82,39 +76,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 1 if any is more than informational."""
-    if args.snapshot is None:
-        if args.since is not None:
-            raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-        snapshot = take_snapshot(make_context())
-        targets = [resolve_target_name(name) for name in args.targets]
-        # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        save_counted(
-            paths.COUNTERS, retain_observations(snapshot.looks, get_error_counters(snapshot))
-        )
-    else:
-        snapshot, targets = load_snapshot(args.snapshot), args.targets
-        if args.since is not None:
-            snapshot = replace(snapshot, looks=(get_error_counters(load_snapshot(args.since)),))
-    inputs = read_check_input(snapshot, args.profile, targets)
-    findings = run_checks(inputs)
+    if args.snapshot is None and args.since is not None:
+        raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
+    request = CheckRequest(
+        profile=args.profile, targets=args.targets, snapshot=args.snapshot, since=args.since
+    )
+    checked = check_host(make_context(), request)
+    print_not_understood(checked.not_understood)
+    inputs, findings = checked.inputs, checked.findings
     if args.json:
         show_json(make_check_document(inputs, findings))
     else:
         _show_findings(inputs, findings)
     return 0 if is_clean(findings) else ExitCode.FOUND
-
-
-def read_check_input(snapshot: Snapshot, profile: str | None, targets: Sequence[str]) -> CheckInput:
-    """Return the input of the checks for the targets, or for all, with a profile if one is set.
-
-    UsageError for a profile or a target that does not exist.
-    """
-    situation = None
-    if profile or snapshot.policy.active:
-        request = SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
-        situation = read_situation(request)
-        print_not_understood(situation.not_understood)
-    return make_check_input(snapshot, situation, targets)
 
 
 def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> CheckDocument:

@@ -4,11 +4,11 @@ import argparse
 
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
-from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.plan.rows import State
+from hbatune.operations.differences import find_differences
+from hbatune.operations.situation import SituationRequest
 from hbatune.text.basic_output import add_pager
 from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import show_rows, show_skipped, summarise_states
+from hbatune.text.plan_tables import show_advice, show_rows, show_skipped, summarise_states
 from hbatune.text.terminal import print_line, show_json
 
 SUMMARY = "what differs from a profile"
@@ -40,25 +40,18 @@ def run(args: argparse.Namespace) -> int:
         # Options of a module affect all disks that it serves.
         narrow=not args.module_options,
     )
-    situation = read_situation(request)
-    plan = situation.plan()
-    rows = plan.rows
-    if args.module_options:
-        from hbatune.operations.boot_files import list_option_rows  # rarely needed
-
-        rows += list_option_rows(situation, args.targets)
-    advice = situation.advice(plan)
+    differences = find_differences(request, module_options=args.module_options)
+    plan, rows, advice = differences.plan, differences.rows, differences.advice
+    machine = differences.situation.machine
     if args.json:
         from hbatune.text.documents import make_diff_document
 
-        show_json(make_diff_document(plan, rows, situation.machine, advice))
+        show_json(make_diff_document(plan, rows, machine, advice))
     else:
-        show_rows(rows, situation.machine, unfold=args.all)
+        show_rows(rows, machine, unfold=args.all)
         if advice:
-            from hbatune.text.plan_tables import show_advice
-
             show_advice(advice, unfold=args.all)
         show_skipped(plan.left_alone)
         print_line(summarise_states(plan, rows))
-    print_situation(situation)
-    return ExitCode.FOUND if any(row.state is State.DRIFT for row in rows) else 0
+    print_situation(differences.situation)
+    return ExitCode.FOUND if differences.has_drift else 0

@@ -1,19 +1,24 @@
 """`hbatune explain`: the rules, limits and sources of a planned value. It writes nothing."""
 
 import argparse
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.cli import arguments
 from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint, Kind, Missing, TargetKind
+from hbatune.facts.model import Endpoint, Kind, Missing
 from hbatune.facts.names import natural_key
-from hbatune.facts.targets import Target, list_targets, make_target
-from hbatune.operations.situation import Situation, SituationRequest, read_situation
-from hbatune.plan.rows import Row, find_skipped_disks
+from hbatune.facts.targets import list_targets
+from hbatune.operations.differences import (
+    Explanation,
+    SettingExplanation,
+    WithoutRules,
+    explain_target,
+)
+from hbatune.operations.situation import Situation, SituationRequest
 from hbatune.policy.budget import (
     MAX_LUN_DEPTH,
     VENDOR_DEFAULT,
@@ -22,22 +27,13 @@ from hbatune.policy.budget import (
     PortShare,
     is_shared,
 )
-from hbatune.policy.library import installed_library
-from hbatune.policy.match import (
-    Matcher,
-    NearRule,
-    Traits,
-    build_adapter_traits,
-    build_traits,
-    find_near_rules,
-)
-from hbatune.policy.profile import Match, Rule, Source
+from hbatune.policy.match import Traits
+from hbatune.policy.profile import Match, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, describe_advice, describe_row
 from hbatune.text.leftovers import print_situation
-from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import (
     describe_skipped,
     fold_rows,
@@ -58,34 +54,15 @@ _RULES = make_columns(
 )
 
 
-class Explained(Struct, frozen=True):
+class Explained(SettingExplanation, frozen=True):
     """One setting of one target: the matching rules, in order, and the resulting row.
 
     ``budget`` is the calculation of a queue depth from the site's arrays, ``advice`` are vendor
     recommendations.
     """
 
-    target: str
-    id: str
-    setting: str
-    rules: tuple[Rule, ...]
     row: PrintedRow | None
-    budget: DepthBudget | None = None
     advice: tuple[PrintedAdvice, ...] = ()
-
-
-class WithoutRules(Struct, frozen=True):
-    """A target without a matching rule, so nothing is set, with the nearest rules.
-
-    An unclassified disk has this as its ``reason``, with ``evidence``.
-    """
-
-    target: str
-    id: str
-    adapter: str | None
-    near: tuple[NearRule, ...]
-    reason: str | None = None
-    evidence: tuple[str, ...] = ()
 
 
 class ExplainDocument(Struct, frozen=True):
@@ -126,27 +103,19 @@ def run(args: argparse.Namespace) -> int:
     request = SituationRequest(
         profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
     )
-    situation = read_situation(request)
-    explained = list(_explain_settings(situation, args.setting))
-    bare = []
-    if args.setting is None:
-        bare = list(_find_without_rules(situation, explained))
-    elif not explained:
-        kind = SETTINGS[args.setting].on
-        problem = f"{args.setting} is a setting of a {kind}, and {args.target} has none"
-        raise UsageError(problem, hint="name the adapter, by its PCI address for one")
-    sources_by_id = installed_library().sources()
-    cited = {source for explanation in explained for source in _collect_sources(explanation)}
-    sources = tuple(source for id, source in sources_by_id.items() if id in cited)
+    explanation = explain_target(request, args.setting)
+    situation, sources = explanation.situation, explanation.sources
     print_situation(situation)
+    explained = tuple(map(_make_entry, explanation.settings))
+    bare = explanation.without_rules
     if args.json:
-        show_json(ExplainDocument(tuple(explained), sources, without_rules=tuple(bare)))
+        show_json(ExplainDocument(explained, sources, without_rules=bare))
         return 0
     index = _Index(situation)
-    in_order = sorted(explained, key=lambda explanation: natural_key(explanation.target))
-    for names, explanation in fold_rows(in_order, index.content_key):
-        _show_setting(names, explanation, index)
-    _show_bare(bare, situation)
+    in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
+    for names, entry in fold_rows(in_order, index.content_key):
+        _show_setting(names, entry, index)
+    _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{args.target}: nothing of it can be set")
     if sources:
@@ -173,93 +142,21 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
         yield "default", text
 
 
-def _explain_settings(situation: Situation, setting: str | None) -> Iterator[Explained]:
-    matcher = Matcher(situation.profile)
-    # A path is planned with its siblings, even if only one of them was requested.
-    plan = situation.whole().plan()
-    rows = {(row.id, row.setting): row for row in plan.rows}
-    names_by_id: dict[str, list[str]] = {}
-    advice: dict[tuple[str, str], list[PrintedAdvice]] = {}
-    # These need no rule of the profile: a budget, a restore of the baseline, or advice.
-    for id, name in rows:
-        names_by_id.setdefault(id, []).append(name)
-    for item in situation.advice(plan):
-        names_by_id.setdefault(item.id, []).append(item.setting)
-        advice.setdefault((item.id, item.setting), []).append(describe_advice(item))
-    budgets = situation.budgets
-    for target, target_traits in _select_targets(situation):
-        matched = matcher.decide(target_traits)[0]
-        names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
-        if setting is not None:
-            names = [setting] if SETTINGS[setting].on is target.kind else []
-        for name in dict.fromkeys(names):
-            row = rows.get((target.id, name))
-            yield Explained(
-                target=target.name,
-                id=target.id,
-                setting=name,
-                rules=tuple(rule for rule in matched if rule.setting == name),
-                row=None if row is None else describe_row(row),
-                budget=budgets.get(target.id) if name == "queue_depth" else None,
-                advice=tuple(advice.get((target.id, name), ())),
-            )
-    yield from _explain_adapters(situation, setting, rows, matcher)
+def _make_entry(explained: SettingExplanation) -> Explained:
+    fields = asdict(explained)
+    fields["row"] = None if explained.row is None else describe_row(explained.row)
+    fields["advice"] = tuple(map(describe_advice, explained.advice))
+    return Explained(**fields)
 
 
-def _explain_adapters(
-    situation: Situation,
-    setting: str | None,
-    rows: Mapping[tuple[str, str], Row],
-    matcher: Matcher,
-) -> Iterator[Explained]:
-    """Yield settings that a rule specifies for requested adapters without such a parameter."""
-    requested_ids = situation.chosen.ids or frozenset()
-    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    for (id, name), row in rows.items():
-        if id in adapters and id in requested_ids and setting in (None, name):
-            matched = matcher.decide(build_adapter_traits(adapters[id], TargetKind.CONTROLLER))[0]
-            rules = tuple(rule for rule in matched if rule.setting == name)
-            yield Explained(target=id, id=id, setting=name, rules=rules, row=describe_row(row))
-
-
-def _collect_sources(explained: Explained) -> Iterator[str]:
-    yield from (rule.source for rule in explained.rules)
-    if explained.row:
-        yield explained.row.source
-    if explained.budget:
-        yield from ("D2-2", "D2-3", "D2-4", "D2-5")
-        yield explained.budget.source
-    yield from (advice.source for advice in explained.advice)
-
-
-def _select_targets(situation: Situation) -> Iterator[tuple[Target, Traits]]:
-    adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
-    for endpoint in situation.chosen.endpoints:
-        yield make_target(endpoint), build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-    for target in list_targets(situation.machine).values():
-        if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
-            yield target, build_adapter_traits(adapters[target.adapter or ""], target.kind)
-
-
-def _find_without_rules(
-    situation: Situation, explained: Sequence[Explained]
-) -> Iterator[WithoutRules]:
-    ids = {explanation.id for explanation in explained}
-    unclassified = {disk.id: disk for disk in find_skipped_disks(situation.machine.endpoints)}
-    for target, target_traits in _select_targets(situation):
-        if target.id not in ids:
-            near = find_near_rules(situation.profile.rules, target_traits)
-            disk = unclassified.get(target.id)
-            why = (None, ()) if disk is None else (describe_limit(disk.reason), disk.evidence)
-            yield WithoutRules(target.name, target.id, target.adapter, near, *why)
-
-
-def _show_bare(bare: Sequence[WithoutRules], situation: Situation) -> None:
+def _show_bare(explanation: Explanation) -> None:
     """Print the targets without a matching rule, and the nearest rules once for equal targets."""
-    traits_by_id = {target.id: traits for target, traits in _select_targets(situation)}
-    profile = situation.profile.name
-    folded = fold_rows(bare, lambda item: (item.near, traits_by_id[item.id], item.evidence))
-    for names, target in folded:
+    traits_by_id, profile = explanation.traits, explanation.situation.profile.name
+
+    def content_key(item: WithoutRules) -> Hashable:
+        return item.near, traits_by_id[item.id], item.evidence
+
+    for names, target in fold_rows(explanation.without_rules, content_key):
         targets = format_targets(names)
         if target.reason is not None:
             print_line(f"{targets}: {describe_skipped(target.reason, target.evidence)}", hang=2)
@@ -324,7 +221,7 @@ class _Index:
 
     def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
         """Yield labels and texts on the depth of an endpoint, if the setting is its depth."""
-        if explained.setting == "queue_depth" and explained.id in self.endpoints:
+        if explained.setting == QUEUE_DEPTH and explained.id in self.endpoints:
             yield from list_depth_facts(explained.budget, self.endpoints[explained.id])
 
 

@@ -5,7 +5,7 @@ It only reads. Workloads that write require --destructive and the name of an emp
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -14,23 +14,11 @@ from msgspec.structs import replace
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.facts.model import Machine
-from hbatune.operations.probe import (
-    Measured,
-    SweepKnee,
-    Together,
-    keep_probed,
-    list_results,
-    probe_disks,
-    probe_file,
-    probe_together,
-)
+from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
 from hbatune.policy.library import installed_library
-from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
-from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
     DEFAULT_MAX_WAITING,
@@ -140,35 +128,28 @@ def run(args: argparse.Namespace) -> int:
     chosen = own_workload or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
         raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
-    workloads = list(chosen.runs)
-    if args.runtime is not None:
-        workloads = [replace(workload, runtime=args.runtime) for workload in workloads]
-    together = None
     if args.file is not None:
         _check_file_request(args, chosen)
-        context = make_context()
-        done = probe_file(context, args.file, workloads)
     else:
         _check_request(args, chosen)
-        context = make_context()
-        done = probe_disks(context, workloads, args.targets, args.profile)
-        if args.together:
-            together = probe_together(context, done, args.targets)
-    sweeps = list_depth_sweeps(list_results(done.runs))
-    # Knees are stored with the results, because the windows they are computed from are not.
-    knees = [SweepKnee(sweep.results[-1], sweep.queue_depth, sweep.knee) for sweep in sweeps]
-    keep_probed(context, chosen.name, done, knees, () if together is None else together.results)
-    standings = _compare_results(list_results(done.runs), done.machine, done.profile)
+    if args.runtime is not None:
+        runs = [replace(workload, runtime=args.runtime) for workload in chosen.runs]
+        chosen = replace(chosen, runs=tuple(runs))
+    request = ProbeRequest(
+        workload=chosen,
+        targets=args.targets,
+        folder=args.file,
+        profile=args.profile,
+        together=args.together,
+    )
+    probed = run_workload(make_context(), request)
     if args.json:
-        show_json(_make_document(chosen, done.runs, sweeps, standings, together))
+        show_json(_make_document(chosen, probed))
     else:
-        _show_runs(done.runs)
-        probe_tables.show_curves(sweeps)
-        profile = done.profile.name if done.profile else ""
-        _print_conclusions(done.runs, standings, profile, together)
-    is_complete = together is None or bool(together.results and not together.failed)
-    has_results = all(isinstance(run.outcome, ProbeResult) for run in done.runs)
-    return 0 if done.runs and has_results and is_complete else 1
+        _show_runs(probed.runs)
+        probe_tables.show_curves(probed.sweeps)
+        _print_conclusions(probed)
+    return 0 if probed.complete else 1
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
@@ -200,7 +181,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     if chosen.writes and not args.destructive:
         hint = "name an empty disk and --destructive, or a workload that only reads"
         raise UsageError(f"{chosen.name} writes, and destroys what is on a disk", hint=hint)
-    if args.together and any(workload.queue_depth for workload in chosen.runs):
+    if args.together and chosen.sets_depth:
         problem = f"takes a workload that sets nothing, and {chosen.name} sets the depth of a disk"
         raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
@@ -209,7 +190,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
             "bulk writer beside it"
         )
     # Such a run sets the queue depth of the LUN, which is a write to sysfs.
-    if any(workload.queue_depth for workload in chosen.runs):
+    if chosen.sets_depth:
         arguments.require_root(f"probe {chosen.name}")
 
 
@@ -218,66 +199,36 @@ def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
         raise UsageError("--file takes the place of targets", hint="name one or the other")
-    if any(workload.queue_depth for workload in chosen.runs):
+    if chosen.sets_depth:
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
 
 
-def _make_document(
-    chosen: NamedWorkload,
-    runs: Sequence[Measured],
-    sweeps: Sequence[DepthSweep],
-    standings: Mapping[str, tuple[ProbeResult, Standing]],
-    together: Together | None,
-) -> ProbeDocument:
-    host = os.uname()
+def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
+    host, together = os.uname(), probed.together
+    knees = [Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in probed.sweeps]
     return ProbeDocument(
         workload=chosen.name,
         sources=chosen.sources,
         hostname=host.nodename,
         kernel=host.release,
-        runs=tuple(runs),
-        knees=tuple(Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in sweeps),
-        standings={target: standing for target, (_, standing) in standings.items()},
+        runs=probed.runs,
+        knees=tuple(knees),
+        standings={target: standing for target, (_, standing) in probed.standings.items()},
         together=None if together is None else together.results,
     )
 
 
-def _print_conclusions(
-    runs: Sequence[Measured],
-    standings: Mapping[str, tuple[ProbeResult, Standing]],
-    profile: str,
-    together: Together | None,
-) -> None:
+def _print_conclusions(probed: ProbeRuns) -> None:
+    profile = probed.profile.name if probed.profile else ""
     lines: list[str] = []
-    for result, standing in standings.values():
+    for result, standing in probed.standings.values():
         lines += probe_tables.describe_standing(result, standing, profile)
-    lines += probe_tables.describe_mixes(list_results(runs))
-    if together is not None:
-        lines += probe_tables.describe_together(together)
-    lines += _yield_caveats(runs)
+    lines += probe_tables.describe_mixes(probed.results)
+    if probed.together is not None:
+        lines += probe_tables.describe_together(probed.together)
+    lines += _yield_caveats(probed)
     for line in lines:
         print_line(line)
-
-
-def _compare_results(
-    results: Sequence[ProbeResult], machine: Machine, profile: Profile | None
-) -> dict[str, tuple[ProbeResult, Standing]]:
-    """Return each target's result closest to the documents' workload, and its comparison."""
-    best: dict[str, ProbeResult] = {}
-    for result in results:
-        current = best.setdefault(result.target, result)
-        if _measure_distance(result) < _measure_distance(current):
-            best[result.target] = result
-    standings = {}
-    for target, result in best.items():
-        if (standing := probe_tables.find_standing(result, machine, profile)) is not None:
-            standings[target] = (result, standing)
-    return standings
-
-
-def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
-    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
-    return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
 def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
@@ -325,11 +276,11 @@ def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
     return [result.target, pattern, str(workload.block_size), depth, *cells, note]
 
 
-def _yield_caveats(runs: Sequence[Measured]) -> Iterator[str]:
-    probe_results = list_results(runs)
+def _yield_caveats(probed: ProbeRuns) -> Iterator[str]:
+    probe_results = probed.results
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
         yield f"{target}: {probe_tables.BLANK_NOTE}."
     if any(result.served and result.cpus is None for result in probe_results):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
-    if not any(run.workload.writes for run in runs):
+    if not any(run.workload.writes for run in probed.runs):
         yield "Only reads were measured."

@@ -2,21 +2,12 @@
 
 import argparse
 
-from hbatune.act import paths
-from hbatune.act.journal import Journal, load_with_current_ids
-from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
-from hbatune.facts.machine import gather_machine
-from hbatune.operations.situation import SituationRequest, read_situation, require_readable
-from hbatune.policy.chosen import load_configuration
-from hbatune.policy.library import installed_library
-from hbatune.probe import history
-from hbatune.probe.history import Record
+from hbatune.operations.measured_host import read_measured_host
 from hbatune.render import render_template
 from hbatune.report.page import ReportData
 from hbatune.report.summary import format_values_csv, make_page
-from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
@@ -46,7 +37,18 @@ def run(args: argparse.Namespace) -> int:
     """Write the page, and the values of its charts; change nothing else."""
     if args.csv is not None and args.csv.resolve() == args.file.resolve():
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
-    report = make_page(_gather_data(args))
+    host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
+    print_not_understood(host.not_understood)
+    data = ReportData(
+        machine=host.machine,
+        profile=host.profile,
+        plan=host.plan,
+        journal=host.journal,
+        records=host.records,
+        yardsticks=host.yardsticks,
+        recorded=args.snapshot is not None,
+    )
+    report = make_page(data)
     html = render_template("templates", "report.html.j2", page=report)
     arguments.save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in report.sections if not section.blocks]
@@ -60,41 +62,3 @@ def run(args: argparse.Namespace) -> int:
     if empty:
         print_line(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0
-
-
-def _gather_data(args: argparse.Namespace) -> ReportData:
-    """Return the data; there is no plan without an active profile, as after a rollback."""
-    records, snapshot = _load_records(args), args.snapshot
-    if snapshot is None:
-        active = load_configuration().profile
-    else:
-        active = load_snapshot(snapshot).policy.active
-    profile = plan = None
-    if args.profile is not None or active is not None:
-        situation = read_situation(SituationRequest(profile=args.profile, snapshot=snapshot))
-        print_not_understood(situation.not_understood)
-        machine, profile, journal = situation.machine, situation.profile, situation.journal
-        plan = situation.plan()
-    elif snapshot is None:
-        machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
-        require_readable(Paths())
-        journal, _ = load_with_current_ids(paths.JOURNAL, machine)
-    else:
-        machine = load_snapshot(snapshot).machine
-        journal = Journal(machine.boot_id)
-    return ReportData(
-        machine=machine,
-        profile=profile,
-        plan=plan,
-        journal=journal,
-        records=records,
-        yardsticks=installed_library().yardsticks(),
-        recorded=snapshot is not None,
-    )
-
-
-def _load_records(args: argparse.Namespace) -> tuple[Record, ...]:
-    """Return this machine's results, or another machine's; a snapshot contains no results."""
-    if args.history is not None:
-        return history.load_named(args.history).records
-    return () if args.snapshot is not None else history.load(paths.HISTORY).records

@@ -26,7 +26,7 @@ from hbatune.errors import LockedError
 from hbatune.facts.assembly import make_selector
 from hbatune.facts.machine import Scope
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
-from hbatune.operations import last_look, reconcile, rollback, situation
+from hbatune.operations import reconcile, situation
 from hbatune.plan.joint_limits import REQUEST_BYTES
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import (
@@ -85,10 +85,8 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench(tmp_path)
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "LOCK", "LOCKED", "MODPROBE", "SEEN", *RECORD):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    for module in (situation, rollback):
-        monkeypatch.setattr(module, "gather_machine", lambda *a, **k: new_bench.see())
+    monkeypatch.setattr(paths, "MODPROBE", tmp_path / "state" / "modprobe")
+    monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: new_bench.see())
     monkeypatch.setattr(interrupts, "ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
         reconcile, "load_configuration", lambda: replace(new_bench.config, profile=new_bench.active)
@@ -498,8 +496,6 @@ def test_irqbalance_exempts_placed_interrupts(
     """Neither what a site excludes nor what an earlier profile had placed."""
     monkeypatch.setattr(interrupts, "ban_interrupts", LEAVE)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
-    monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
-    monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/policy")
     vectors = (vector(affinity=Attribute("0", True)), vector(irq=31, affinity=Attribute("1", True)))
     placed_machine = replace(bench.see(), vectors=vectors)
     monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: placed_machine)
@@ -537,19 +533,17 @@ class Looks:
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench, self.memory = bench, passes.Memory()
         self.seen: list[list[str] | None] = []
-        monkeypatch.setattr(situation, "gather_machine", self._whole)
-        monkeypatch.setattr(last_look, "gather_machine", self._part)
+        monkeypatch.setattr(situation, "gather_machine", self._gather)
 
     def run(self, order: Order) -> PassReport:
         return decode_report(passes.run(order, self.bench.config, self.bench.profile, self.memory))
 
-    def _whole(self, *_: object, **__: object) -> Machine:
-        self.seen.append(None)
-        return self.bench.see()
-
-    def _part(self, attributes: Sequence[str], scope: Scope, **_: object) -> Machine:
-        self.seen.append(sorted(scope.disks))
+    def _gather(self, attributes: Sequence[str], scope: Scope, **_: object) -> Machine:
         full_machine, only = self.bench.see(), make_selector(tuple(attributes))
+        if scope.known_machine is None:
+            self.seen.append(None)
+            return full_machine
+        self.seen.append(sorted(scope.disks))
         named = (endpoint for endpoint in full_machine.endpoints if endpoint.target in scope.disks)
         return replace(
             full_machine,
@@ -793,11 +787,11 @@ def test_drifted_value_is_no_baseline(bench: Bench) -> None:
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     for _ in range(2):
         report = bench.run(AUDIT)
-        assert "journal is missing" in str(report.error)
+        assert "journal.json is missing" in str(report.error)
         assert not report.written
     assert bench.values("queue/nomerges") == ["2", "1"]
     assert journal.load(paths.JOURNAL, bench.see().boot_id)[0].entries == ()
-    assert "journal is missing" in str(decode_report(passes.restore_all(bench.config)).error)
+    assert "journal.json is missing" in str(decode_report(passes.restore_all(bench.config)).error)
 
 
 def test_damaged_entry_blocks_setting(bench: Bench) -> None:

@@ -168,13 +168,12 @@ def test_damaged_counters_are_empty(tmp_path: Path) -> None:
 def test_check_reports_rise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(paths, "COUNTERS", tmp_path / "counters.json")
 
     def check(health: Health, timestamp: int) -> str:
         looks = load_counted(paths.COUNTERS)
         host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
         monkeypatch.setattr(
-            "hbatune.cli.commands.check.take_snapshot", lambda context: host_snapshot
+            "hbatune.operations.snapshot.take_snapshot", lambda context: host_snapshot
         )
         main(["check"])
         return capsys.readouterr().out

@@ -4,21 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
 from hbatune.facts.model import Machine
-from tests.unit.command_runs import See
+from tests.unit.command_runs import See, see_machine
 from tests.unit.machines import machine
 
 
 @pytest.fixture
 def see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> See:
     """Return a function that makes the commands see a described machine."""
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
 
     def show(described: Machine) -> None:
-        for module in ("operations.situation", "cli.commands.list"):
-            monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: described)
+        see_machine(monkeypatch, lambda: described)
 
     show(machine())
     return show

@@ -25,6 +25,7 @@ from hbatune.operations.context import (
 from hbatune.operations.rollback import roll_back_targets
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine, vector
 from tests.unit.site_folder import SiteFolder
 
@@ -46,10 +47,7 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     site.put("hbatune.toml", 'profile = "placing"\n')
     interrupt = vector(irq=30, affinity=Attribute("4-5", True))
     host = machine(endpoint(), vectors=(interrupt,))
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: host)
+    see_machine(monkeypatch, lambda: host)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
 
 

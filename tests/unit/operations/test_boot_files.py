@@ -17,7 +17,6 @@ from tests.unit.site_folder import SiteFolder
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paths, "MANIFEST", tmp_path / "state/installed.json")
     monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
 

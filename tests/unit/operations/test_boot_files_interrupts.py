@@ -36,6 +36,7 @@ from hbatune.policy.profile import Exactly
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.shipped import find_shipped
 from hbatune.text.limit_text import describe_limit
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import machine, vector
 from tests.unit.proc import USER, proc_of, process
 from tests.unit.profiles import profile
@@ -46,8 +47,6 @@ PLACE = profile(("irq_affinity", Exactly("local")))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(paths, "IRQS", tmp_path / "run/irqs")
-    monkeypatch.setattr(paths, "IRQ_POLICY", tmp_path / "lib/irqbalance-policy")
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: None)
     return tmp_path
 
@@ -398,9 +397,7 @@ def test_command_and_daemon_reserve_alike(
     """What is placed already counts; what the site excludes, or was rolled back, does not."""
     site.put("profiles/placing.toml", PLACING)
     file = site.put("hbatune.toml", 'profile = "placing"\n')
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: SEEN)
+    see_machine(monkeypatch, lambda: SEEN)
     caller()
     assert interrupts.read_placed(Paths()) == {30, 31}
     file.write_text('profile = "placing"\n[site]\nexclude = ["irq31"]\n')

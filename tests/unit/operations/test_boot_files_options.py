@@ -14,7 +14,7 @@ from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.boot_files import remove_options, write_options
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.library import installed_library
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
@@ -31,10 +31,6 @@ def restricted(disk: Endpoint) -> Machine:
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> None:
     monkeypatch.setattr(paths, "MODPROBE", tmp_path / "modprobe.d" / "hbatune.conf")
-    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     monkeypatch.setattr(
         "hbatune.operations.boot_files.find_initramfs_command", lambda: "update-initramfs -u"
     )
@@ -42,7 +38,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder
 
 
 def see(monkeypatch: pytest.MonkeyPatch, host: Machine) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: host)
+    see_machine(monkeypatch, lambda: host)
 
 
 def write(*targets: str) -> tuple[Row, ...]:
@@ -91,11 +87,7 @@ def test_written_options_are_pending(
 def test_snapshot_includes_pending_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "hbatune.operations.snapshot.gather_machine", lambda *a, **k: restricted(DATA)
-    )
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", installed_library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", installed_library)
+    see_machine(monkeypatch, lambda: restricted(DATA))
     write()
     file = str(tmp_path / "host.snapshot")
     assert main(["snapshot", file]) == 0

@@ -14,6 +14,7 @@ from hbatune.act.system import ToolResult
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.operations import install
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
@@ -28,8 +29,6 @@ def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFold
     for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
-    for module in ("operations.situation", "policy.chosen", "operations.install"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
     # The checkout that the tests run in may lie anywhere.
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", lambda *_: None)
@@ -37,8 +36,7 @@ def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFold
     for name in ("reload_rules", "reload_units", "disable"):
         monkeypatch.setattr(f"hbatune.act.system.{name}", _note(calls, name))
     monkeypatch.setattr("hbatune.act.system.enable", _enable(calls))
-    for module in ("operations.situation", "operations.rollback"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: HERE)
+    see_machine(monkeypatch, lambda: HERE)
     return calls
 
 
@@ -96,7 +94,7 @@ def test_excessive_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small: Machine = replace(HERE, memory=1 << 20)
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: small)
+    see_machine(monkeypatch, lambda: small)
     assert main(["install", "--profile", "oltp"]) == 2
     assert "of memory" in capsys.readouterr().err
     assert not paths.UDEV_RULES.exists()

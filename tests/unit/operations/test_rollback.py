@@ -17,6 +17,7 @@ from hbatune.boot import placement
 from hbatune.boot.placement import Piece
 from hbatune.cli import main
 from hbatune.errors import LockedError
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import machine
 from tests.unit.site_folder import NOMERGES_PROFILE, SiteFolder
@@ -29,13 +30,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> D
     """A disk whose nomerges the profile sets."""
     disk_files = Disk(tmp_path / "sys", "sda")
     site.put("profiles/test.toml", NOMERGES_PROFILE)
-    for module in ("operations.situation", "policy.chosen"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("situation", "rollback"):
-        monkeypatch.setattr(
-            f"hbatune.operations.{module}.gather_machine",
-            lambda *a, **k: machine(disk_files.endpoint()),
-        )
+    see_machine(monkeypatch, lambda: machine(disk_files.endpoint()))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     for name in ("reload_rules", "reload_units", "disable", "announce"):
@@ -129,8 +124,7 @@ def test_target_rollback_covers_one_disk(
 ) -> None:
     second_disk = Disk(tmp_path / "sys", "sdb")
     host = machine(disk.endpoint(), second_disk.endpoint())
-    for module in ("situation", "rollback"):
-        monkeypatch.setattr(f"hbatune.operations.{module}.gather_machine", lambda *a, **k: host)
+    see_machine(monkeypatch, lambda: host)
     paths.ROLLBACKS.mkdir(parents=True)
     (paths.ROLLBACKS / "targets-1").write_text("{")
     assert main([*APPLY]) == 0, "it lifts the damaged record"

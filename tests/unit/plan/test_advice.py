@@ -20,6 +20,7 @@ from hbatune.shipped import find_shipped
 from hbatune.text.limit_text import describe_limit
 from tests.documented import validate
 from tests.unit.check_inputs import facts, format_finding, seen
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
@@ -176,9 +177,7 @@ def test_use_advice_covers_declared_disks(site: SiteFolder) -> None:
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> SiteFolder:
     """A host with a Nimble whose site wants to see what vendors advise."""
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: HOST)
-    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: HOST)
     site.put("hbatune.toml", '[site]\nvendors = "advise"\n')
     return site
 

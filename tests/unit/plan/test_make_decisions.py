@@ -13,6 +13,7 @@ from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from hbatune.text.limit_text import describe_limit
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import attributes, endpoint, host, machine
 from tests.unit.site_folder import SiteFolder
 
@@ -81,9 +82,7 @@ def test_udev_rule_value_is_raised(
     disk_attributes = attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="64")
     disk = endpoint(attributes=disk_attributes)
     module = "hbatune.operations.situation"
-    monkeypatch.setattr(f"{module}.gather_machine", lambda *a, **k: machine(disk))
-    monkeypatch.setattr(f"{module}.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: machine(disk))
     saved_texts = {} if texts is None else {disk.id: SavedTexts(texts, "")}
     monkeypatch.setattr(f"{module}.read_saved_texts", lambda endpoints: saved_texts)
     rows = {

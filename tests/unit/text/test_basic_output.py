@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
@@ -17,6 +16,7 @@ from hbatune.operations.context import Task, TaskFailed
 from hbatune.text.basic_output import is_quiet, make_console, set_output_options
 from hbatune.text.notes import show_note
 from hbatune.text.terminal import print_heading, show_progress
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import attributes, endpoint, machine
 
 MAIN = "import sys; from hbatune.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -34,9 +34,7 @@ def drifted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
             )
         )
     )
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr(paths, "JOURNAL", tmp_path / "journal.json")
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: server)
+    see_machine(monkeypatch, lambda: server)
     return server
 
 

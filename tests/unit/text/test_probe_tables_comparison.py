@@ -1,10 +1,11 @@
 import pytest
 
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.probe.comparison import Standing
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import ProbeResult, Workload
-from hbatune.text.probe_tables import describe_knee, describe_standing, find_standing
+from hbatune.text.probe_tables import describe_knee, describe_standing
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.noisy_disks import figures
 from tests.unit.site_folder import SiteFolder
@@ -13,17 +14,15 @@ from tests.unit.site_folder import SiteFolder
 @pytest.fixture
 def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore[no-untyped-def]
     """Return a function that describes a p99 (in ms) of a SAS SSD at a depth."""
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(endpoint())
-    )
-    for module in ("operations.situation", "policy.chosen", "text.probe_tables"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: machine(endpoint()))
     situation = read_situation(SituationRequest(profile="oltp"))
 
     def lines(p99_ms: float, depth: int = 24) -> list[str]:
         measured = figures(60_000, 400, p99_ms * 1000)
         result = ProbeResult("sda", endpoint().id, Workload(depth=depth), measured, "3.33", ())
-        standing = find_standing(result, situation.machine, situation.profile)
+        standing = compare_on_machine(
+            result, situation.machine, situation.profile, site.library.yardsticks()
+        )
         assert standing is not None
         return list(describe_standing(result, standing, "oltp"))
 
@@ -68,10 +67,10 @@ def test_raid_levels_share_line(site: SiteFolder) -> None:
     )
 
 
-def test_missing_disk_lacks_standing(describe, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_missing_disk_lacks_standing(site: SiteFolder) -> None:
     result = ProbeResult("sdz", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    situation = read_situation(SituationRequest(profile="oltp"))
-    assert find_standing(result, situation.machine, situation.profile) is None
+    yardsticks = site.library.yardsticks()
+    assert compare_on_machine(result, machine(endpoint()), site.load("oltp"), yardsticks) is None
 
 
 def test_knee_is_described() -> None:

@@ -17,7 +17,7 @@ from hbatune.checks.finding import Finding, Severity
 from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
 from hbatune.facts.model import Kind, Machine, Protocol
-from hbatune.operations.probe import Measured
+from hbatune.operations.probe import Measured, find_standings
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
@@ -37,6 +37,7 @@ from hbatune.watch.readings import Reading
 from hbatune.watch.watch import Alert, WatchState
 from tests.unit import report_server as reported
 from tests.unit.check_inputs import adapter_health, disk_health, health, seen
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine, vector
 from tests.unit.snapshots import snapshot
 from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING
@@ -161,10 +162,7 @@ def width(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def show(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
     """Return a function that shows a command on a terminal of one of the widths."""
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "STATUS", "LATENCY"):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
-    for module in ("operations.situation", "cli.commands.list", "cli.commands.history"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: host())
+    see_machine(monkeypatch, lambda: host())
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("HBATUNE_PAGER", "")
     screen = Screen(width)
@@ -229,7 +227,7 @@ def test_shared_reason_appears_once(show: Show, monkeypatch: pytest.MonkeyPatch)
     first, second = (adapter(target=target) for target in (SAS, NVME))
     disks = (endpoint(target="sda", adapter=SAS), endpoint(target="sdb", adapter=NVME))
     scanned = machine(*disks, adapters=(first, second))
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: scanned)
+    see_machine(monkeypatch, lambda: scanned)
     flat = " ".join(show("diff", "--profile", "oltp", code=1).text.split())
     assert flat.count("room for bursts in the block layer, as much as the kernel allows") == 1
     assert "as for sda (D0-2)" in flat
@@ -345,7 +343,7 @@ def test_apply_fits_any_width(show: Show) -> None:
         situation=SimpleNamespace(machine=scanned, profile=profile),
         probes=pairs,
         verified=verified,
-        results=[replace(results[0], target=MAP)],
+        standings=find_standings([replace(results[0], target=MAP)], scanned, profile),
     )
     arguments = SimpleNamespace(json=False, all=False, once=False)
     apply_output = show(by=lambda: apply._print_report(applied, arguments))  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import machine
 from tests.unit.noisy_disks import Noise, NoisyDisk
@@ -99,20 +100,10 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> Bench:
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "IRQS", "IRQ_POLICY"):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     site.put("profiles/test.toml", PROFILE)
     new_bench = Bench(tmp_path / "sys")
-    reading = (
-        "operations.situation",
-        "policy.chosen",
-        "text.probe_tables",
-        "cli.commands.profiles",
-    )
-    for module in reading:
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
-    for module in ("operations.situation", "cli.commands.history", "operations.rollback"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: new_bench.see())
+    monkeypatch.setattr("hbatune.cli.commands.profiles.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: new_bench.see())
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(

@@ -46,6 +46,7 @@ from hbatune.probe.result import (
 from hbatune.probe.selection import choose_representatives
 from hbatune.settings.table import parse_selected
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import endpoint, machine
 from tests.unit.probe_results import FIGURES, result
@@ -167,13 +168,7 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     """Replace this machine by the simulated disk, and make this user root."""
     new_bench = Bench(tmp_path / "sys")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK", "SPENT"):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: new_bench.machine
-    )
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: new_bench.machine)
     monkeypatch.setattr(running, "choose_subjects", choose_representatives)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
     monkeypatch.setattr(running, "find_disturbance", lambda subject: None)
@@ -484,7 +479,6 @@ def test_better_values_become_rules(
     assert main(["diff", "--profile", "oltp", "--json", "sda"]) == 1
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert (rows["queue_depth"]["value"], rows["rq_affinity"]["value"]) == (depth, 2)
-    monkeypatch.setattr("hbatune.cli.commands.explain.installed_library", lambda: site.library)
     assert main(["explain", "sda", "queue_depth", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
     assert "site: autotune of sda on " in out
@@ -540,7 +534,7 @@ def test_history_marks_stale_result(
     [better] = record.settings
     assert (better.setting, better.before) == ("queue_depth", 254)
     newer = replace(bench.machine, kernel="6.12.0")
-    monkeypatch.setattr("hbatune.cli.commands.history.gather_machine", lambda *a, **k: newer)
+    see_machine(monkeypatch, lambda: newer)
     assert main(["history"]) == 0
     out = capsys.readouterr().out
     assert f"queue_depth {better.after} is better than 254, stale" in out
@@ -681,7 +675,7 @@ def test_unsafe_disk_is_skipped(
 
 def test_missing_disk_exits_2(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(machine(), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: bare)
+    see_machine(monkeypatch, lambda: bare)
     assert main(["autotune", "0000:01:00.0", "--profile", "tuned"]) == 2
     assert bench.seen == []
 

@@ -23,8 +23,6 @@ def test_diff_exits_1_on_drift(see: See, capsys: pytest.CaptureFixture[str]) -> 
 def test_unmatched_exclusion_is_reported(
     see: See, site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
     wwn = "naa.5000c500a1b2c3d4"
     see(machine(endpoint(id=f"{wwn}@0000:01:00.0/sas-0x5-lun-0", **lun(0))))
     for spelled in (wwn, wwn.upper(), "wwn-0x5000c500A1B2C3D4"):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind, Medium, Protocol
-from tests.unit.command_runs import See, lun
+from tests.unit.command_runs import See, lun, see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
@@ -37,9 +37,7 @@ data_drives = 4
 
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: LUNS)
-    for module in ("operations.situation", "policy.chosen", "cli.commands.explain"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
+    see_machine(monkeypatch, lambda: LUNS)
 
 
 def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -73,7 +71,7 @@ def test_unparsable_depth_is_unknown(
 ) -> None:
     disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
     host = machine(disk)
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: host)
+    see_machine(monkeypatch, lambda: host)
     assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
 
 
@@ -90,9 +88,7 @@ def test_sibling_path_caps_value(
         )
         for target, cap in (("sda", 1000), ("sdb", 48))
     ]
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*paths)
-    )
+    see_machine(monkeypatch, lambda: machine(*paths))
     output = explained(capsys)
     assert "value     48" in output
     assert "alike on all paths: sdb takes 48 at most" in output
@@ -102,9 +98,7 @@ def test_unmatched_disk_shows_nearest_rules(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strange = [endpoint(target=name, id=name, protocol=Protocol.UNKNOWN) for name in ("sda", "sdb")]
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*strange)
-    )
+    see_machine(monkeypatch, lambda: machine(*strange))
     assert main(["explain", "0000:01:00.0", "--profile", "oltp"]) == 0
     output = capsys.readouterr().out
     assert "sda sdb: no rule of profile oltp matches, so nothing is set" in output
@@ -124,7 +118,7 @@ def test_adapter_without_lever_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
+    see_machine(monkeypatch, lambda: alone)
     for words in ([], ["coalescing"]):
         assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
         assert "the driver has no lever for it" in capsys.readouterr().out
@@ -134,7 +128,7 @@ def test_empty_explanation_prints_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
-    monkeypatch.setattr("hbatune.operations.situation.gather_machine", lambda *a, **k: alone)
+    see_machine(monkeypatch, lambda: alone)
     assert main(["explain", "0000:01:00.0", "--profile", "throughput"]) == 0
     assert capsys.readouterr().out
 
@@ -145,9 +139,7 @@ def test_identical_disks_are_folded(
     """Thousands of LUNs were thousands of tables; what differs keeps a table of its own."""
     disks = [endpoint(target=f"sd{letter}") for letter in "abcdefgh"]
     disks[3] = replace(disks[3], attributes=attributes(queue__nr_requests="512"))
-    monkeypatch.setattr(
-        "hbatune.operations.situation.gather_machine", lambda *a, **k: machine(*disks)
-    )
+    see_machine(monkeypatch, lambda: machine(*disks))
 
     def headings(target: str) -> list[str]:
         assert main(["explain", target, "nr_requests", "--profile", "oltp"]) == 0

@@ -81,8 +81,6 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """Replace this machine by the simulated one."""
     new_bench = Bench()
-    for name in ("CLAIMS", "HOLDS", "JOURNAL", "HISTORY", "LOCK"):
-        monkeypatch.setattr(paths, name, tmp_path / "state" / name.lower())
     monkeypatch.setattr(operation, "gather_machine", new_bench.gather)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
     return new_bench

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import main
-from hbatune.operations import probe as operation
 from hbatune.probe import fio, guard, history
 from hbatune.probe import run as running
 from hbatune.probe.history import Bottleneck
@@ -29,6 +28,7 @@ from hbatune.probe.result import (
 from hbatune.probe.run import TogetherOutcome
 from hbatune.probe.together import evaluate_together, find_bottleneck
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import adapter, endpoint, link, machine
 from tests.unit.probe_results import FIGURES
 
@@ -161,7 +161,7 @@ def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench()
-    monkeypatch.setattr(operation, "gather_machine", lambda *a, **k: new_bench.machine)
+    see_machine(monkeypatch, lambda: new_bench.machine)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
     monkeypatch.setattr(running, "probe_together", new_bench.together)
     return new_bench
@@ -190,9 +190,7 @@ def test_history_records_joint_run(
     assert joint.together is not None
     assert joint.together.targets == ("sda", "sdb")
     assert joint.together.figures.iops == 70_000
-    monkeypatch.setattr(
-        "hbatune.cli.commands.history.gather_machine", lambda *a, **k: bench.machine
-    )
+    see_machine(monkeypatch, lambda: bench.machine)
     capsys.readouterr()
     assert main(["history", "0000:01:00.0"]) == 0
     out = capsys.readouterr().out

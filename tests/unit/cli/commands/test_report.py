@@ -14,6 +14,7 @@ from hbatune.facts.model import Machine
 from hbatune.probe import history
 from hbatune.snapshot.file import encode_snapshot
 from tests.unit import report_server as reported
+from tests.unit.command_runs import see_machine
 from tests.unit.site_folder import SiteFolder
 from tests.unit.snapshots import snapshot
 
@@ -21,15 +22,10 @@ Make = Callable[..., str]
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    """Return a host that was measured and changed, with its state below the test's folder."""
+def host(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a host that was measured and changed."""
     reported_host = reported.host()
-    state = tmp_path / "state"
-    monkeypatch.setattr(paths, "CLAIMS", tmp_path / "writers")
-    monkeypatch.setattr(paths, "JOURNAL", state / "journal.json")
-    monkeypatch.setattr(paths, "HISTORY", state / "history.json")
-    for module in ("cli.commands.report", "operations.situation"):
-        monkeypatch.setattr(f"hbatune.{module}.gather_machine", lambda *a, **k: reported_host)
+    see_machine(monkeypatch, lambda: reported_host)
     history.append(paths.HISTORY, reported.seen().records)
     journal.save(paths.JOURNAL, reported.journal(reported_host))
     return reported_host
@@ -96,7 +92,7 @@ def test_existing_page_needs_force(
     assert "--force" in capsys.readouterr().err
     assert main(["report", str(page), "--force"]) == 0
     assert "precious" not in page.read_text()
-    assert sorted(os.listdir(tmp_path)) == ["precious.html", "state"]
+    assert sorted(os.listdir(tmp_path)) == ["machine", "precious.html"]
 
 
 def test_irregular_file_is_preserved(
@@ -162,8 +158,6 @@ def test_active_profile_is_default(
     host: Machine, make: Make, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.put("hbatune.toml", 'profile = "balanced"\n')
-    for module in ("cli.commands.report", "operations.situation", "policy.chosen"):
-        monkeypatch.setattr(f"hbatune.{module}.installed_library", lambda: site.library)
     assert "<dd>balanced</dd>" in make()
 
 

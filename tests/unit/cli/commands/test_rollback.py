@@ -8,6 +8,7 @@ import pytest
 from hbatune.act import paths
 from hbatune.cli import main
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import machine
 from tests.unit.site_folder import NOMERGES_PROFILE, SiteFolder
@@ -21,13 +22,7 @@ def disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
     """Two disks whose nomerges a profile sets."""
     first, second = Disk(tmp_path / "sys", "sda"), Disk(tmp_path / "sys", "sdb")
     site.put("profiles/test.toml", NOMERGES_PROFILE)
-    monkeypatch.setattr("hbatune.operations.situation.installed_library", lambda: site.library)
-    monkeypatch.setattr("hbatune.policy.chosen.installed_library", lambda: site.library)
-    for module in ("situation", "rollback"):
-        monkeypatch.setattr(
-            f"hbatune.operations.{module}.gather_machine",
-            lambda *a, **k: machine(first.endpoint(), second.endpoint()),
-        )
+    see_machine(monkeypatch, lambda: machine(first.endpoint(), second.endpoint()))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("hbatune.act.interrupts.ban_interrupts", lambda irqs, paths: None)
     return first, second

@@ -11,6 +11,7 @@ from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
+from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.watch_samples import counted
 
@@ -31,7 +32,7 @@ Command = Callable[[Sequence[str]], int]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return `hbatune watch` on a described machine."""
-    monkeypatch.setattr(watch, "gather_machine", lambda *a, **k: machine(endpoint(), _second()))
+    see_machine(monkeypatch, lambda: machine(endpoint(), _second()))
     monkeypatch.setattr(watch, "Sampler", FakeSampler)
     monkeypatch.setattr(watch, "load_configuration", Config)
     return lambda words: main(["watch", "--interval", "0.1", *words])

@@ -1,0 +1,216 @@
+"""Compare the settings of targets with a profile, and explain the planned values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hbatune.errors import UsageError
+from hbatune.facts.model import TargetKind
+from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
+from hbatune.operations.situation import Situation, SituationRequest, read_situation
+from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
+from hbatune.policy.budget import DepthBudget
+from hbatune.policy.library import installed_library
+from hbatune.policy.match import (
+    Matcher,
+    NearRule,
+    Traits,
+    build_adapter_traits,
+    build_traits,
+    find_near_rules,
+)
+from hbatune.policy.profile import Rule, Source
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.text.limit_text import describe_limit
+
+if TYPE_CHECKING:
+    from hbatune.plan.advice import Advice
+
+
+class Differences(Struct, frozen=True):
+    """A plan, with the ``rows`` of the module options if they were requested."""
+
+    situation: Situation
+    plan: Plan
+    rows: tuple[Row, ...]
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def has_drift(self) -> bool:
+        """Whether any value differs from the profile."""
+        return any(row.state is State.DRIFT for row in self.rows)
+
+
+def find_differences(request: SituationRequest, *, module_options: bool = False) -> Differences:
+    """Compare the chosen targets with the profile, and add the vendors' advice."""
+    situation = read_situation(request)
+    plan = situation.plan()
+    rows = plan.rows
+    if module_options:
+        from hbatune.operations.boot_files import list_option_rows  # rarely needed
+
+        rows += list_option_rows(situation, request.targets)
+    return Differences(situation, plan, rows, situation.advice(plan))
+
+
+class SettingExplanation(Struct, frozen=True):
+    """The rules and the row of one setting of one target; its JSON is ``Explained``."""
+
+    target: str
+    id: str
+    setting: str
+    rules: tuple[Rule, ...]
+    row: Row | None
+    budget: DepthBudget | None = None
+    advice: tuple[Advice, ...] = ()
+
+
+class WithoutRules(Struct, frozen=True):
+    """A target without a matching rule, so nothing is set, with the nearest rules.
+
+    An unclassified disk has this as its ``reason``, with ``evidence``.
+    """
+
+    target: str
+    id: str
+    adapter: str | None
+    near: tuple[NearRule, ...]
+    reason: str | None = None
+    evidence: tuple[str, ...] = ()
+
+
+class Explanation(Struct, frozen=True):
+    """The settings of the chosen targets, with the cited sources.
+
+    ``traits`` are the traits of the targets ``without_rules``, by id.
+    """
+
+    situation: Situation
+    settings: tuple[SettingExplanation, ...]
+    without_rules: tuple[WithoutRules, ...]
+    traits: Mapping[str, Traits]
+    sources: tuple[Source, ...]
+
+
+def explain_target(request: SituationRequest, setting: str | None) -> Explanation:
+    """Explain a setting of the chosen targets, or all their settings.
+
+    Raises UsageError if none of the targets has the setting.
+    """
+    situation = read_situation(request)
+    explainer = _Explainer(situation)
+    settings = (*explainer.explain_targets(setting), *explainer.explain_adapters(setting))
+    without_rules: tuple[WithoutRules, ...] = ()
+    if setting is None:
+        without_rules = explainer.find_without_rules({item.id for item in settings})
+    elif not settings:
+        names = ", ".join(request.targets)
+        problem = f"{setting} is a setting of a {SETTINGS[setting].on}, and {names} has none"
+        raise UsageError(problem, hint="name the adapter, by its PCI address for one")
+    cited = set().union(*map(_collect_sources, settings))
+    sources = []
+    for id, source in installed_library().sources().items():
+        if id in cited:
+            sources.append(source)
+    return Explanation(situation, settings, without_rules, explainer.traits, tuple(sources))
+
+
+class _Explainer:
+    """The chosen targets of a situation, with their ``traits`` by id, and a plan of everything."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._matcher = Matcher(situation.profile)
+        # A path is planned with its siblings, even if only one of them was requested.
+        everything = replace(situation, chosen=choose_targets(situation.machine, ()))
+        self._plan = everything.plan()
+        self._rows = {row.key: row for row in self._plan.rows}
+        self._adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
+        self._targets: list[Target] = []
+        self.traits: dict[str, Traits] = {}
+        for endpoint in situation.chosen.endpoints:
+            adapter = self._adapters.get(endpoint.adapter or "")
+            self._add(make_target(endpoint), build_traits(endpoint, adapter))
+        for target in list_targets(situation.machine).values():
+            if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
+                adapter = self._adapters[target.adapter or ""]
+                self._add(target, build_adapter_traits(adapter, target.kind))
+
+    def _add(self, target: Target, traits: Traits) -> None:
+        self._targets.append(target)
+        self.traits[target.id] = traits
+
+    def explain_targets(self, setting: str | None) -> Iterator[SettingExplanation]:
+        """Yield explanations of each target's settings."""
+        names_by_id: dict[str, list[str]] = {}
+        advice: dict[tuple[str, str], list[Advice]] = {}
+        # These need no rule of the profile: a budget, a restore of the baseline, or advice.
+        for id, name in self._rows:
+            names_by_id.setdefault(id, []).append(name)
+        for item in self._situation.advice(self._plan):
+            names_by_id.setdefault(item.id, []).append(item.setting)
+            advice.setdefault((item.id, item.setting), []).append(item)
+        budgets = self._situation.budgets
+        for target in self._targets:
+            matched = self._matcher.decide(self.traits[target.id])[0]
+            names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
+            if setting is not None:
+                names = [setting] if SETTINGS[setting].on is target.kind else []
+            for name in dict.fromkeys(names):
+                yield SettingExplanation(
+                    target=target.name,
+                    id=target.id,
+                    setting=name,
+                    rules=_select_rules(matched, name),
+                    row=self._rows.get((target.id, name)),
+                    budget=budgets.get(target.id) if name == QUEUE_DEPTH else None,
+                    advice=tuple(advice.get((target.id, name), ())),
+                )
+
+    def explain_adapters(self, setting: str | None) -> Iterator[SettingExplanation]:
+        """Yield settings that a rule specifies for requested adapters without such a parameter."""
+        requested_ids = self._situation.chosen.ids or frozenset()
+        for (id, name), row in self._rows.items():
+            if id in self._adapters and id in requested_ids and setting in (None, name):
+                traits = build_adapter_traits(self._adapters[id], TargetKind.CONTROLLER)
+                rules = _select_rules(self._matcher.decide(traits)[0], name)
+                yield SettingExplanation(target=id, id=id, setting=name, rules=rules, row=row)
+
+    def find_without_rules(self, explained_ids: Collection[str]) -> tuple[WithoutRules, ...]:
+        """Return the targets without an explained setting."""
+        machine, rules = self._situation.machine, self._situation.profile.rules
+        unclassified = {disk.id: disk for disk in find_skipped_disks(machine.endpoints)}
+        without_rules = []
+        for target in self._targets:
+            if target.id in explained_ids:
+                continue
+            item = WithoutRules(
+                target=target.name,
+                id=target.id,
+                adapter=target.adapter,
+                near=find_near_rules(rules, self.traits[target.id]),
+            )
+            if (disk := unclassified.get(target.id)) is not None:
+                item = replace(item, reason=describe_limit(disk.reason), evidence=disk.evidence)
+            without_rules.append(item)
+        return tuple(without_rules)
+
+
+def _select_rules(rules: Iterable[Rule], setting: str) -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules if rule.setting == setting)
+
+
+def _collect_sources(explained: SettingExplanation) -> Iterator[str]:
+    for rule in explained.rules:
+        yield rule.source
+    for advice in explained.advice:
+        yield advice.source
+    if explained.row:
+        yield explained.row.source
+    if explained.budget:
+        yield from ("D2-2", "D2-3", "D2-4", "D2-5")
+        yield explained.budget.source
