@@ -28,6 +28,7 @@ from hbatune.policy.profile import (
     Rule,
     Source,
     Text,
+    Texts,
 )
 from hbatune.policy.rules import check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
@@ -81,8 +82,8 @@ class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: Text
-    vendor: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    model: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    vendor: Texts
+    model: Texts
     lun_depth: Commands
     source: Text
     per_data_drive: Annotated[int, Meta(ge=0, le=1024)] = 0

@@ -18,11 +18,12 @@ T = TypeVar("T")
 Steps = tuple[str | int, ...]
 
 # msgspec's errors have only a message, without fields. A message that matches no pattern still
-# becomes an error of the file, without a line.
-_PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
+# becomes an error of the file, without a line. Only errors need these patterns, so they are
+# compiled on use.
+_PATH = r" - at `\$(?P<steps>[^`]*)`\Z"
+_STEP = r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]"
+_UNKNOWN = r"(?s)Object contains unknown field `(.*)`\Z"
+_MISSING = r"(?s)Object missing required field `(.*)`\Z"
 
 
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,12 +140,12 @@ def describe_table(file: TomlFile, steps: Steps) -> str | None:
 def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
     """Convert msgspec's message, which has a path but no line, to a readable error."""
     steps: Steps = ()
-    if match := _PATH.search(message):
+    if match := re.search(_PATH, message):
         message = message[: match.start()]
-        steps = tuple(name or int(number) for name, number in _STEP.findall(match["steps"]))
-    if unknown := _UNKNOWN.match(message):
+        steps = tuple(name or int(number) for name, number in re.findall(_STEP, match["steps"]))
+    if unknown := re.match(_UNKNOWN, message):
         return _explain_unknown_key(file, shape, steps, unknown[1])
-    if missing := _MISSING.match(message):
+    if missing := re.match(_MISSING, message):
         allowed = _describe_type(_find_node(shape, (*steps, missing[1])))
         return make_error(file, steps, f"found none, expected {allowed}", key=missing[1])
     # A single word in a ``when`` became a list, so msgspec's path may have an extra step.

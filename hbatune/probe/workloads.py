@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
-from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text
+from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text, Texts
 from hbatune.policy.rules import require_source
 from hbatune.policy.schema import decode_file
 from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, read_toml, suggest_nearest
@@ -62,7 +62,7 @@ class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     title: Text
-    sources: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    sources: Texts
     run: Annotated[tuple[RunTable, ...], Meta(min_length=1)]
 
 
