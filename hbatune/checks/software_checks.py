@@ -374,7 +374,7 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
 def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find unmet vendor advice: informational, or advice if the profile contradicts it."""
     for advice in inputs.advice:
-        if advice.stance is Stance.AGREES:
+        if advice.is_followed:
             continue
         is_conflict = advice.stance is Stance.CONFLICT
         evidence = _UnmetAdvice(

@@ -1,8 +1,7 @@
 """Build adapters with their controls, and find their path to the root of PCI Express.
 
 Adapters are built from the sysfs branches of their devices, hosts and controllers. Controls belong
-to the adapter itself: NVMe controller, SCSI hosts, and its module's options. The errors that PCI
-Express links count are read here too.
+to the adapter itself: NVMe controller, SCSI hosts, and its module's options.
 """
 
 import os
@@ -16,13 +15,10 @@ from hbatune.facts import attributes
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.families import GENERIC, declared, family_of
 from hbatune.facts.family import Family, identify_product
-from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
-# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
-SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
@@ -34,24 +30,6 @@ def list_pci_path(address: str) -> tuple[str, ...]:
         functions.append(directory)
         directory = directory.rpartition("/")[0]
     return tuple(functions)
-
-
-def parse_bus_errors(function: Attributes) -> Errors:
-    """Return the totals of ``aer_dev_*``, which are in the last line of each."""
-    totals = {name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
-    return Errors(**totals)
-
-
-def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
-    counters = get_text(function, f"aer_dev_{name}")
-    if isinstance(counters, Missing):
-        return counters
-    # Use the kernel's own total, not the sum of the lines above it: the two may differ.
-    for line in counters.splitlines():
-        label, _, count = line.rpartition(" ")
-        if label == f"TOTAL_ERR_{severity}" and count.isdecimal():
-            return int(count)
-    return attributes.make_unparsable(counters)
 
 
 _LINK = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")

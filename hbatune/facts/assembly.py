@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
@@ -29,7 +29,7 @@ _QUEUES = "mq/*/cpu_list"
 Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
 
 
-class ReadRequest(NamedTuple):
+class ReadRequest(Struct, frozen=True):
     """The attributes to read from disks, controllers and hosts, and how: see ``gather_machine``."""
 
     requested: tuple[str, ...]

@@ -60,6 +60,11 @@ class Advice(Struct, frozen=True):
     source: str
     rule: str
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether the target has the advised value, or gets it by the plan."""
+        return self.stance is Stance.AGREES
+
 
 def find_advice(
     machine: Machine,
