@@ -230,10 +230,7 @@ class Library(Struct, frozen=True):
         return read_toml(path, top=self.top, owner=self.owner)
 
     def site_files(self, folder: str) -> Iterator[TomlFile]:
-        """Yield the TOML files of one of the site's directories, sorted by name.
-
-        Raise ``PolicyError`` if a file is invalid.
-        """
+        """Yield a site directory's TOML files by name; raise ``PolicyError`` for an invalid one."""
         for path in _list_toml_files(self.site / folder):
             yield _read_file(self, path, Origin.SITE)
 

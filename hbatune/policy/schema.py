@@ -159,8 +159,7 @@ def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: st
     node = _strip_metadata(_find_node(shape, steps))
     if isinstance(node, types.DictType):
         node = node.value_type
-    if isinstance(node, types.UnionType):
-        node = next(member for member in node.types if isinstance(member, types.StructType))
+    node = _find_struct(node)
     keys = [field.name for field in getattr(node, "fields", ())]
     problem = f"unknown key {quote_value(key)}, expected {_join_words(keys)}"
     line, place = file.line((*steps, key)), describe_table(file, steps)
@@ -203,10 +202,7 @@ def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
 def _find_node(shape: type[Any], steps: Steps) -> Any:
     node: Any = types.type_info(shape)
     for step in steps:
-        node = _strip_metadata(node)
-        if isinstance(node, types.UnionType):
-            structs = [member for member in node.types if isinstance(member, types.StructType)]
-            node = structs[0] if structs else node
+        node = _find_struct(_strip_metadata(node))
         if isinstance(node, types.VarTupleType) and isinstance(step, int):
             node = node.item_type
             continue
@@ -215,6 +211,14 @@ def _find_node(shape: type[Any], steps: Steps) -> Any:
         if isinstance(node, types.StructType):
             fields = {field.name: field.type for field in node.fields}
             node = fields.get(str(step))
+    return node
+
+
+def _find_struct(node: Any) -> Any:
+    """Return the struct in a union, or the node itself."""
+    for member in getattr(node, "types", ()):
+        if isinstance(member, types.StructType):
+            return member
     return node
 
 
