@@ -22,7 +22,7 @@ from hbatune.act import files
 from hbatune.loader import UnusableFileError
 
 CHECKSUM_FIELD = b',"sum":"'
-_SUMS = re.compile(rb',"sum":"[0-9a-f]{8}"')
+_SUMS = rb',"sum":"[0-9a-f]{8}"'
 _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
 
 
@@ -101,7 +101,7 @@ def with_entries(head: bytes, entries: list[bytes]) -> bytes:
 
 def without_checksums(document: bytes) -> bytes:
     """Return a document of an earlier version without the outdated checksums that it keeps."""
-    return _SUMS.sub(b"", document) if CHECKSUM_FIELD in document else document
+    return re.sub(_SUMS, b"", document) if CHECKSUM_FIELD in document else document
 
 
 def make_sequence() -> int:

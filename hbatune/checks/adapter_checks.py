@@ -223,11 +223,10 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     """Yield the adapters with an active interrupt line although their driver would use MSI."""
-    lines = {
-        vector.adapter
-        for vector in inputs.machine.vectors
-        if vector.role is Role.LINE and vector.names
-    }
+    lines = set()
+    for vector in inputs.machine.vectors:
+        if vector.role is Role.LINE and vector.names:
+            lines.add(vector.adapter)
     for adapter, health in _find_vector_adapters(inputs):
         is_bound = not isinstance(adapter.driver, Missing)
         vectors = health.vectors
@@ -369,8 +368,11 @@ def _count_movable(vectors: Sequence[Vector]) -> int | None:
 
 def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
     """Return an adapter's data vectors, or an empty list if they are unknown."""
-    vectors = (vector for vector in inputs.machine.vectors if vector.adapter == adapter.target)
-    return [vector for vector in vectors if vector.role is Role.DATA]
+    vectors = []
+    for vector in inputs.machine.vectors:
+        if vector.adapter == adapter.target and vector.role is Role.DATA:
+            vectors.append(vector)
+    return vectors
 
 
 def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:

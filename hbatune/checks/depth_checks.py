@@ -221,7 +221,7 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     The module option gives the initial depth. Without it, the largest depth of an equal LUN on the
     same adapter is used, since no file of the kernel shows the ceiling of the ramp.
     """
-    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    adapters = inputs.machine.adapters_by_target
     largest: dict[object, int] = defaultdict(int)
     for endpoint in inputs.machine.endpoints:
         key = _make_group_key(endpoint)

@@ -92,11 +92,8 @@ class _NoCache(CheckEvidence, frozen=True):
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report adapters with volumes but without a write cache, and their rotational disks."""
     for adapter, volumes in _find_volume_adapters(inputs, has_cache=False):
-        spinning = tuple(
-            endpoint.target
-            for endpoint in inputs.endpoints
-            if endpoint.adapter == adapter.target and endpoint.medium is Medium.HDD
-        )
+        disks = inputs.disks_of(adapter)
+        spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
         yield check.report(Severity.INFO, adapter, _NoCache(volumes, adapter.product, spinning))
 
 
@@ -105,11 +102,8 @@ def _find_volume_adapters(
 ) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
     """Yield the adapters that have volumes, with these volumes; an unknown product has a cache."""
     for adapter in inputs.adapters:
-        volumes = tuple(
-            endpoint.target
-            for endpoint in inputs.endpoints
-            if endpoint.adapter == adapter.target and endpoint.protocol is Protocol.VOLUME
-        )
+        disks = inputs.disks_of(adapter)
+        volumes = tuple(disk.target for disk in disks if disk.protocol is Protocol.VOLUME)
         product = identify_product(family_named(adapter.family).products, adapter.pci)
         is_cacheless = product is not None and product.cache is False
         if volumes and is_cacheless is not has_cache:
@@ -175,7 +169,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """
     if inputs.profile is None:
         return
-    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    adapters = inputs.machine.adapters_by_target
     for endpoint in inputs.endpoints:
         has_one_path = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
         if not has_one_path or endpoint.storage is Storage.VIRTUAL:
@@ -202,7 +196,7 @@ class _UnevenPreference(CheckEvidence, frozen=True):
 
 def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters that the arrays prefer more often than other adapters of the same LUNs."""
-    adapters = {adapter.target: adapter for adapter in inputs.machine.adapters}
+    adapters = inputs.machine.adapters_by_target
     for counts in count_preferences(inputs.endpoints):
         least = min(counts.values())
         busiest, preferred = Counter(counts).most_common(1)[0]
@@ -339,14 +333,15 @@ def _report_unread(
 ) -> Iterator[Finding]:
     """Yield a finding with the errors of the reads if any of the facts could not be read."""
     missing = {}
+    root_only = []
     for name, fact in facts:
         if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT:
-            missing[name] = fact
+            missing[name] = _describe_reason(fact)
+            if is_denied(fact):
+                root_only.append(name)
     if missing:
-        names = tuple(missing)
-        reasons = tuple(dict.fromkeys(_describe_reason(fact) for fact in missing.values()))
-        root_only = tuple(name for name, fact in missing.items() if is_denied(fact))
-        evidence = _UnreadFacts(names, reasons, root_only, () if root_only else names)
+        names, reasons = tuple(missing), tuple(dict.fromkeys(missing.values()))
+        evidence = _UnreadFacts(names, reasons, tuple(root_only), () if root_only else names)
         yield check.report(Severity.ADVICE, subject, evidence)
 
 

@@ -255,11 +255,9 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     current, previous = inputs.counted, inputs.earlier
     if current is None or previous is None:
         return
-    targets: list[tuple[str, Endpoint | Adapter]] = [
-        (endpoint.id, endpoint) for endpoint in inputs.endpoints
-    ]
-    targets += [(adapter.target, adapter) for adapter in inputs.adapters]
-    for key, target in targets:
+    targets: list[Endpoint | Adapter] = [*inputs.endpoints, *inputs.adapters]
+    for target in targets:
+        key = target.id if isinstance(target, Endpoint) else target.target
         for name, count in sorted(current.values.get(key, {}).items()):
             former = previous.value(key, name)
             if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):

@@ -98,6 +98,12 @@ class CheckInput(Struct, frozen=True, dict=True):
             if (health := self.of_adapter(adapter)) is not None:
                 yield adapter, health
 
+    def disks_of(self, adapter: Adapter) -> Iterator[Endpoint]:
+        """Yield the examined disks behind an adapter."""
+        for endpoint in self.endpoints:
+            if endpoint.adapter == adapter.target:
+                yield endpoint
+
     def is_over(self, key: str, counters: Iterable[str] | None = None) -> bool:
         """Return whether none of these counters has risen since an earlier check.
 
@@ -112,7 +118,7 @@ class CheckInput(Struct, frozen=True, dict=True):
     @cached_property
     def planned(self) -> dict[tuple[str, str], Row]:
         """The rows by endpoint id and setting."""
-        return {(row.id, row.setting): row for row in self.rows}
+        return {row.key: row for row in self.rows}
 
 
 class Check(Struct, frozen=True):

@@ -151,7 +151,9 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     names: set[str] = set()
     for endpoint in inputs.machine.endpoints:
         names |= {endpoint.vendor, endpoint.model}
-    names |= {adapter.product for adapter in inputs.machine.adapters if adapter.product}
+    for adapter in inputs.machine.adapters:
+        if adapter.product:
+            names.add(adapter.product)
     names |= {name.replace(" ", "_") for name in names}  # as in udev (ID_MODEL)
     for rule in inputs.health.udev_rules:
         setting = _find_setting(rule.attribute)
@@ -374,7 +376,7 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
 def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find unmet vendor advice: informational, or advice if the profile contradicts it."""
     for advice in inputs.advice:
-        if advice.stance is Stance.AGREES:
+        if advice.is_followed:
             continue
         is_conflict = advice.stance is Stance.CONFLICT
         evidence = _UnmetAdvice(

@@ -1,7 +1,7 @@
-"""Build adapters from the sysfs branches of their devices, with their controls and modules.
+"""Build adapters from the sysfs branches of their devices, hosts and controllers.
 
-Controls belong to the adapter itself: NVMe controller and SCSI hosts. The path to the root of PCI
-Express, and the errors that its links count, are read here too.
+Controls belong to the adapter itself: NVMe controller, SCSI hosts, and its module's options. The
+path to the root of PCI Express is found here too.
 """
 
 import os
@@ -17,13 +17,10 @@ from hbatune.facts import attributes
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.families import GENERIC, declared, family_named, family_of
 from hbatune.facts.family import Family, identify_product
-from hbatune.facts.health import Errors
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
 from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
 
-# The errors that PCI Express error reporting has counted at one end of a link.
-BUS_ERROR_ATTRIBUTES = ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
 _ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
 
 
@@ -35,27 +32,6 @@ def list_pci_path(address: str) -> tuple[str, ...]:
         functions.append(directory)
         directory = directory.rpartition("/")[0]
     return tuple(functions)
-
-
-def parse_bus_errors(function: Attributes) -> Errors:
-    """Return the totals of ``aer_dev_*``, which are in the last line of each."""
-    return Errors(
-        correctable=_parse_total(function, "correctable", "COR"),
-        nonfatal=_parse_total(function, "nonfatal", "NONFATAL"),
-        fatal=_parse_total(function, "fatal", "FATAL"),
-    )
-
-
-def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
-    counters = get_text(function, f"aer_dev_{name}")
-    if isinstance(counters, Missing):
-        return counters
-    # Use the kernel's own total, not the sum of the lines above it: the two may differ.
-    for line in counters.splitlines():
-        label, _, count = line.rpartition(" ")
-        if label == f"TOTAL_ERR_{severity}" and count.isdecimal():
-            return int(count)
-    return attributes.make_unparsable(counters)
 
 
 _LINK = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
@@ -30,7 +30,7 @@ _QUEUES = "mq/*/cpu_list"
 Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
 
 
-class ReadRequest(NamedTuple):
+class ReadRequest(Struct, frozen=True):
     """The attributes to read from disks, controllers and hosts, and how: see ``gather_machine``."""
 
     requested: tuple[str, ...]

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from hbatune.facts.attributes import Attributes, get_text, make_unparsable
 from hbatune.facts.model import Machine, Missing, Reason
 
 
@@ -156,6 +157,29 @@ class Health(Struct, frozen=True):
     log: bool | Missing = Missing(Reason.ABSENT)
     msi_off: str | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
+
+
+# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
+SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+BUS_ERROR_ATTRIBUTES = tuple(map("aer_dev_{}".format, SEVERITIES))
+
+
+def parse_bus_errors(function: Attributes) -> Errors:
+    """Return the totals of ``aer_dev_*``, which are in the last line of each."""
+    totals = {name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
+    return Errors(**totals)
+
+
+def _parse_total(function: Attributes, name: str, severity: str) -> int | Missing:
+    counters = get_text(function, f"aer_dev_{name}")
+    if isinstance(counters, Missing):
+        return counters
+    # Use the kernel's own total, not the sum of the lines above it: the two may differ.
+    for line in counters.splitlines():
+        label, _, count = line.rpartition(" ")
+        if label == f"TOTAL_ERR_{severity}" and count.isdecimal():
+            return int(count)
+    return make_unparsable(counters)
 
 
 LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from the kernel's log

@@ -351,3 +351,18 @@ class Machine(Struct, frozen=True):
     controls: tuple[Control, ...] = ()
     processors: Processors = Processors()
     local_cpus: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def adapters_by_target(self) -> dict[str, Adapter]:
+        """The adapters, by target."""
+        return {adapter.target: adapter for adapter in self.adapters}
+
+    @property
+    def endpoints_by_target(self) -> dict[str, Endpoint]:
+        """The endpoints, by target."""
+        return {endpoint.target: endpoint for endpoint in self.endpoints}
+
+    @property
+    def parameters_by_module(self) -> dict[str, dict[str, Attribute | Missing]]:
+        """The parameters that the drivers' modules are loaded with, by module and name."""
+        return {module.name: module.parameters for module in self.modules}

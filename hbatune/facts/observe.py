@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts import attributes, health, processors, services
-from hbatune.facts.adapters import BUS_ERROR_ATTRIBUTES, list_pci_path, parse_bus_errors
+from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
@@ -41,7 +41,7 @@ _ROOT_TOTALS = (
 # The attributes read from an adapter's PCI function and from the ports above it.
 _PORT_ATTRIBUTES = (
     *("max_link_speed", "max_link_width", _VECTORS),
-    *BUS_ERROR_ATTRIBUTES,
+    *health.BUS_ERROR_ATTRIBUTES,
     *_ROOT_TOTALS,
 )
 _STATUS, _HAS_LIST = 0x06, 1 << 4  # include/uapi/linux/pci_regs.h: PCI_STATUS_CAP_LIST
@@ -256,7 +256,7 @@ def _check_adapter(
             max_speed=attributes.parse_leading_number(above, "max_link_speed"),
             # Ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c).
             max_width=ABSENT if width in (0, 255) else width,
-            errors=parse_bus_errors(above),
+            errors=health.parse_bus_errors(above),
         )
         totals = map(partial(parse_integer, survey.get(path[-1], {})), _ROOT_TOTALS)
         root = health.Root(get_kernel_name(path[-1]), health.Errors(*totals))
@@ -282,7 +282,7 @@ def _check_adapter(
                 link_errors[f"{phy} {name}"] = parse_integer(values, name)
             _add_rate(rates, phy, values, PHY_RATES)
     return AdapterHealth(
-        errors=parse_bus_errors(function) if path else None,
+        errors=health.parse_bus_errors(function) if path else None,
         port=port,
         root=root,
         vectors=attributes.count_words(function, _VECTORS),

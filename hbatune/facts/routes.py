@@ -8,7 +8,6 @@ replaces an attribute that cannot be read. No file is opened here.
 
 import re
 from collections.abc import Iterable, Mapping
-from copy import copy
 from functools import cache, partial
 
 from msgspec import Struct
@@ -246,8 +245,8 @@ class Routes:
 
     def reading(self, read: Mapping[str, Attributes]) -> "Routes":
         """Return the same routes with other attributes, on which ranks of hosts do not depend."""
-        routes = copy(self)
-        routes._read = read
+        routes = Routes((), read)
+        routes._hosts, routes._controllers = self._hosts, self._controllers
         return routes
 
     def of_disk(self, directory: str, place: Place, attributes: Attributes) -> str:

@@ -15,9 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import attributes
-from hbatune.facts.adapters import BUS_ERROR_ATTRIBUTES, list_pci_path, parse_bus_errors
+from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import Attributes, parse_integer
-from hbatune.facts.health import BUS_COUNTERS, COMMAND_ERRORS
+from hbatune.facts.health import (
+    BUS_COUNTERS,
+    BUS_ERROR_ATTRIBUTES,
+    COMMAND_ERRORS,
+    parse_bus_errors,
+)
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"

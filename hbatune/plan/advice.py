@@ -60,6 +60,11 @@ class Advice(Struct, frozen=True):
     source: str
     rule: str
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether the target has the advised value, or gets it by the plan."""
+        return self.stance is Stance.AGREES
+
 
 def find_advice(
     machine: Machine,
@@ -81,7 +86,7 @@ def find_advice(
     rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
     profile_rules = tuple(vendor_rule.rule for vendor_rule in rules)
     profile = Profile("vendors", "", Origin.VENDOR, profile_rules, (), ProbeSpec(), ())
-    rows = {(row.id, row.setting): row for row in plan.rows}
+    rows = {row.key: row for row in plan.rows}
     names = SiteNames(machine) if uses else None
     ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
     advice: list[Advice] = []
@@ -105,11 +110,10 @@ def _advise_target(
     scheduler_row = rows.get((target.id, SCHEDULER))
     if scheduler_row is not None and scheduler_row.value is not None:
         device = replace(device, scheduler=scheduler_row.value)
-    schedulers = {
-        vendor_rule.vendor: vendor_rule.rule.effect
-        for vendor_rule in vendor_rules
-        if vendor_rule.rule.setting == SCHEDULER
-    }
+    schedulers = {}
+    for vendor_rule in vendor_rules:
+        if vendor_rule.rule.setting == SCHEDULER:
+            schedulers[vendor_rule.vendor] = vendor_rule.rule.effect
     for vendor_rule in vendor_rules:
         current = SETTINGS[vendor_rule.rule.setting].read(target.attributes)
         if isinstance(current, Missing):

@@ -68,7 +68,7 @@ def _list_requests(
     The kernel's defaults do not count. With many LUNs they could exceed the limit without any
     change, and skipping the plan would not free them.
     """
-    parameters = {module.name: module.parameters for module in machine.modules}
+    parameters = machine.parameters_by_module
     for endpoint in machine.endpoints:
         # An unknown number of queues counts as one.
         queues = endpoint.hw_queues if isinstance(endpoint.hw_queues, int) else 1
@@ -172,8 +172,14 @@ def level_paths(paths: Sequence[PathSetting]) -> Decisions:
     The common value is the maximum that every path accepts. It never lowers a path that may only be
     raised. If it would have to, each path keeps its planned value, with this reason.
     """
-    changing = [path for path in paths if path.value is not None and path.current is not None]
-    pins = [path for path in paths if path.value is None and path.current is not None]
+    changing, pins = [], []
+    for path in paths:
+        if path.current is None:
+            continue
+        if path.value is None:
+            pins.append(path)
+        else:
+            changing.append(path)
     if len(changing) + len(pins) < 2 or not changing:
         return {}
     if pins:
@@ -182,11 +188,10 @@ def level_paths(paths: Sequence[PathSetting]) -> Decisions:
     if len(values) == 1:
         return {}
     # Names have no minimum: paths whose rules require different schedulers are not changed.
-    numbers = [value for value in values if isinstance(value, int)]
-    if len(numbers) < len(values):
+    if not all(isinstance(value, int) for value in values):
         names = " and ".join(sorted(map(str, values)))
         return _leave_unchanged(changing, LimitReason(Limit.PATHS_DISAGREE, (names,)))
-    return _level_numbers(changing, max(numbers))
+    return _level_numbers(changing, max(map(_require_int, values)))
 
 
 def _level_numbers(paths: Sequence[PathSetting], goal: int) -> Decisions:
@@ -201,7 +206,7 @@ def _level_numbers(paths: Sequence[PathSetting], goal: int) -> Decisions:
     if common == goal:
         deepest = next(path for path in paths if path.value == goal)
         reason = LimitReason(Limit.PATHS_AT, (deepest.target, goal))
-    return {path.target: LegalValue(common, reason) for path in paths if path.value != common}
+    return _set_all(paths, common, reason)
 
 
 def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Decisions:
@@ -214,8 +219,13 @@ def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) 
         [goal] = pinned_values
         if all(path.reaches(goal) and _is_between(path, goal) for path in paths):
             reason = LimitReason(Limit.PATHS_PINNED_AT, (names, goal))
-            return {path.target: LegalValue(goal, reason) for path in paths if path.value != goal}
+            return _set_all(paths, goal, reason)
     return _leave_unchanged(paths, LimitReason(Limit.PATHS_PINNED, (names,)))
+
+
+def _set_all(paths: Sequence[PathSetting], goal: Value, reason: LimitReason) -> Decisions:
+    """Return the decisions that give every path this value."""
+    return {path.target: LegalValue(goal, reason) for path in paths if path.value != goal}
 
 
 def _leave_unchanged(paths: Sequence[PathSetting], reason: LimitReason) -> Decisions:

@@ -159,7 +159,7 @@ def match_rules(
     machine: Machine, matcher: Matcher, site_rules: Mapping[str, Rule]
 ) -> Iterator[MatchedTarget]:
     """Yield every target with its deciding rules."""
-    modules = {module.name: module.parameters for module in machine.modules}
+    modules = machine.parameters_by_module
     for target, rules, device in match_targets(machine, matcher.won):
         site_rule = site_rules.get(target.id)
         if site_rule is not None and has_priority(site_rule, rules.get(site_rule.setting)):
@@ -172,7 +172,7 @@ def match_targets(
     machine: Machine, decide: Callable[[Traits], T]
 ) -> Iterator[tuple[Target, T, Device]]:
     """Yield every target, the result of ``decide`` for its traits, and its facts for limits."""
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     for endpoint in machine.endpoints:
         decision = decide(build_traits(endpoint, adapters.get(endpoint.adapter or "")))
         target = make_target(endpoint)
@@ -296,10 +296,7 @@ def keep_decision(
 
 
 def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> LimitReason | None:
-    """Return the reason to keep a setting of an endpoint that was lowered, or None.
-
-    ``parameters`` are the parameters of its driver's module.
-    """
+    """Return the reason to keep a setting of an endpoint that was lowered, or None."""
     current, default = SETTINGS[name].read(endpoint.attributes), None
     family, tags = family_named(endpoint.family), endpoint.tags
     if name == QUEUE_DEPTH:
@@ -338,8 +335,8 @@ def find_earlier_changes(
     Effects of a setting that the profile still requires are omitted, because its next write would
     change them again.
     """
-    effects = {name: rule.effect for name, rule in matched.rules.items()}
-    wanted = [name for name, effect in effects.items() if not isinstance(effect, Leave)]
+    rules = matched.rules.values()
+    wanted = [rule.setting for rule in rules if not isinstance(rule.effect, Leave)]
     reset = () if is_excluded else list_affected_settings(wanted)
     changes = {}
     for name in SETTINGS:

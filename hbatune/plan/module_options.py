@@ -116,10 +116,7 @@ def make_option_lines(
 def set_outcomes(
     rows: Sequence[Row], rendered: RenderedOptions, errno: int | None
 ) -> tuple[Row, ...]:
-    """Return the rows with their outcomes. ``rendered`` are the options in the written file.
-
-    ``errno`` is the error of the write, or None.
-    """
+    """Return the rows with the outcomes of a write: the file has ``rendered``, or it failed."""
     outcomes = []
     for row in rows:
         module, _, option = row.setting.partition(".")
@@ -151,7 +148,7 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
     The option applies to all LUNs of the driver, so the highest requested depth counts.
     """
     matcher = Matcher(profile)
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     for family in families():
         options = [option for option in family.options if option.purpose is Purpose.LUN_DEPTH]
         if family.depth is not Depth.FIXED or not options:
@@ -183,10 +180,7 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
 
 
 def _find_parameter(machine: Machine, module: str, option: str) -> Attribute | Missing:
-    for loaded in machine.modules:
-        if loaded.name == module and option in loaded.parameters:
-            return loaded.parameters[option]
-    return Missing(Reason.ABSENT)
+    return machine.parameters_by_module.get(module, {}).get(option, Missing(Reason.ABSENT))
 
 
 def _compose_option(text: str, key: str, number: int) -> str:
@@ -195,11 +189,14 @@ def _compose_option(text: str, key: str, number: int) -> str:
     The depth is only raised. Parts are separated by commas or dots (drivers/scsi/aic7xxx/
     aic7xxx_osm.c: aic7xxx_setup).
     """
-    parts = [part for part in re.split(r"[,.](?![^{]*})", text) if part and text != _NO_TEXT]
-    other_parts = [part for part in parts if not part.startswith(f"{key}:")]
-    depths = [part.partition(":")[2] for part in parts if part.startswith(f"{key}:")]
-    deepest = max([number, *(int(depth) for depth in depths if depth.isdecimal())])
-    return ",".join((*other_parts, f"{key}:{deepest}"))
+    other_parts = []
+    for part in re.split(r"[,.](?![^{]*})", "" if text == _NO_TEXT else text):
+        name, _, depth = part.partition(":")
+        if part and (name != key or ":" not in part):
+            other_parts.append(part)
+        elif depth.isdecimal():
+            number = max(number, int(depth))
+    return ",".join((*other_parts, f"{key}:{number}"))
 
 
 def _read_depth(endpoint: Endpoint) -> int | None:
@@ -284,8 +281,11 @@ def _satisfies(effect: Exactly | AtLeast | AtMost, current: Value, option: Optio
 
 def _find_root_adapters(machine: Machine) -> frozenset[str]:
     """Return the adapters under the root filesystem, through all layers."""
-    root_disks = (endpoint for endpoint in machine.endpoints if "/" in endpoint.mounts)
-    return frozenset(endpoint.adapter for endpoint in root_disks if endpoint.adapter)
+    targets = set()
+    for endpoint in machine.endpoints:
+        if endpoint.adapter and "/" in endpoint.mounts:
+            targets.add(endpoint.adapter)
+    return frozenset(targets)
 
 
 def _find_named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:
@@ -304,9 +304,8 @@ def _find_excluded(
     """Return the names of the excluded devices among these adapters and their disks."""
     targets = {adapter.target for adapter in adapters}
     excluded_ids = SiteNames(machine).meant(names) if names else ()
-    disks = [
-        endpoint.target
-        for endpoint in machine.endpoints
-        if endpoint.adapter in targets and endpoint.id in excluded_ids
-    ]
-    return [*sorted(_find_named(adapters, names)), *disks]
+    excluded = sorted(_find_named(adapters, names))
+    for endpoint in machine.endpoints:
+        if endpoint.adapter in targets and endpoint.id in excluded_ids:
+            excluded.append(endpoint.target)
+    return excluded

@@ -151,7 +151,7 @@ def make_site_rules(
     machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
 ) -> dict[str, Rule]:
     """Return, by endpoint id, the rule for queue_depth from the site's facts in ``file``."""
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     rules = {}
     for id, budget in compute_budgets(machine, site, arrays).items():
         # A port limit determines this host's share, so a depth may be raised to it. A limit for
@@ -270,8 +270,8 @@ def _find_volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int
     drives_by_id: dict[str, int] = {}
     for name, count in members.items():
         drives_by_id |= dict.fromkeys(names.meant((name,)), count)
-    return {
-        endpoint.id: drives_by_id[endpoint.id]
-        for endpoint in machine.endpoints
-        if endpoint.protocol is Protocol.VOLUME and endpoint.id in drives_by_id
-    }
+    volumes = {}
+    for endpoint in machine.endpoints:
+        if endpoint.protocol is Protocol.VOLUME and endpoint.id in drives_by_id:
+            volumes[endpoint.id] = drives_by_id[endpoint.id]
+    return volumes

@@ -28,6 +28,7 @@ from hbatune.policy.profile import (
     Rule,
     Source,
     Text,
+    Texts,
 )
 from hbatune.policy.rules import check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
@@ -81,8 +82,8 @@ class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: Text
-    vendor: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    model: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    vendor: Texts
+    model: Texts
     lun_depth: Commands
     source: Text
     per_data_drive: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -229,10 +230,7 @@ class Library(Struct, frozen=True):
         return read_toml(path, top=self.top, owner=self.owner)
 
     def site_files(self, folder: str) -> Iterator[TomlFile]:
-        """Yield the TOML files of one of the site's directories, sorted by name.
-
-        Raise ``PolicyError`` if a file is invalid.
-        """
+        """Yield a site directory's TOML files by name; raise ``PolicyError`` for an invalid one."""
         for path in _list_toml_files(self.site / folder):
             yield _read_file(self, path, Origin.SITE)
 

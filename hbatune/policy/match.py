@@ -214,14 +214,14 @@ class SiteNames:
         for id, names in list_all_names(machine).items():
             for name in names:
                 self._ids.setdefault(name, set()).add(id)
-        by_target = {endpoint.target: endpoint.id for endpoint in machine.endpoints}
+        endpoints = machine.endpoints_by_target
         for endpoint in machine.endpoints:
             stable, lasting = extract_stable_part(endpoint.id), extract_lasting_part(endpoint.id)
             for text in (stable, endpoint.id, lasting):
                 self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
-            if endpoint.paths:
-                paths = {by_target[path] for path in endpoint.paths if path in by_target}
-                self._paths[endpoint.id] = paths
+            for path in endpoint.paths:
+                if path in endpoints:
+                    self._paths.setdefault(endpoint.id, set()).add(endpoints[path].id)
         self._adapters: set[str] = set()
         for adapter in machine.adapters:
             self._adapters.update(list_adapter_names(adapter))
@@ -255,7 +255,7 @@ def resolve_site_links(machine: Machine, site: Site, follow: Callable[[str], str
 
     ``follow`` returns a disk's kernel name, or the given name if it is currently not a link.
     """
-    disks = {endpoint.target for endpoint in machine.endpoints}
+    disks = machine.endpoints_by_target
 
     def replace_link(name: str) -> str:
         disk = follow(name)

@@ -13,6 +13,7 @@ from hbatune.facts.model import Kind, Medium, Protocol, Storage
 Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[
@@ -45,17 +46,17 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     transport of an NVMe controller.
     """
 
-    family: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    family: Texts = ()
     protocol: Annotated[tuple[Protocol, ...], Meta(min_length=1)] = ()
     medium: Annotated[tuple[Medium, ...], Meta(min_length=1)] = ()
     kind: Annotated[tuple[Kind, ...], Meta(min_length=1)] = ()
     multipath: Annotated[tuple[Multipath, ...], Meta(min_length=1)] = ()
-    vendor: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
-    model: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    vendor: Texts = ()
+    model: Texts = ()
     storage: Annotated[tuple[Storage, ...], Meta(min_length=1)] = ()
     tri_mode: bool | None = None
     link: LinkMatch = LinkMatch()
-    transport: Annotated[tuple[Text, ...], Meta(min_length=1)] = ()
+    transport: Texts = ()
 
 
 class Exactly(Struct, frozen=True, tag="value"):

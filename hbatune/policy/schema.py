@@ -18,11 +18,12 @@ T = TypeVar("T")
 Steps = tuple[str | int, ...]
 
 # msgspec's errors have only a message, without fields. A message that matches no pattern still
-# becomes an error of the file, without a line.
-_PATH = re.compile(r" - at `\$(?P<steps>[^`]*)`\Z")
-_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`\Z", re.DOTALL)
+# becomes an error of the file, without a line. Only errors need these patterns, so they are
+# compiled on use.
+_PATH = r" - at `\$(?P<steps>[^`]*)`\Z"
+_STEP = r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]"
+_UNKNOWN = r"(?s)Object contains unknown field `(.*)`\Z"
+_MISSING = r"(?s)Object missing required field `(.*)`\Z"
 
 
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,12 +140,12 @@ def describe_table(file: TomlFile, steps: Steps) -> str | None:
 def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
     """Convert msgspec's message, which has a path but no line, to a readable error."""
     steps: Steps = ()
-    if match := _PATH.search(message):
+    if match := re.search(_PATH, message):
         message = message[: match.start()]
-        steps = tuple(name or int(number) for name, number in _STEP.findall(match["steps"]))
-    if unknown := _UNKNOWN.match(message):
+        steps = tuple(name or int(number) for name, number in re.findall(_STEP, match["steps"]))
+    if unknown := re.match(_UNKNOWN, message):
         return _explain_unknown_key(file, shape, steps, unknown[1])
-    if missing := _MISSING.match(message):
+    if missing := re.match(_MISSING, message):
         allowed = _describe_type(_find_node(shape, (*steps, missing[1])))
         return make_error(file, steps, f"found none, expected {allowed}", key=missing[1])
     # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
@@ -158,8 +159,7 @@ def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: st
     node = _strip_metadata(_find_node(shape, steps))
     if isinstance(node, types.DictType):
         node = node.value_type
-    if isinstance(node, types.UnionType):
-        node = next(member for member in node.types if isinstance(member, types.StructType))
+    node = _find_struct(node)
     keys = [field.name for field in getattr(node, "fields", ())]
     problem = f"unknown key {quote_value(key)}, expected {_join_words(keys)}"
     line, place = file.line((*steps, key)), describe_table(file, steps)
@@ -202,10 +202,7 @@ def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
 def _find_node(shape: type[Any], steps: Steps) -> Any:
     node: Any = types.type_info(shape)
     for step in steps:
-        node = _strip_metadata(node)
-        if isinstance(node, types.UnionType):
-            structs = [member for member in node.types if isinstance(member, types.StructType)]
-            node = structs[0] if structs else node
+        node = _find_struct(_strip_metadata(node))
         if isinstance(node, types.VarTupleType) and isinstance(step, int):
             node = node.item_type
             continue
@@ -214,6 +211,14 @@ def _find_node(shape: type[Any], steps: Steps) -> Any:
         if isinstance(node, types.StructType):
             fields = {field.name: field.type for field in node.fields}
             node = fields.get(str(step))
+    return node
+
+
+def _find_struct(node: Any) -> Any:
+    """Return the struct in a union, or the node itself."""
+    for member in getattr(node, "types", ()):
+        if isinstance(member, types.StructType):
+            return member
     return node
 
 

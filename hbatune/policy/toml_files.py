@@ -227,8 +227,11 @@ class TomlFile(Struct, frozen=True, dict=True):
     @cached_property
     def _headers(self) -> dict[int, str]:
         """The names of tables by the number of their line, starting at 0."""
-        headers = ((row, re.match(_HEADER, text)) for row, text in enumerate(self._lines))
-        return {row: header[1].strip() for row, header in headers if header}
+        headers = {}
+        for row, text in enumerate(self._lines):
+            if header := re.match(_HEADER, text):
+                headers[row] = header[1].strip()
+        return headers
 
     def _find_header(self, name: str, number: int) -> int | None:
         rows = [row for row, header in self._headers.items() if header == name]

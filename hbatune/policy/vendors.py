@@ -59,10 +59,7 @@ def list_uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
 
 
 def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
-    """Return the vendor rules that a site enables, without rules for uses it does not list.
-
-    Raise ``PolicyError`` for a use that no rule has.
-    """
+    """Return the vendor rules that a site enables; raise ``PolicyError`` for an unknown use."""
     if site.vendors is Vendors.OFF and not site.uses:
         return ()
     rules = load_vendors(library.shipped)

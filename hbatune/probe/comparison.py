@@ -109,14 +109,12 @@ def compute_mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> 
 
     The documents' values are for random I/O (D0-15). The two runs may differ only in their reads.
     """
-    mixes = [
-        result
-        for result in results
-        if result.doubt is None
-        and result.figures.iops > 0
-        and result.workload.pattern is Pattern.RANDOM_MIX
-        and result.workload.block_size == _BLOCK
-    ]
+    mixes = []
+    for result in results:
+        workload = result.workload
+        is_mix = workload.pattern is Pattern.RANDOM_MIX and workload.block_size == _BLOCK
+        if is_mix and result.doubt is None and result.figures.iops > 0:
+            mixes.append(result)
     for reference in yardsticks.mix:
         for mixed in mixes:
             reads_only = replace(mixed.workload, reads=100)
@@ -147,12 +145,16 @@ def compare_result(
         if objective is not None:
             goal = evaluate_objective(objective, result.figures.p99_us / 1000)
     gb_per_s = result.figures.bandwidth / 1e9
-    links = [_compare_link(adapter, gb_per_s, yardsticks) for adapter in subject.adapters]
+    links = []
+    for adapter in subject.adapters:
+        share = _compare_link(adapter, gb_per_s, yardsticks)
+        if share is not None:
+            links.append(share)
     return Standing(
         document=figures,
         same_depth=figures is not None and workload.issued == figures.depth,
         goal=goal,
-        links=tuple(share for share in links if share is not None),
+        links=tuple(links),
         raid=find_raid_figures(workload, disk_traits, subject, yardsticks),
     )
 
@@ -196,11 +198,11 @@ def find_raid_figures(
     if disk_traits.protocol is not Protocol.VOLUME or not corner:
         return ()
     cards = {adapter.document for adapter in subject.adapters}
-    return tuple(
-        entry
-        for entry in yardsticks.raid
-        if entry.card in cards and is_match(Match(link=entry.when), disk_traits)
-    )
+    figures = []
+    for entry in yardsticks.raid:
+        if entry.card in cards and is_match(Match(link=entry.when), disk_traits):
+            figures.append(entry)
+    return tuple(figures)
 
 
 def evaluate_objective(wanted: Objective, measured_ms: float) -> Goal:

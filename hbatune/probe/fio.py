@@ -71,14 +71,12 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
     ``requested`` is the measured time in the job file, in seconds.
     """
     try:
-        job_lists = [
-            msgspec.convert(document, _Output, strict=False).jobs
-            for document in parse_documents(output)
-        ]
-        if not job_lists:
+        counts = []
+        for document in parse_documents(output):
+            jobs = msgspec.convert(document, _Output, strict=False).jobs
+            counts.append(_sum_counters(jobs))
+        if not counts:
             raise ValueError(output.strip() or "fio wrote nothing")
-        counts = [_sum_counters(jobs) for jobs in job_lists]
-        jobs = job_lists[-1]
         for job in jobs:
             if job.error:
                 return Failed(target, Failure.IO, errno=job.error)
@@ -91,8 +89,10 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
     except (ValueError, msgspec.MsgspecError) as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:MAX_QUOTED])
     figures = _make_figures(select_counts(counts, requested))
-    writers = [job.write for job in jobs if job.jobname == WRITER_JOB and job.write is not None]
-    rate = sum(side.io_bytes * 1000 / side.runtime for side in writers if side.runtime)
+    rate = 0.0
+    for job in jobs:
+        if job.jobname == WRITER_JOB and job.write is not None and job.write.runtime:
+            rate += job.write.io_bytes * 1000 / job.write.runtime
     return replace(figures, written_beside=rate or None)
 
 
@@ -142,8 +142,9 @@ def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
     """Return the windows between the counts of one run; their sum is the last count."""
     if not counts:
         return ()
-    ends = [0.0, *(count.seconds for count in counts)]
-    longest = max(second - first for first, second in pairwise(ends))
+    longest = end = 0.0
+    for count in counts:
+        longest, end = max(longest, count.seconds - end), count.seconds
     marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
     for count in counts:
         if count.seconds - marks[-1].seconds >= MIN_WINDOW_FRACTION * longest:
@@ -206,18 +207,27 @@ def _list_sides(jobs: Iterable[_Job]) -> list[_Side]:
 
 
 def _sum_counters(jobs: Sequence[_Job]) -> Count:
-    measured = [job for job in jobs if job.jobname != WRITER_JOB]
-    sides = _list_sides(measured)
-    timed = sum(side.lat_ns.count for side in sides)
-    waited = sum(side.lat_ns.mean * side.lat_ns.count for side in sides)
+    by_job = []
+    user = system = waited = 0.0
+    for job in jobs:
+        if job.jobname != WRITER_JOB:
+            by_job.append(sum(side.total_ios for side in job.sides))
+            user += job.usr_cpu * job.job_runtime
+            system += job.sys_cpu * job.job_runtime
+    timed = transferred = 0
+    sides = _list_sides(jobs)
+    for side in sides:
+        timed += side.lat_ns.count
+        waited += side.lat_ns.mean * side.lat_ns.count
+        transferred += side.io_bytes
     return Count(
         seconds=max((side.runtime for side in sides), default=0) / 1000,
-        by_job=tuple(sum(side.total_ios for side in job.sides) for job in measured),
-        bytes=sum(side.io_bytes for side in sides),
+        by_job=tuple(by_job),
+        bytes=transferred,
         histogram=merge_histograms(Histogram(side.lat_ns.bins) for side in sides),
         mean_ns=waited / timed if timed else 0.0,
-        user=sum(job.usr_cpu * job.job_runtime for job in measured) / 100_000,
-        system=sum(job.sys_cpu * job.job_runtime for job in measured) / 100_000,
+        user=user / 100_000,
+        system=system / 100_000,
     )
 
 
@@ -322,7 +332,8 @@ def find(target: str) -> Fio | Skipped:
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
             status = _run_command([path, "--version"], directory, TIME_MARGIN_S)
-            output, errors = (_read_text(directory / file).strip() for file in ("stdout", "stderr"))
+            output = _read_text(directory / "stdout").strip()
+            errors = _read_text(directory / "stderr").strip()
         match = re.match(r"fio-(\d+)\.(\d+)", output)
         if match is None:
             text = (errors or output)[:MAX_QUOTED]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -183,13 +184,13 @@ def find_busy_subjects(
     # With iostats off the counters do not change (6.1 and 6.12), which looks like an idle disk.
     counted: dict[str, list[str]] = {}
     for subject in subjects:
-        devices = [subject.endpoint, *subject.paths]
-        counted[subject.target] = [
-            device.sysfs for device in devices if SETTINGS["iostats"].read(device.attributes) != 0
-        ]
+        directories = counted[subject.target] = []
+        for member in subject.members:
+            if SETTINGS["iostats"].read(member.attributes) != 0:
+                directories.append(member.sysfs)
     series: dict[str, list[Activity | Missing]] = {}
-    for directories in counted.values():
-        series |= {directory: [] for directory in directories}
+    for directory in chain.from_iterable(counted.values()):
+        series[directory] = []
     started = clock.now()
     for number in range(LOAD_SAMPLES):
         if number:

@@ -398,7 +398,7 @@ def _find_stale_reasons(record: Record, machine: Machine) -> Iterator[StaleReaso
         yield StaleReason(Stale.KERNEL, record.kernel, machine.kernel)
     if record.id.startswith(FILE_ID):
         return
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     if record.id.startswith(ADAPTER_ID):
         served = None if record.together is None else record.together.served
         if record.target not in adapters:

@@ -9,6 +9,7 @@ needs no parameter and no smoothing, unlike curvature.
 
 import statistics
 from collections.abc import Iterable, Sequence
+from operator import truediv
 from random import Random
 
 from msgspec import Struct
@@ -48,11 +49,13 @@ def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O."""
     points = []
     for result in results:
-        windows = [window for window in result.figures.windows if window.ios]
-        if windows:
-            iops = tuple(window.iops for window in windows)
-            p99 = tuple(window.percentile_us(99) for window in windows)
-            points.append(Point(result.workload.issued, iops, p99))
+        iops, p99 = [], []
+        for window in result.figures.windows:
+            if window.ios:
+                iops.append(window.iops)
+                p99.append(window.percentile_us(99))
+        if iops:
+            points.append(Point(result.workload.issued, tuple(iops), tuple(p99)))
     return points
 
 
@@ -66,7 +69,7 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     p99 = [statistics.median(point.p99_us) for point in points]
     index = _find_most_power(iops, p99)
     # The resampled range need not contain the knee of the medians; it is widened to do so.
-    low, high = _resample_range(points)
+    low, high = _resample_range(points, points[index].depth)
     last = index == len(points) - 1
     return Knee(
         depth=points[index].depth,
@@ -80,29 +83,27 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
 
 def _find_most_power(iops: Sequence[float], p99: Sequence[float]) -> int:
     """Return the index of the maximum power; of two equal ones, the lower."""
-    power = [rate / wait for rate, wait in zip(iops, p99, strict=True)]
+    power = list(map(truediv, iops, p99))
     return max(range(len(power)), key=power.__getitem__)
 
 
-def _resample_range(points: Sequence[Point]) -> tuple[int, int]:
+def _resample_range(points: Sequence[Point], knee: int) -> tuple[int, int]:
     """Return the lowest and highest knee of the middle ``CONFIDENCE`` of the resamples.
 
     It is a percentile bootstrap over the windows of each depth (Efron, The Annals of Statistics 7,
-    1979).
+    1979). ``knee`` is the depth of the knee of the medians.
     """
     if all(len(point.iops) == 1 for point in points):
-        # With one window per depth, all resamples are the sweep itself.
-        iops, p99 = [point.iops[0] for point in points], [point.p99_us[0] for point in points]
-        depth = points[_find_most_power(iops, p99)].depth
-        return depth, depth
+        return knee, knee  # with one window per depth, all resamples are the sweep itself
     # A fixed seed: the same sweep must give the same range each time it is shown.
     random, depths = Random(len(points)), []
     for _ in range(RESAMPLES):
         iops, p99 = [], []
         for point in points:
-            drawn = random.choices(range(len(point.iops)), k=len(point.iops))
-            iops.append(statistics.median(point.iops[window] for window in drawn))
-            p99.append(statistics.median(point.p99_us[window] for window in drawn))
+            windows = list(zip(point.iops, point.p99_us, strict=True))
+            rates, waits = zip(*random.choices(windows, k=len(windows)), strict=True)
+            iops.append(statistics.median(rates))
+            p99.append(statistics.median(waits))
         depths.append(points[_find_most_power(iops, p99)].depth)
     depths.sort()
     cut = int((1 - CONFIDENCE) / 2 * len(depths))

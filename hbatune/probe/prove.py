@@ -8,7 +8,7 @@ all of them are compared again. Regressions that this does not confirm are not r
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -78,9 +78,12 @@ class Proving(Struct):
         for row in part.own:
             groups.setdefault(find_group(row.setting), []).append(row)
         single = []
-        if len(groups) > 1:
-            single = [self.compare(trial, part, rows, name) for name, rows in groups.items()]
-        guilty = {proof.group for proof in single if proof.verdict.beyond}
+        guilty = set()
+        for name, rows in groups.items() if len(groups) > 1 else ():
+            proof = self.compare(trial, part, rows, name)
+            single.append(proof)
+            if proof.verdict.beyond:
+                guilty.add(name)
         if guilty:
             to_revert = [row for row in part.all if find_group(row.setting) in guilty]
             return [combined, *single], to_revert
@@ -96,7 +99,7 @@ class Proving(Struct):
         self, trial: Switching, part: Representative, rows: Sequence[Row], group: str | None
     ) -> Proof:
         """Compare a representative with and without these rows, in random order."""
-        keys = {(row.id, row.setting) for row in rows}
+        keys = {row.key for row in rows}
         runs = _Runs(self, trial, part, keys)
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
@@ -110,7 +113,7 @@ class Proving(Struct):
             target=part.subject.target,
             id=part.subject.endpoint.id,
             group=group,
-            settings=tuple(dict.fromkeys(row.setting for row in rows)),
+            settings=_list_settings(rows),
             verdict=evaluate_pairs(pairs, self.tolerance, self.pair),
             last=runs.last,
             outcome=runs.outcome,
@@ -140,11 +143,15 @@ class Proving(Struct):
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
         verdict = evaluate_blocks(before, after, self.tolerance, self.pair)
-        settings = tuple(dict.fromkeys(row.setting for row in part.own))
+        settings = _list_settings(part.own)
         proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
         if isinstance(last, ProbeResult):
             return replace(proof, last=last)
         return replace(proof, outcome=last)
+
+
+def _list_settings(rows: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.setting for row in rows))
 
 
 class _Runs:
@@ -220,7 +227,9 @@ def _find_fewest_requests(part: Representative) -> float:
     for row in part.own:
         if row.setting == "nr_requests":
             values += [row.current, row.value]
-    values += [entry.value for entry in part.subject.settings if entry.setting == "nr_requests"]
+    for entry in part.subject.settings:
+        if entry.setting == "nr_requests":
+            values.append(entry.value)
     return min((value for value in values if isinstance(value, int)), default=math.inf)
 
 
@@ -231,17 +240,22 @@ def make_representatives(
     endpoint_ids = {endpoint.id for endpoint in endpoints}
     representatives = []
     for subject in subjects:
-        members = (subject.endpoint, *subject.paths)
+        members = subject.members
+        member_ids = {member.id for member in members}
         groups = {(member.adapter, member.medium, member.model) for member in members}
         serving = {adapter.target for adapter in subject.adapters}
-        member_ids = {member.id for member in members}
         group_ids = set(member_ids)
         for endpoint in endpoints:
             if (endpoint.adapter, endpoint.medium, endpoint.model) in groups:
                 group_ids.add(endpoint.id)
-        member_rows = [row for row in rows if row.id in member_ids]
-        group_rows = [row for row in rows if row.id in group_ids]
-        adapter_rows = [r for r in rows if r.id not in endpoint_ids and r.adapter in serving]
+        member_rows, group_rows, adapter_rows = [], [], []
+        for row in rows:
+            if row.id in member_ids:
+                member_rows.append(row)
+            if row.id in group_ids:
+                group_rows.append(row)
+            if row.id not in endpoint_ids and row.adapter in serving:
+                adapter_rows.append(row)
         if member_rows or adapter_rows:
             representatives.append(
                 Representative(subject, (*member_rows, *adapter_rows), (*group_rows, *adapter_rows))

@@ -25,9 +25,12 @@ class Histogram(Struct, frozen=True):
     counts: dict[int, int] = {}
 
     def __post_init__(self) -> None:
-        if any(value < 0 or count < 0 for value, count in self.counts.items()):
-            raise ValueError("a latency or a count below zero")
-        rising = {value: self.counts[value] for value in sorted(self.counts) if self.counts[value]}
+        rising = {}
+        for value, count in sorted(self.counts.items()):
+            if value < 0 or count < 0:
+                raise ValueError("a latency or a count below zero")
+            if count:
+                rising[value] = count
         # Sorted, for percentiles in one walk; no empty bins, so equal histograms compare equal.
         force_setattr(self, "counts", rising)
 
@@ -209,6 +212,11 @@ class Subject(Struct, frozen=True):
     def target(self) -> str:
         """The endpoint's kernel name."""
         return self.endpoint.target
+
+    @property
+    def members(self) -> tuple[Endpoint, ...]:
+        """The endpoint, and the paths below it."""
+        return (self.endpoint, *self.paths)
 
 
 class Served(Struct, frozen=True):

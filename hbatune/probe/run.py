@@ -153,11 +153,14 @@ def _measure_together(
     if isinstance(executable, Skipped):
         return executable
     busy = guard.find_busy_subjects(subjects)
-    endpoints = [subject.endpoint for subject in subjects]
-    nodes = tuple(endpoint.device_node for endpoint in endpoints if endpoint.device_node)
+    nodes, sizes = [], []
+    for subject in subjects:
+        if subject.endpoint.device_node:
+            nodes.append(subject.endpoint.device_node)
+        if not isinstance(subject.endpoint.size, Missing):
+            sizes.append(subject.endpoint.size)
     if busy or len(nodes) < len(subjects):
         return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
-    sizes = [endpoint.size for endpoint in endpoints if not isinstance(endpoint.size, Missing)]
     first = subjects[0]
     enough = len(first.cpus) >= workload.jobs * len(subjects)
     return fio.measure(
@@ -170,7 +173,7 @@ def _measure_together(
         cpus=names.join_cpus(first.cpus) if enough else None,
         # One CPU that serves all interrupts is a limit, even if the others are idle.
         involved=first.serving,
-        other_nodes=nodes[1:],
+        other_nodes=tuple(nodes[1:]),
     )
 
 
@@ -241,11 +244,15 @@ def _measure_subject(
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
     if isinstance(measured, Failed):
         return measured
-    served = [
-        Served(a.target, a.driver, a.driver_version, a.firmware, a.link) for a in subject.adapters
-    ]
-    # For a map, the temperature of its warmest path.
-    readings = [read_temperature(device.sysfs) for device in (endpoint, *subject.paths)]
+    served = []
+    for adapter in subject.adapters:
+        versions = (adapter.driver, adapter.driver_version, adapter.firmware)
+        served.append(Served(adapter.target, *versions, adapter.link))
+    temperatures = []
+    for member in subject.members:
+        temperature = read_temperature(member.sysfs)
+        if temperature is not None:
+            temperatures.append(temperature)
     return ProbeResult(
         target=subject.target,
         id=endpoint.id,
@@ -255,5 +262,5 @@ def _measure_subject(
         served=tuple(served),
         cpus=cpus,
         settings=subject.settings,
-        temperature=max((reading for reading in readings if reading is not None), default=None),
+        temperature=max(temperatures, default=None),  # of a map: of its warmest path
     )

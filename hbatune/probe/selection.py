@@ -23,7 +23,7 @@ from hbatune.facts.model import (
     Storage,
     TargetKind,
 )
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.probe.result import InForce, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS, Value
@@ -65,41 +65,48 @@ def choose_representatives(
             # Only the preferred member's reason: the other reasons would mostly repeat it.
             skipped[members[0].target] = refusal
     return Selection(
-        tuple(chosen[target] for target in sorted(chosen, key=natural_key)),
-        tuple(skipped[target] for target in sorted(skipped, key=natural_key)),
+        tuple(sorted(chosen.values(), key=_get_order)),
+        tuple(sorted(skipped.values(), key=_get_order)),
     )
+
+
+def _get_order(item: Subject | Skipped) -> NaturalKey:
+    return natural_key(item.target)
 
 
 def prefer_subject(selection: Selection, subject: Subject) -> Selection:
     """Return the selection with this subject instead of all that only represent its groups."""
     groups = {*_list_groups(subject)}
     retained = [m for m in selection.subjects if not set(_list_groups(m)) <= groups]
-    chosen = sorted((subject, *retained), key=lambda member: natural_key(member.target))
-    return replace(selection, subjects=tuple(chosen))
+    return replace(selection, subjects=tuple(sorted((subject, *retained), key=_get_order)))
 
 
 def order_by_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     """Return the subjects in order of measurement: first one for each adapter."""
     covered: set[str] = set()
-    first: list[Subject] = []
+    first, others = [], []
     for subject in subjects:
         serving = {adapter.target for adapter in subject.adapters} or {subject.target}
-        if not serving <= covered:
+        if serving <= covered:
+            others.append(subject)
+        else:
             first.append(subject)
             covered |= serving
-    return (*first, *(subject for subject in subjects if subject not in first))
+    return (*first, *others)
 
 
 def get_medium(subject: Subject) -> Medium:
     """Return the medium; a map has the medium of its paths."""
-    media = (path.medium for path in (subject.endpoint, *subject.paths))
-    return next((medium for medium in media if medium is not Medium.UNKNOWN), Medium.UNKNOWN)
+    for member in subject.members:
+        if member.medium is not Medium.UNKNOWN:
+            return member.medium
+    return Medium.UNKNOWN
 
 
 def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
     """Yield the subjects of ``targets``, each map once and instead of its paths."""
-    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    endpoints = machine.endpoints_by_target
+    adapters = machine.adapters_by_target
     visited: set[str] = set()
     for endpoint in machine.endpoints:
         if endpoint.target not in targets and endpoint.adapter not in targets:
@@ -117,13 +124,11 @@ def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     if not protocols or endpoint.protocol is not Protocol.UNKNOWN:  # a map has its paths' protocol
         protocols = {endpoint.protocol, *(protocols & SHARED_PROTOCOLS)}
     # An array that is attached by SAS, and NVMe over fabrics, are shared too.
-    elsewhere = {member.storage for member in (endpoint, *subject.paths)} & REMOTE_STORAGE
+    elsewhere = {member.storage for member in subject.members} & REMOTE_STORAGE
     shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
-    unread = [
-        fact
-        for fact in (endpoint.state, endpoint.zoned, endpoint.size)
-        if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
-    ]
+    unread = False
+    for fact in (endpoint.state, endpoint.zoned, endpoint.size):
+        unread |= isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
     if shared_by and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=shared_by[0])
     if Protocol.UNKNOWN in protocols:
@@ -160,18 +165,21 @@ def merge_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InFor
     for row in rows:
         if row.outcome is Outcome.WRITTEN and row.value is not None:
             new[row.target, row.setting] = row.value
-    return tuple(
-        replace(entry, value=new.get((entry.target, entry.setting), entry.value))
-        for entry in before
-    )
+    return _replace_values(before, new)
 
 
 def replace_value(
     before: Iterable[InForce], target: str, setting: str, value: Value
 ) -> tuple[InForce, ...]:
     """Return the values with one setting replaced."""
+    return _replace_values(before, {(target, setting): value})
+
+
+def _replace_values(
+    before: Iterable[InForce], new: Mapping[tuple[str, str], Value]
+) -> tuple[InForce, ...]:
     return tuple(
-        replace(entry, value=value) if (entry.target, entry.setting) == (target, setting) else entry
+        replace(entry, value=new.get((entry.target, entry.setting), entry.value))
         for entry in before
     )
 
@@ -224,10 +232,9 @@ def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tup
 
 def _list_groups(subject: Subject) -> list[_Group]:
     """Return the groups that the subject can represent: for a map, one for each adapter below."""
-    members = (subject.endpoint, *subject.paths)
     medium = get_medium(subject)
-    model = next((member.model for member in members if member.model), "")
-    serving = _list_adapters(members)
+    model = next((member.model for member in subject.members if member.model), "")
+    serving = _list_adapters(subject.members)
     return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]
 
 

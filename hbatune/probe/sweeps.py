@@ -167,10 +167,7 @@ def advise_jobs(sweeps: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
 
 
 def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
-    """Return the depth sweeps on one disk that differ in their jobs, by rising number of jobs.
-
-    Loads with a single number of jobs are omitted.
-    """
+    """Return each disk's depth sweeps that differ only in their jobs, by rising jobs."""
     groups: dict[object, list[Sweep]] = {}
     for sweep in sweeps:
         if sweep.swept is SweptParameter.DEPTH:
@@ -226,10 +223,15 @@ def list_lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> lis
 
     In the order of the disks' first appearance.
     """
-    in_sweep = {id(record) for sweep in sweeps for record in sweep.records}
-    # The dict below keeps the last one of each disk, so single runs come last.
-    ordered = sorted(records, key=lambda record: (id(record) not in in_sweep, record.time))
-    return list({record.id: record for record in ordered if record.result is not None}.values())
+    in_sweep: set[int] = set()
+    for sweep in sweeps:
+        in_sweep.update(map(id, sweep.records))
+    latest = {}
+    # The last one of each disk stays, so single runs come last.
+    for record in sorted(records, key=lambda record: (id(record) not in in_sweep, record.time)):
+        if record.result is not None:
+            latest[record.id] = record
+    return list(latest.values())
 
 
 def _split_runs(ordered: Iterable[Record], swept: SweptParameter) -> Iterator[list[Record]]:

@@ -48,7 +48,11 @@ class TogetherResult(Struct, frozen=True):
 
 def make_kept_together(measured: TogetherResult) -> KeptTogether:
     """Return the stored part of a result."""
-    serving = (adapter for result in measured.alone for adapter in result.served)
+    served = None
+    for result in measured.alone:
+        for adapter in result.served:
+            if adapter.adapter == measured.adapter:
+                served = served or adapter
     return KeptTogether(
         targets=measured.targets,
         workload=measured.workload,
@@ -58,7 +62,7 @@ def make_kept_together(measured: TogetherResult) -> KeptTogether:
         ceiling=measured.ceiling,
         busy=measured.busy,
         bottleneck=measured.bottleneck,
-        served=next((adapter for adapter in serving if adapter.adapter == measured.adapter), None),
+        served=served,
     )
 
 
@@ -66,14 +70,18 @@ def evaluate_together(
     adapter: str, link: Link | None, singles: Sequence[ProbeResult], figures: Figures
 ) -> TogetherResult:
     """Return the result of a parallel run on all disks of ``singles``, their single results."""
-    share = figures.iops / sum(single.figures.iops for single in singles)
+    alone_iops, threads, targets = 0.0, 0, []
+    for single in singles:
+        alone_iops += single.figures.iops
+        threads += single.workload.jobs
+        targets.append(single.target)
+    share = figures.iops / alone_iops
     ceiling = None if link is None else compute_link_ceiling(link)
-    threads = sum(single.workload.jobs for single in singles)
     thread_busy = figures.iops * figures.cpu_us_per_io / 1e6 / threads
     busy = max(thread_busy, figures.busy or 0.0)
     return TogetherResult(
         adapter=adapter,
-        targets=tuple(single.target for single in singles),
+        targets=tuple(targets),
         workload=singles[0].workload,
         alone=tuple(singles),
         figures=figures,

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from operator import mul
 from random import Random
 from typing import Annotated, NamedTuple
 
@@ -48,6 +49,10 @@ class Metric(StrEnum):
         """Return its value, never zero: a rate, or a latency in µs."""
         values = {Metric.IOPS: figures.iops, Metric.MEAN: figures.mean_us}
         return max(values.get(self, figures.p99_us), 1e-3)
+
+    def list_values(self, runs: Iterable[Figures]) -> list[float]:
+        """Return its values in these runs."""
+        return [self.of(run) for run in runs]
 
     def tolerated(self, tolerance: Tolerance) -> float:
         """Return the fraction of it that the profile tolerates to lose."""
@@ -135,17 +140,17 @@ def evaluate_pairs(
     for before, after in pairs:
         logs.append([math.log(metric.of(after) / metric.of(before)) for metric in Metric])
     rare = compute_chance(logs)
-    sides = ([before for before, _ in pairs], [after for _, after in pairs])
+    before_runs, after_runs = zip(*pairs, strict=True)
+    sides = (before_runs, after_runs)
     changes = []
-    for number, metric in enumerate(Metric):
-        gaps = [log[number] for log in logs]
-        floor = compute_noise_floor([metric.of(run) for run in side] for side in sides)
+    for metric, gaps, chance in zip(Metric, zip(*logs, strict=True), rare, strict=True):
+        floor = compute_noise_floor(map(metric.list_values, sides))
         low, high = compute_interval(gaps, _CONFIDENCE)
         # Test and interval come from different methods; a change counts only if both show it.
-        significant = rare[number] <= ALPHA and not low <= 0 <= high
+        significant = chance <= ALPHA and not low <= 0 <= high
         gap = _Gap(low, statistics.fmean(gaps), high)
         change = _make_change(metric, sides, gap, floor, significant, tolerance)
-        changes.append(replace(change, chance=rare[number]))
+        changes.append(replace(change, chance=chance))
     return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
 
 
@@ -162,7 +167,8 @@ def evaluate_blocks(
         return _make_undecided(Design.BLOCKS, runs, DEFAULT_PAIRS, seconds)
     changes = []
     for metric in Metric:
-        first, second = ([math.log(metric.of(run)) for run in block] for block in (before, after))
+        first = list(map(math.log, metric.list_values(before)))
+        second = list(map(math.log, metric.list_values(after)))
         drift = DRIFT_FACTOR * max(_measure_drift(first), _measure_drift(second))
         low, high = compute_difference_interval(first, second, _CONFIDENCE)
         low, high = low - drift, high + drift
@@ -178,7 +184,10 @@ def compute_noise_floor(sides: Iterable[Sequence[float]]) -> float:
     ``sides`` are the runs of each setting in their order. Consecutive runs of one setting differ
     only by noise; the floor is the effect of that noise on the mean of as many pairs.
     """
-    steps = [math.log(b / a) for side in sides for a, b in pairwise(side)]
+    steps = []
+    for side in sides:
+        for earlier, later in pairwise(side):
+            steps.append(math.log(later / earlier))
     spread = math.sqrt(statistics.fmean(step**2 for step in steps))
     runs = len(steps) // 2 + 1
     return compute_student_quantile(_CONFIDENCE, runs - 1) * spread / math.sqrt(runs)
@@ -219,7 +228,7 @@ def _make_change(
     elif significant and abs(gap.mean) > floor:
         is_better = gap.mean * metric.sign > 0
         conclusion = Conclusion.IMPROVED if is_better else Conclusion.REGRESSED
-    before, after = (statistics.fmean(metric.of(run) for run in side) for side in sides)
+    before, after = (statistics.fmean(metric.list_values(side)) for side in sides)
     ratio = _compute_ratio(gap.mean)
     return MetricChange(
         metric=metric,
@@ -246,11 +255,10 @@ def _make_verdict(
     verdict = Verdict(conclusion, design, runs, tuple(changes))
     if conclusion is not Conclusion.CANNOT_TELL:
         return verdict
-    needed = max(
-        _estimate_runs(change, runs, change.metric.tolerated(tolerance))
-        for change in changes
-        if change.word is Conclusion.CANNOT_TELL
-    )
+    needed = 0.0
+    for change in changes:
+        if change.word is Conclusion.CANNOT_TELL:
+            needed = max(needed, _estimate_runs(change, runs, change.metric.tolerated(tolerance)))
     more_runs = max(1, math.ceil(needed) - runs)
     return replace(verdict, more_runs=more_runs, more_seconds=more_runs * seconds)
 
@@ -283,18 +291,20 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
     for all of them together (Westfall and Young, Resampling-Based Multiple Testing, 1993:
     single-step maxT).
     """
-    metrics = len(pairs[0])
-    # All metrics on one scale, so the largest can be compared.
-    scale = [math.sqrt(sum(pair[k] ** 2 for pair in pairs)) or 1.0 for k in range(metrics)]
-    scaled = [[pair[k] / scale[k] for k in range(metrics)] for pair in pairs]
-    observed = [abs(sum(pair[k] for pair in scaled)) for k in range(metrics)]
+    columns = []
+    for gaps in zip(*pairs, strict=True):
+        # All metrics on one scale, so the largest can be compared.
+        scale = math.sqrt(sum(gap**2 for gap in gaps)) or 1.0
+        columns.append([gap / scale for gap in gaps])
+    scaled = list(zip(*columns, strict=True))
     is_exact = len(pairs) <= MAX_EXACT_PAIRS
     largest = _enumerate_exchanges(scaled) if is_exact else _draw_exchanges(scaled)
-    # A rounding error must not make the observed order look rarer than its own mirror image.
-    return tuple(
-        sum(statistic >= value - 1e-12 for statistic in largest) / len(largest)
-        for value in observed
-    )
+    chances = []
+    for column in columns:
+        # A rounding error must not make the observed order look rarer than its own mirror image.
+        observed = abs(sum(column)) - 1e-12
+        chances.append(sum(statistic >= observed for statistic in largest) / len(largest))
+    return tuple(chances)
 
 
 def compute_min_pairs(alpha: float) -> int:
@@ -370,7 +380,7 @@ def _enumerate_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     One pair is exchanged at a time, in the order of the reflected binary code (Gray, 1953).
     """
     signs = [1] * len(pairs)
-    sums = [sum(column) for column in zip(*pairs, strict=True)]
+    sums: list[float] = list(map(sum, zip(*pairs, strict=True)))
     largest = [max(map(abs, sums))]
     for step in range(1, 1 << (len(pairs) - 1)):
         index = (step & -step).bit_length() - 1
@@ -384,11 +394,11 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     """Return the largest statistic of random exchanges, including the observed order."""
     random = Random(len(pairs))
     columns = list(zip(*pairs, strict=True))
-    largest = [max(abs(sum(column)) for column in columns)]
+    largest: list[float] = [max(map(abs, map(sum, columns)))]
     for _ in range(RANDOM_EXCHANGES):
         bits = f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
         signs = [1 if bit == "1" else -1 for bit in bits]
-        sums = [sum(s * d for s, d in zip(signs, column, strict=True)) for column in columns]
+        sums = [sum(map(mul, signs, column)) for column in columns]
         largest.append(max(map(abs, sums)))
     return largest
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
-from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text
+from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text, Texts
 from hbatune.policy.rules import require_source
 from hbatune.policy.schema import decode_file
 from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, read_toml, suggest_nearest
@@ -62,7 +62,7 @@ class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     title: Text
-    sources: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    sources: Texts
     run: Annotated[tuple[RunTable, ...], Meta(min_length=1)]
 
 
@@ -90,11 +90,15 @@ def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
 
     A local file replaces the shipped one of its name.
     """
-    by_name = {workload.name: workload for workload in _load_shipped(library.shipped)}
+    return tuple(_map_workloads(library).values())
+
+
+def _map_workloads(library: Library) -> dict[str, NamedWorkload]:
+    workloads = list(_load_shipped(library.shipped))
     for file in library.site_files(WORKLOADS_FOLDER):
-        local = _load_file(file, library.shipped, Origin.SITE)
-        by_name[local.name] = local
-    return tuple(by_name[name] for name in sorted(by_name))
+        workloads.append(_load_file(file, library.shipped, Origin.SITE))
+    workloads.sort(key=lambda workload: workload.name)
+    return {workload.name: workload for workload in workloads}
 
 
 @cache
@@ -105,7 +109,7 @@ def _load_shipped(folder: Path) -> tuple[NamedWorkload, ...]:
 
 def find_workload(name: str, library: Library) -> NamedWorkload:
     """Return the workload of this name; raise ``PolicyError`` if it does not exist."""
-    by_name = {workload.name: workload for workload in load_workloads(library)}
+    by_name = _map_workloads(library)
     if name not in by_name:
         raise PolicyError(
             f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",

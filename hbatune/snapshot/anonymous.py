@@ -164,10 +164,11 @@ def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
     """Return the new name for each endpoint name. Kernel names are kept."""
     names: dict[str, str] = {}
     for endpoint in machine.endpoints:
-        names.update((name, name) for name in list_endpoint_names(endpoint))
+        for name in list_endpoint_names(endpoint):
+            names[name] = name
     for endpoint in machine.endpoints:
         new_id = _hide_id(endpoint, pseudonym)
-        names.update((id, new_id) for id in (endpoint.id, ids.extract_lasting_part(endpoint.id)))
+        names[endpoint.id] = names[ids.extract_lasting_part(endpoint.id)] = new_id
         names[ids.build_former_id(endpoint)] = new_id
         names[ids.extract_stable_part(endpoint.id)] = ids.extract_stable_part(new_id)
     return names
@@ -190,9 +191,11 @@ def _find_identities(machine: Machine) -> Iterator[str]:
 def _make_scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
     """Return a function that replaces identities in a text, longest first, and then WWNs."""
     # Longest first: a part of an identity must not be replaced inside it.
-    texts = sorted({identity for identity in identities if identity}, key=len, reverse=True)
-    anywhere = [re.escape(text) for text in texts if len(text) >= _MIN_INNER_LENGTH]
-    words = [re.escape(text) for text in texts if len(text) < _MIN_INNER_LENGTH]
+    anywhere: list[str] = []
+    words: list[str] = []
+    for text in sorted({*identities} - {""}, key=len, reverse=True):
+        group = anywhere if len(text) >= _MIN_INNER_LENGTH else words
+        group.append(re.escape(text))
     bounded = f"{_BEFORE}(?:{'|'.join([*words, _WORLD_WIDE])}){_AFTER}"
     pattern = re.compile("|".join([*anywhere, bounded]), re.IGNORECASE)
     return lambda text: pattern.sub(lambda match: pseudonym(match[0]), text)

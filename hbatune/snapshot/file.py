@@ -9,6 +9,7 @@ A plan is made without them and reports it.
 import re
 import zlib
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -91,13 +92,14 @@ def describe_fault(snapshot: Snapshot) -> str | None:
 
 def _find_faults(snapshot: Snapshot) -> Iterator[str]:
     machine, health = snapshot.machine, snapshot.health
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
-    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
+    adapters = machine.adapters_by_target
+    endpoints = machine.endpoints_by_target
+    get_target = attrgetter("target")
     names_by_kind = {
-        "adapter": [adapter.target for adapter in machine.adapters],
-        "endpoint": [endpoint.target for endpoint in machine.endpoints],
-        "id": [endpoint.id for endpoint in machine.endpoints],
-        "control": [control.target for control in machine.controls],
+        "adapter": map(get_target, machine.adapters),
+        "endpoint": map(get_target, machine.endpoints),
+        "id": map(attrgetter("id"), machine.endpoints),
+        "control": map(get_target, machine.controls),
     }
     for kind, names in names_by_kind.items():
         checked: set[str] = set()

@@ -3,22 +3,26 @@
 Rows are grouped by adapter. Equal rows of many LUNs share one line.
 """
 
+from __future__ import annotations
+
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
-from hbatune.plan.advice import Advice, Stance
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
+
+if TYPE_CHECKING:  # most plans have no advice
+    from hbatune.plan.advice import Advice
 
 _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
@@ -36,7 +40,7 @@ _get_row_content = attrgetter(
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     """Print the advice that the plan does not meet, or with ``unfold`` all; equal advice once."""
-    listed = [item for item in advice if unfold or item.stance is not Stance.AGREES]
+    listed = [item for item in advice if unfold or not item.is_followed]
     if not listed:
         return
     table = Table(_ADVICE_COLUMNS)

@@ -119,6 +119,9 @@ class WorkerPool:
     def _fork(self) -> Worker:
         # Some of the abandoned ones may have ended since, and must not stay zombies.
         self._abandoned = [pid for pid in self._abandoned if not has_ended(pid)]
+        # Before the fork: otherwise this process and the worker would each import it.
+        import _pickle  # noqa: F401
+
         pipes: list[int] = []
         parent = os.getpid()
         try:

@@ -3,6 +3,7 @@
 import pytest
 
 from hbatune.facts.families import known_options
+from hbatune.policy import rules
 from hbatune.policy.profile import AtLeast, AtMost, Exactly
 from hbatune.policy.rules import describe_allowed
 from hbatune.policy.toml_files import PolicyError
@@ -64,6 +65,14 @@ def test_shipped_options_are_cited_and_legal(site: SiteFolder, name: str) -> Non
         declared = known_options()[option.module][option.option]
         assert describe_allowed(declared, option.effect.value) is None
     assert len({option.setting for option in options}) == len(options)
+
+
+def test_shipped_options_import_no_family(
+    site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests check them, so `diff` imports only the families of the machine's adapters."""
+    monkeypatch.setattr(rules, "family_named", None)
+    assert site.load("oltp").options
 
 
 def test_balanced_requests_no_option(site: SiteFolder) -> None:

@@ -1,4 +1,4 @@
-"""Tests of hbatune/policy/vendor_files.py."""
+"""Tests of hbatune/policy/vendors.py."""
 
 import shutil
 from pathlib import Path
