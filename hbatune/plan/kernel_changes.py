@@ -300,41 +300,28 @@ class OptionChange(Struct, frozen=True):
     module: str
     option: str
     since: str
-    meaning: str = ""
     is_removed: bool = False
 
 
 # From the modules of Debian's kernels of these series (modinfo). Drivers without a family and
 # options that only help to find faults are left out.
 OPTION_CHANGES = (
-    OptionChange("ahci", "mask_port_map", "6.12", "ports that the driver ignores"),
+    OptionChange("ahci", "mask_port_map", "6.12"),
     OptionChange("ipr", "testmode", "6.12", is_removed=True),
-    OptionChange("mpi3mr", "max_sgl_entries", "6.12", "segments of the largest request"),
-    OptionChange("virtio_scsi", "virtscsi_poll_queues", "6.12", "queues that are polled"),
-    OptionChange("ahci", "mask_port_ext", "7.3", "ports that the driver ignores"),
-    OptionChange(
-        "mpi3mr", "threaded_isr_poll", "7.3", "false completes in the interrupt: lower latency"
-    ),
-    OptionChange("mpt3sas", "command_retry_count", "7.3", "attempts for a drive that starts"),
-    OptionChange("mpt3sas", "issue_scsi_cmd_to_bringup_drive", "7.3", "waits for drives to start"),
-    OptionChange("nvme", "quirks", "7.3", "workarounds for drives, by their ids"),
-    OptionChange(
-        "nvme_core", "multipath_always_on", "7.3", "a drive with one path becomes a map, too"
-    ),
+    OptionChange("mpi3mr", "max_sgl_entries", "6.12"),
+    OptionChange("virtio_scsi", "virtscsi_poll_queues", "6.12"),
+    OptionChange("ahci", "mask_port_ext", "7.3"),
+    OptionChange("mpi3mr", "threaded_isr_poll", "7.3"),
+    OptionChange("mpt3sas", "command_retry_count", "7.3"),
+    OptionChange("mpt3sas", "issue_scsi_cmd_to_bringup_drive", "7.3"),
+    OptionChange("nvme", "quirks", "7.3"),
+    OptionChange("nvme_core", "multipath_always_on", "7.3"),
     OptionChange("qla2xxx", "ql2xetsenable", "7.3", is_removed=True),
     OptionChange("qla2xxx", "ql2xiidmaenable", "7.3", is_removed=True),
 )
 
 DRIVERS_REMOVED = {"cxlflash": "7.3"}
 """The series from which a driver is gone."""
-
-
-def find_option_meaning(module: str, option: str) -> str:
-    """Return the purpose of an option, or an empty text."""
-    for change in OPTION_CHANGES:
-        if (change.module, change.option) == (module, option):
-            return change.meaning
-    return ""
 
 
 def _compare_options(

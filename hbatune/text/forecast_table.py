@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from hbatune.operations.forecast import Forecast
-from hbatune.plan.kernel_changes import Effect, KernelChange, find_option_meaning
+from hbatune.plan.kernel_changes import Effect, KernelChange
 from hbatune.settings.setting import Value
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, fold_rows
@@ -34,6 +34,18 @@ _EFFECTS = {
     Effect.SETTING_LOST: "the active profile sets it, and this kernel does not have it",
     Effect.SETTING_REFUSED: "the active profile sets it, and this kernel refuses the value",
     Effect.UNKNOWN: "unknown: the snapshot lacks a file that the forecast needs",
+}
+
+_OPTIONS = {
+    "ahci.mask_port_map": "ports that the driver ignores",
+    "ahci.mask_port_ext": "ports that the driver ignores",
+    "mpi3mr.max_sgl_entries": "segments of the largest request",
+    "mpi3mr.threaded_isr_poll": "false completes commands in the interrupt, with less latency",
+    "mpt3sas.command_retry_count": "attempts for a drive that is starting",
+    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "waits for drives that are starting",
+    "nvme.quirks": "workarounds for drives, by their ids",
+    "nvme_core.multipath_always_on": "a drive with one path becomes a map, too",
+    "virtio_scsi.virtscsi_poll_queues": "queues with polled completions",
 }
 
 
@@ -90,10 +102,8 @@ def _make_row(change: KernelChange) -> ForecastRow:
 def describe_effect(change: KernelChange) -> str:
     """Return the meaning of a change in one clause."""
     text = _EFFECTS[change.effect]
-    if change.effect is Effect.OPTION_ADDED:
-        module, _, option = change.attribute.partition(".")
-        if meaning := find_option_meaning(module, option):
-            return f"{text}: {meaning}"
+    if change.effect is Effect.OPTION_ADDED and change.attribute in _OPTIONS:
+        return f"{text}: {_OPTIONS[change.attribute]}"
     return text
 
 
