@@ -20,6 +20,7 @@ from hbatune.operations.situation import (
     require_readable,
     unlocked_means,
 )
+from hbatune.plan.kernel_changes import FORECAST_FILES
 from hbatune.plan.rows import Plan
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library, list_profiles, load_profile
@@ -45,7 +46,7 @@ def take_snapshot(context: Context) -> Snapshot:
     stuck = unlocked_means(paths).stuck
     avoid = map_stuck_disks(stuck)
     gathered = gather_machine(
-        list_attributes(),
+        (*list_attributes(), *FORECAST_FILES),
         of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
         deadline=deadline,
         avoid=avoid,
