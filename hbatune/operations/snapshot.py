@@ -20,7 +20,7 @@ from hbatune.operations.situation import (
     require_readable,
     unlocked_means,
 )
-from hbatune.plan.kernel_changes import FORECAST_FILES
+from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import Plan
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library, list_profiles, load_profile
@@ -47,7 +47,13 @@ def take_snapshot(context: Context) -> Snapshot:
     avoid = map_stuck_disks(stuck)
     gathered = gather_machine(
         (*list_attributes(), *FORECAST_FILES),
-        of={kind: list_attributes(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)},
+        of={
+            TargetKind.CONTROLLER: (
+                *list_attributes(on=TargetKind.CONTROLLER),
+                *CONTROLLER_FILES,
+            ),
+            TargetKind.HOST: list_attributes(on=TargetKind.HOST),
+        },
         deadline=deadline,
         avoid=avoid,
     )

@@ -23,10 +23,14 @@ from hbatune.settings.setting import Value, parse_selected
 SERIES = ("6.1", "6.12", "7.3")
 """The series that the rules cover, oldest first."""
 
-OPTIMAL_SIZE = "queue/optimal_io_size"
+OPTIMAL_SIZE, BLOCK_SIZE = "queue/optimal_io_size", "queue/logical_block_size"
 NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH = "queue/async_depth", "queue/iosched/async_depth"
-FORECAST_FILES = (OPTIMAL_SIZE, NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH)
+FORECAST_FILES = (OPTIMAL_SIZE, BLOCK_SIZE, NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH)
 """The files of a disk that the rules need in addition to those of the settings."""
+
+_CONTROLLER_TIMEOUTS = {"io_timeout": 30000, "admin_timeout": 60000}
+CONTROLLER_FILES = tuple(_CONTROLLER_TIMEOUTS)
+"""The files of an NVMe controller, with their defaults in ms."""
 
 _TAGS, _REQUESTS = "mq/0/nr_tags", "queue/nr_requests"
 _MAX_SECTORS, _READ_AHEAD = "queue/max_sectors_kb", "queue/read_ahead_kb"
@@ -45,6 +49,8 @@ class Effect(Enum):
     ASYNC_DEPTH_REMOVED = auto()
     RESERVED_TAGS = auto()
     MERGES_CHANGED = auto()
+    OPTIMAL_SIZE_CHANGED = auto()
+    IOSTATS_CHANGED = auto()
     NO_QUEUE_SETTINGS = auto()
     QUEUE_SETTINGS = auto()
     TIMEOUT_ADDED = auto()
@@ -177,10 +183,7 @@ def _default_async_depth(disk: _Disk, series: str) -> tuple[str, int] | None:
     shares = {"kyber": 3 * disk.requests // 4, "bfq": 3 * disk.requests // 4}
     if _is_since(series, "7.3"):
         return NEW_ASYNC_DEPTH, shares.get(disk.scheduler, disk.requests)
-    if disk.scheduler != "mq-deadline":
-        return None
-    share = 3 * disk.requests // 4 if series == "6.1" else disk.requests
-    return OLD_ASYNC_DEPTH, max(share, 1)
+    return (OLD_ASYNC_DEPTH, disk.requests) if disk.scheduler == "mq-deadline" else None
 
 
 def _get_value(endpoint: Endpoint, path: str) -> int | None:
@@ -274,6 +277,28 @@ def _compare_bio_based(disk: _Disk, now: str, then: str) -> Iterator[KernelChang
             yield _make_change(disk.endpoint, path, text, None, Effect.NO_QUEUE_SETTINGS)
 
 
+def _compare_map_counters(disk: _Disk, now: str, then: str) -> Iterator[KernelChange]:
+    """Yield iostats of a device without requests: off up to 6.1 (block/blk-settings.c)."""
+    before, after = (int(_is_since(series, "6.12")) for series in (now, then))
+    is_default = _get_value(disk.endpoint, "queue/iostats") == before
+    if disk.is_bio_based and before != after and is_default:
+        yield _make_change(disk.endpoint, "queue/iostats", before, after, Effect.IOSTATS_CHANGED)
+
+
+def _compare_optimal_size(disk: _Disk, now: str, then: str) -> Iterator[KernelChange]:
+    """Yield the optimal size of an NVMe disk that reports none: up to 6.1 it is one block.
+
+    drivers/nvme/host/core.c: nvme_update_disk_info, nvme_set_chunk_sectors.
+    """
+    block = _get_value(disk.endpoint, BLOCK_SIZE)
+    if disk.endpoint.protocol is not Protocol.NVME or disk.is_scsi or block is None:
+        return
+    before, after = (0 if _is_since(series, "6.12") else block for series in (now, then))
+    if before != after and _get_value(disk.endpoint, OPTIMAL_SIZE) == before:
+        effect = Effect.OPTIMAL_SIZE_CHANGED
+        yield _make_change(disk.endpoint, OPTIMAL_SIZE, before, after, effect)
+
+
 _Comparer = Callable[[_Disk, str, str], Iterator[KernelChange]]
 _COMPARERS: tuple[_Comparer, ...] = (
     _compare_limits,
@@ -281,6 +306,8 @@ _COMPARERS: tuple[_Comparer, ...] = (
     _compare_tags,
     _compare_merges,
     _compare_bio_based,
+    _compare_map_counters,
+    _compare_optimal_size,
 )
 
 
@@ -377,7 +404,7 @@ def _compare_controllers(machine: Machine, now: str, then: str) -> Iterator[Kern
     effect = Effect.TIMEOUT_ADDED if after else Effect.TIMEOUT_REMOVED
     for control in machine.controls:
         if control.kind is TargetKind.CONTROLLER:
-            for name, default in (("io_timeout", 30000), ("admin_timeout", 60000)):
+            for name, default in _CONTROLLER_TIMEOUTS.items():
                 value_now, value_then = (None, default) if after else (default, None)
                 yield _make_change(control, name, value_now, value_then, effect)
 

@@ -24,6 +24,8 @@ _EFFECTS = {
     Effect.ASYNC_DEPTH_REMOVED: "this kernel has it only with mq-deadline",
     Effect.RESERVED_TAGS: "the driver reserves a tag, which the count includes",
     Effect.MERGES_CHANGED: "the driver's default changes: 0 merges requests, 2 does not",
+    Effect.OPTIMAL_SIZE_CHANGED: "the drive reports no optimal size: 6.1 takes one block for it",
+    Effect.IOSTATS_CHANGED: "I/O of this device is counted in diskstats only with 1",
     Effect.NO_QUEUE_SETTINGS: "the file is gone: this device has no requests of its own",
     Effect.TIMEOUT_ADDED: "new: sets the timeout of all namespaces of this controller",
     Effect.TIMEOUT_REMOVED: "the file is gone: each namespace keeps its own timeout",
