@@ -89,6 +89,9 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
     if criteria.tri_mode is not None:
         flag = ("1",) if criteria.tri_mode else ("0",)
         yield _match_words(TRI_MODE, flag, flag)
+    if criteria.rotational is not None:
+        is_rotational = match_attribute("queue/rotational", str(int(criteria.rotational)))
+        yield UdevCondition(((is_rotational,),), ((is_rotational,),))
     if criteria.link.gen:
         yield _match_or_unknown(GEN, list(map(str, criteria.link.gen)))
     if criteria.link.width:

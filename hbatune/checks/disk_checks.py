@@ -20,13 +20,15 @@ from hbatune.checks.finding import (
     format_fact,
     is_denied,
 )
+from hbatune.facts.attributes import parse_integer
 from hbatune.facts.devices import SWAP
 from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
 from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
-from hbatune.policy.match import build_traits, find_objective, list_unmatched_names
+from hbatune.plan.kernel_changes import OPTIMAL_SIZE
+from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
@@ -146,6 +148,56 @@ def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.endpoints:
         if SETTINGS["iostats"].read(endpoint.attributes) == 0:
             yield check.report(Severity.INFO, endpoint, _StatisticsOff())
+
+
+_DATABASE_USES = ("cassandra", "elasticsearch", "mysql", "oracle-afd", "oracle-asm", "sap")
+_READ_AHEAD_KB = 128
+"""The default of all other disks, which the guides of databases keep or lower."""
+
+_LARGE_READ_AHEAD_KB = 8 * _READ_AHEAD_KB
+
+
+class _LargeReadAhead(CheckEvidence, frozen=True):
+    read_ahead_kb: int
+    database: bool
+
+    def describe(self) -> str:
+        return (
+            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest "
+            "request, since the disk is rotational and reports no optimal size"
+        )
+
+    def advise(self, target: str) -> str:
+        purpose = "databases read at random" if self.database else "for random reads"
+        return (
+            f"{purpose}: add to a file in /etc/hbatune/rules.d `[[rule]]` with "
+            'name = "read-ahead", when.rotational = true, setting = "read_ahead_kb", '
+            f'value = {_READ_AHEAD_KB}, because = "random reads", source = "site"'
+        )
+
+
+def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks with a kernel's large default of read-ahead (blk_apply_bdi_limits).
+
+    It is a warning if the disk is used by a database, or the profile is for databases.
+    """
+    names = SiteNames(inputs.machine)
+    database_ids: set[str] = set()
+    for use in _DATABASE_USES:
+        database_ids |= names.meant(inputs.site.uses.get(use, ()))
+    is_for_databases = inputs.profile is not None and "database" in inputs.profile.title.lower()
+    for endpoint in inputs.endpoints:
+        if endpoint.kind is Kind.PATH or endpoint.rotational is not True:
+            continue
+        read_ahead = SETTINGS["read_ahead_kb"].read(endpoint.attributes)
+        max_sectors = SETTINGS["max_sectors_kb"].read(endpoint.attributes)
+        optimal = parse_integer(endpoint.attributes, OPTIMAL_SIZE)
+        if not isinstance(read_ahead, int) or not isinstance(max_sectors, int) or optimal != 0:
+            continue
+        if read_ahead == 2 * max_sectors and read_ahead >= _LARGE_READ_AHEAD_KB:
+            database = is_for_databases or endpoint.id in database_ids
+            severity = Severity.WARNING if database else Severity.INFO
+            yield check.report(severity, endpoint, _LargeReadAhead(read_ahead, database))
 
 
 _OPTIMIZED = ("active/optimized", "optimized")

@@ -17,6 +17,7 @@ from hbatune.facts.health import (
     find_earlier_counters,
     retain_observations,
 )
+from hbatune.facts.model import TargetKind
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
@@ -31,6 +32,7 @@ from hbatune.operations.situation import (
     resolve_target_name,
     unlocked_means,
 )
+from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import Plan
 from hbatune.policy.chosen import load_configuration
 from hbatune.policy.library import installed_library, list_profiles, load_profile
@@ -55,7 +57,11 @@ def take_snapshot(context: Context) -> Snapshot:
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
-    gathered = means.gather(list_attributes(), config.act, of=list_adapter_attributes())
+    adapter_files = list_adapter_attributes()
+    controller_files = adapter_files[TargetKind.CONTROLLER]
+    adapter_files[TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
+    disk_files = (*list_attributes(), *FORECAST_FILES)
+    gathered = means.gather(disk_files, config.act, of=adapter_files)
     machine = interrupts.with_immovable(gathered, paths.locked)
     filed, _ = journal.load_with_current_ids(paths.journal, machine)
     record = rollback_record.load(paths)

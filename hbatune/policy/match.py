@@ -43,6 +43,7 @@ class Traits(Struct, frozen=True):
     vendor: str = ""
     model: str = ""
     tri_mode: bool = False
+    rotational: bool | None = None
     gen: int | None = None
     width: int | None = None
     target: TargetKind = TargetKind.ENDPOINT
@@ -94,6 +95,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
+        rotational=None if isinstance(endpoint.rotational, Missing) else endpoint.rotational,
         storage=endpoint.storage,
         gen=generation,
         width=width,
@@ -120,7 +122,9 @@ def _check_conditions(condition: Match, properties: Traits) -> Iterator[tuple[st
     for name in ("protocol", "family", "medium", "kind", "multipath", "storage"):
         values = getattr(condition, name)
         yield name, not values or getattr(properties, name) in values
-    yield "tri_mode", condition.tri_mode is None or properties.tri_mode == condition.tri_mode
+    for name in ("tri_mode", "rotational"):
+        flag = getattr(condition, name)
+        yield name, flag is None or getattr(properties, name) is flag
     generations, widths = condition.link.gen, condition.link.width
     is_generation = not generations or properties.gen in generations
     yield "link", is_generation and (not widths or properties.width in widths)

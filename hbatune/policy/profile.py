@@ -42,8 +42,9 @@ class LinkMatch(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The condition of a rule. Each key must match one of its values; an absent key matches all.
 
-    ``vendor`` and ``model`` are case-sensitive globs. ``transport`` is the kernel's name for the
-    transport of an NVMe controller.
+    ``vendor`` and ``model`` are case-sensitive globs. ``rotational`` is the kernel's own statement,
+    also for virtual disks; ``medium`` is hbatune's classification. ``transport`` is the kernel's
+    name for the transport of an NVMe controller.
     """
 
     family: Texts = ()
@@ -55,6 +56,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     model: Texts = ()
     storage: Annotated[tuple[Storage, ...], Meta(min_length=1)] = ()
     tri_mode: bool | None = None
+    rotational: bool | None = None
     link: LinkMatch = LinkMatch()
     transport: Texts = ()
 

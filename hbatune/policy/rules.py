@@ -137,7 +137,7 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
             )
         return
     of_disks = bool(condition.kind or condition.multipath or condition.vendor)
-    of_disks = of_disks or condition.tri_mode is not None
+    of_disks = of_disks or condition.tri_mode is not None or condition.rotational is not None
     of_controllers = kind is not TargetKind.CONTROLLER and (condition.model or condition.transport)
     other_values = {*condition.protocol} - {Protocol.NVME} or {*condition.medium} - {Medium.NVME}
     if of_disks or of_controllers or other_values:

@@ -120,8 +120,8 @@ def _wrap_words(condition: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             wrapped[key] = _wrap_words(value)
         else:
-            # tri_mode is the only key that takes a single value.
-            wrapped[key] = value if key == "tri_mode" or isinstance(value, list) else [value]
+            is_single = key in ("tri_mode", "rotational") or isinstance(value, list)
+            wrapped[key] = value if is_single else [value]
     return wrapped
 
 

@@ -115,7 +115,9 @@ def vmware_disk() -> Described:
 def google_disk() -> Described:
     """A persistent disk of Google's cloud over virtio-scsi."""
     function = virtual.virtio_scsi().functions[0]
-    lun = replace(function.hosts[0].luns[0], vendor="Google", model="PersistentDisk")
+    lun = function.hosts[0].luns[0]
+    disk = replace(lun.disk, rotational=True)
+    lun = replace(lun, vendor="Google", model="PersistentDisk", disk=disk)
     return Described((replace(function, hosts=(replace(function.hosts[0], luns=(lun,)),)),))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.plan.advice import Advice, Stance, find_advice
 from hbatune.plan.make import make_plan
@@ -118,6 +119,16 @@ def test_controller_advice_depends_on_transport(surveyed: Survey, library: Libra
     machine_advice = advice_on(surveyed("ontap_nvme_fc"), library, EVERYTHING)
     assert [advice.rule for advice in machine_advice if advice.setting == "ctrl_loss_tmo"] == []
     assert "ontap-iopolicy" in {advice.rule for advice in machine_advice}
+
+
+def test_google_advice_skips_solid_disks(surveyed: Survey, library: Library) -> None:
+    described = surveyed("google_disk")
+    [disk] = described.machine.endpoints
+    assert disk.rotational is True
+    solid = replace(described.machine, endpoints=(replace(disk, rotational=False),))
+    described = Surveyed(described.root, solid)
+    rules = {advice.rule for advice in advice_on(described, library, EVERYTHING)}
+    assert "google-scheduler" not in rules
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.ext4 import pack
+from tests.lab.python import GuestPython
 from tests.lab.wheel import CHECKOUT, install
 
 AGENT = Path(__file__).parent / "agent"
+BOOTS = Path(__file__).parent / "boots"  # what the forecast's tests compare the guests with
 KERNEL = CHECKOUT / "tests" / "kernel"  # the model of the kernel's rules, held against the guests'
 SPARE = 512 << 20  # bytes for what the guest writes there: Python's caches, fio's files
 
@@ -41,17 +43,20 @@ def terminal_job(
 
 
 class JobDisks:
-    """Makes job disks in ``folder``; what they share is installed once."""
+    """Makes job disks in ``folder`` for guests with this Python; what they share is made once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: GuestPython) -> None:
         self._folder = folder
-        self._tree = folder / "job"
+        self._tree = folder / f"job-python{python.version}"
         if self._tree.exists():
             shutil.rmtree(self._tree)
         self._tree.mkdir(parents=True)
-        install(self._tree)
+        install(self._tree, python)
         shutil.copy(AGENT / "start", self._tree / "start")
-        for code in (AGENT, KERNEL, *sorted((CHECKOUT / "tests").rglob("guest"))):
+        boots_module = Path("tests", "recorded_boots.py")
+        (self._tree / "tests").mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / boots_module, self._tree / boots_module)
+        for code in (AGENT, BOOTS, KERNEL, *sorted((CHECKOUT / "tests").rglob("guest"))):
             shutil.copytree(
                 code,
                 self._tree / code.relative_to(CHECKOUT),

@@ -140,6 +140,7 @@ def test_read_ahead_is_written_last() -> None:
         ({"protocol": ["sas", "volume"]}, True),
         ({"protocol": ["sas"], "medium": ["ssd"]}, False),  # behind MegaRAID perhaps a volume
         ({"tri_mode": True}, True),
+        ({"rotational": True}, True),
         ({"vendor": ["SEAGATE"], "model": ["ST*", "HU?"]}, True),
         ({"vendor": ["*"]}, True),
         ({"kind": ["disk"], "multipath": ["none"]}, True),

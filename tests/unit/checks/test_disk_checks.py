@@ -18,6 +18,7 @@ from hbatune.facts.health import (
 )
 from hbatune.facts.model import (
     Attribute,
+    Endpoint,
     Kind,
     Machine,
     Medium,
@@ -28,6 +29,7 @@ from hbatune.facts.model import (
     Storage,
 )
 from hbatune.policy.config import Site
+from hbatune.policy.library import installed_library, load_profile
 from hbatune.policy.profile import Exactly, Objective
 from tests.unit.check_inputs import (
     ADAPTER,
@@ -46,6 +48,7 @@ from tests.unit.check_inputs import (
 )
 from tests.unit.machines import ABSENT, adapter, attributes, endpoint, link, machine
 from tests.unit.profiles import profile
+from tests.unit.site_folder import SiteFolder
 
 SAMPLES: dict[Any, Any] = {str: "sda", int: 7, float: 2.5, bool: True, tuple: ("sdb", "sdc")}
 
@@ -279,3 +282,55 @@ def test_unmatched_names_are_reported() -> None:
         ("members", "naa.1"),
     ]
     assert {finding.severity for finding in findings} == {WARNING}
+
+
+def spinning(**texts: str) -> Endpoint:
+    """Return a rotational disk that reports no optimal size, with the defaults of Linux 7.3."""
+    defaults = {
+        "queue__read_ahead_kb": "8192",
+        "queue__max_sectors_kb": "4096",
+        "queue__optimal_io_size": "0",
+    }
+    return endpoint(rotational=True, attributes=attributes(**(defaults | texts)))
+
+
+def test_large_read_ahead_is_info() -> None:
+    [finding] = found(seen(machine(spinning())), "read-ahead-large")
+    assert (finding.severity, facts(finding)["read_ahead_kb"]) == (Severity.INFO, 8192)
+
+
+def test_large_read_ahead_warns_databases() -> None:
+    host = machine(spinning())
+    by_use = seen(host, site=Site(uses={"mysql": ("sda",)}))
+    by_profile = seen(host, profile=load_profile("oltp", installed_library()))
+    for inputs in (by_use, by_profile):
+        [finding] = found(inputs, "read-ahead-large")
+        assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"queue__read_ahead_kb": "128"},
+        {"queue__read_ahead_kb": "4096"},  # chosen: not twice the largest request
+        {"queue__read_ahead_kb": "256", "queue__max_sectors_kb": "128"},
+        {"queue__optimal_io_size": "524288"},
+    ],
+)
+def test_other_read_ahead_is_fine(texts: dict[str, str]) -> None:
+    assert found(seen(machine(spinning(**texts))), "read-ahead-large") == []
+
+
+def test_read_ahead_remedy_is_a_valid_rule(site: SiteFolder) -> None:
+    [finding] = found(seen(machine(spinning())), "read-ahead-large")
+    advice = finding.evidence.advise("sda")
+    assignments = advice.partition("with ")[2]
+    lines = re.split(r", (?=[a-z.]+ = )", assignments)
+    site.put("rules.d/read-ahead.toml", "\n".join(["[[rule]]", *lines]))
+    profile = load_profile("oltp", site.library)
+    [rule] = [rule for rule in profile.rules if rule.name == "read-ahead"]
+    assert (rule.setting, rule.effect, rule.when.rotational) == (
+        "read_ahead_kb",
+        Exactly(128),
+        True,
+    )

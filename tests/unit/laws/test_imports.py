@@ -23,6 +23,7 @@ MAX_LINES = {
     "daemon": 16000,
     "diff": 17000,
     "explain": 18000,
+    "forecast": 23000,
     "help": 1400,
     "history": 21000,
     "install": 23000,

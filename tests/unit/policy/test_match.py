@@ -60,6 +60,8 @@ def profile(*rules: tuple[str, Match, str, int], objectives: tuple[Objective, ..
         ({"vendor": ["SEA"]}, False),
         ({"model": ["HUS*", "XS???ME*"]}, True),
         ({"model": ["XS[0-3]*"]}, False),
+        ({"rotational": False}, True),
+        ({"rotational": True}, False),
         ({"tri_mode": False}, True),
         ({"tri_mode": True}, False),
         ({"link": {"gen": [3]}}, True),

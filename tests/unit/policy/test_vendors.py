@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hbatune.policy.config import Site
@@ -35,3 +36,45 @@ def test_vendor_rules_unique_and_sourced() -> None:
     names = [rule.rule.name for rule in rules]
     assert len(names) == len(set(names))
     assert all(rule.rule.source.startswith("V-") for rule in rules)
+
+
+CONDITIONS = (
+    ("google-io-timeout azure-io-timeout ebs-io-timeout", "protocol model"),
+    # 99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
+    ("google-scheduler", "vendor rotational"),
+    ("sc-scheduler", "vendor"),
+    ("sc-sas-depth", "vendor protocol"),
+    ("vmware-timeout", "vendor model"),
+    ("alletra-iopolicy ontap-iopolicy eseries-iopolicy vast-iopolicy", "protocol kind model"),
+    ("alletra-loss ontap-loss", "model transport"),
+    ("vast-loss", "model"),
+    ("pure-scheduler pure-add-random pure-rq-affinity pure-timeout", "vendor model"),
+    ("pure-max-sectors nimble-scheduler nimble-nr-requests nimble-max-sectors", "vendor model"),
+    ("nimble-read-ahead nimble-add-random nimble-rotational nimble-rq-affinity", "vendor model"),
+    ("nimble-depth-qla2xxx nimble-depth-lpfc", "vendor model family"),
+    ("nimble-depth-others", "vendor model family protocol"),
+    ("netapp-afd-max-sectors", "vendor model use:oracle-afd"),
+    ("netapp-mysql-scheduler", "vendor model use:mysql"),
+    ("beegfs-scheduler beegfs-nr-requests", "vendor model kind use:beegfs"),
+    ("beegfs-read-ahead beegfs-max-sectors", "vendor model kind use:beegfs"),
+    ("asm-scheduler-hdd asm-scheduler-ssd asm-scheduler-nvme", "medium use:oracle-asm"),
+    ("sap-scheduler", "use:sap"),
+    ("scale-scheduler scale-scheduler-nvme", "protocol use:spectrum-scale"),
+    ("scale-read-ahead", "use:spectrum-scale"),
+    ("lustre-scheduler", "use:lustre"),
+)
+"""The conditions of the rules' sources. A rule with fewer changes disks that its vendor does not
+mean, as Google's once did."""
+
+
+def test_rules_have_conditions_of_sources() -> None:
+    expected: dict[str, set[str]] = {}
+    for names, keys in CONDITIONS:
+        for name in names.split():
+            expected[name] = set(keys.split())
+    conditions: dict[str, set[str]] = {}
+    for vendor in load_vendors(find_shipped("rules")):
+        conditions[vendor.rule.name] = set(msgspec.to_builtins(vendor.rule.when))
+        if vendor.use is not None:
+            conditions[vendor.rule.name].add(f"use:{vendor.use}")
+    assert conditions == expected
