@@ -77,6 +77,11 @@ class Chain(Struct, frozen=True):
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
 
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The target's id and the setting of each step."""
+        return [(self.id, step.setting) for step in self.steps]
+
 
 class WriteResult(Struct, frozen=True):
     """The result of one step; ``found`` is the typed value read last.
@@ -145,13 +150,19 @@ class ChainWriter:
 
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
-    number = error.errno if isinstance(error, OSError) else None
+    number, limit = error.errno if isinstance(error, OSError) else None, Limit.FAILED_BEFORE_WRITE
     facts = ("" if number else f" ({error or type(error).__name__})",)
     if device is not None and device.has_written:
-        reason = LimitReason(Limit.FAILED_IN_WRITE, facts)
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
-    reason = LimitReason(Limit.FAILED_BEFORE_WRITE, facts)
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=describe_limit(reason))
+        number, limit = errno.ECHILD, Limit.FAILED_IN_WRITE
+    said = describe_limit(LimitReason(limit, facts))
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=said)
+
+
+def _explain(
+    step: Step, outcome: Outcome, reason: LimitReason | str, found: Value | None = None
+) -> WriteResult:
+    """Return a result that has a reason and no errno."""
+    return WriteResult(step.setting, outcome, found=found, said=describe_limit(reason))
 
 
 class _Device:
@@ -163,22 +174,24 @@ class _Device:
         self._patience = patience
         self.busy = False
         self.has_written = False
-        self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
-        self._resettable = {name for kind in self._settings.values() for name in kind.resets}
-        names: list[str] = []
-        for kind in self._settings.values():
-            names += (kind.path, *kind.needs)
+        self._settings: dict[str, Setting] = {}
+        self._resettable: set[str] = set()
+        paths: list[str] = []
+        for step in chain.steps:
+            kind = self._settings[step.setting] = find_setting(step.setting)
+            self._resettable.update(kind.resets)
+            paths += (kind.path, *kind.needs)
         # Also the settings that the steps may reset and that are not steps themselves.
         for name in self._resettable - self._settings.keys() - {SCHEDULER_TUNABLES}:
             if find_setting(name).kept:
-                names.append(find_setting(name).path)
-        names += [path for path, _ in chain.identity]
+                paths.append(find_setting(name).path)
+        paths += dict(chain.identity)
         # Only the writes of a block device must respect limits and maps.
         kinds = map(table.find_target_kind, self._settings)
         self._is_block_device = TargetKind.ENDPOINT in kinds
         if self._is_block_device:
-            names.append(HOLDER_UUIDS)
-        self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(names)))
+            paths.append(HOLDER_UUIDS)
+        self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(paths)))
         # A copy, since later reads overwrite ``_found``: effects are compared with it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
@@ -192,17 +205,17 @@ class _Device:
         self._conflicts = self.conflicts()
         failed: set[str] = set()
         for step in self._chain.steps:
+            causes = failed.intersection(find_setting(step.setting).hangs_on)
             if replaced:
-                reason = LimitReason(Limit.DEVICE_REPLACED)
-                result = WriteResult(step.setting, Outcome.VANISHED, said=describe_limit(reason))
+                result = _explain(step, Outcome.VANISHED, LimitReason(Limit.DEVICE_REPLACED))
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
-            elif causes := [n for n in find_setting(step.setting).hangs_on if n in failed]:
-                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0],))
-                result = WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(reason))
+            elif causes:
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (min(causes),))
+                result = _explain(step, Outcome.CANCELLED, reason)
             elif moved:
-                result = WriteResult(step.setting, Outcome.CONFLICT, said=describe_limit(moved))
+                result = _explain(step, Outcome.CONFLICT, moved)
             else:
                 result = self.do(step)
             if result.outcome not in DONE_OUTCOMES:
@@ -263,11 +276,10 @@ class _Device:
             return WriteResult(step.setting, outcome, found=current)
         for lost, value in self._conflicts.items():
             if is_among(lost, kind.resets):
-                text = describe_limit(LimitReason(Limit.WOULD_RESET, (lost, value)))
-                return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
+                reason = LimitReason(Limit.WOULD_RESET, (lost, value))
+                return _explain(step, Outcome.CONFLICT, reason, current)
         if (illegal := self._find_violation(step, current)) is not None:
-            text = describe_limit(illegal)
-            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
+            return _explain(step, Outcome.CONFLICT, illegal, current)
         self._reset.update(kind.resets)
         return self._write(step, kind)
 
@@ -309,7 +321,7 @@ class _Device:
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
             if (objection := self._guard.objection(self._chain.id)) is not None:
-                return WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(objection))
+                return _explain(step, Outcome.CANCELLED, objection)
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
             if refused is not None or not is_above(current, step.value):
@@ -319,13 +331,11 @@ class _Device:
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
         if isinstance(refused, LimitReason | str):
-            text = describe_limit(refused)
-            return WriteResult(step.setting, Outcome.REFUSED, None, current, text)
+            return _explain(step, Outcome.REFUSED, refused, current)
         if refused is not None:
             objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
             if objection is not None:
-                text = describe_limit(objection)
-                return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=text)
+                return _explain(step, Outcome.CANCELLED, objection, current)
             return WriteResult(step.setting, Outcome.REFUSED, refused, current)
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=current)
@@ -409,7 +419,7 @@ def has_changed(kind: Setting, step: Step, current: Value) -> bool:
     return True
 
 
-def is_above(current: Value | Missing, value: Value) -> bool:
+def is_above(current: Value | Missing, value: Value | None) -> bool:
     """Return whether a number reads higher than the value that was set."""
     return isinstance(current, int) and isinstance(value, int) and current > value
 
@@ -434,8 +444,9 @@ def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | 
     exempted = attributes.read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
-    if missing := [vector for vector in vectors if vector >= len(exempted)]:
-        return LimitReason(Limit.NO_VECTOR, (missing[0],))
+    for vector in vectors:
+        if vector >= len(exempted):
+            return LimitReason(Limit.NO_VECTOR, (vector,))
     for vector, exempt in enumerate(exempted):
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.

@@ -296,24 +296,23 @@ class Executor:
             # No growth: a write that does not return may be the first of several.
             self._crew.size = self._crew.most = self._crew.first
         self._end_chain(chain)
-        has_answered, unanswered = False, list[str]()
-        for step in chain.steps:
-            result = self._report.results.get((chain.id, step.setting))
+        has_answered, unanswered = False, list[Key]()
+        for key in chain.keys:
+            result = self._report.results.get(key)
             if result is None:
-                unanswered.append(step.setting)
+                unanswered.append(key)
             elif result.outcome not in DONE_OUTCOMES:
                 has_answered = True
         if unanswered and not (isinstance(event, Died) and event.failed and has_answered):
-            unreported = _report_unanswered(unanswered[0], event)
-            self._report.results[chain.id, unanswered[0]] = unreported
+            key = unanswered[0]
+            self._report.results[key] = _report_unanswered(key[1], event)
             if isinstance(event, Stuck):
-                self._report.stuck[chain.id, unanswered[0]] = event.process
+                self._report.stuck[key] = event.process
         self._cancel_rest(chain)
 
     def _cancel_rest(self, chain: Chain) -> None:
-        for step in chain.steps:
-            cancelled = WriteResult(step.setting, Outcome.CANCELLED)
-            self._report.results.setdefault((chain.id, step.setting), cancelled)
+        for key in chain.keys:
+            self._report.results.setdefault(key, WriteResult(key[1], Outcome.CANCELLED))
 
 
 def _report_unanswered(
@@ -323,8 +322,8 @@ def _report_unanswered(
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            reason = LimitReason(Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED)
-            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
+            number = errno.ECHILD
+            limit = Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED
         case Unstarted():
-            reason = LimitReason(Limit.WORKER_UNSTARTED)
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=describe_limit(reason))
+            number, limit = event.errno, Limit.WORKER_UNSTARTED
+    return WriteResult(name, Outcome.REFUSED, number, said=describe_limit(LimitReason(limit)))

@@ -68,6 +68,11 @@ class Row(Struct, frozen=True):
     found: Value | None = None
 
     @property
+    def key(self) -> tuple[str, str]:
+        """The target's id and the setting."""
+        return self.id, self.setting
+
+    @property
     def to_baseline(self) -> bool:
         """Whether the row restores the original value."""
         return self.rule == BASELINE_RULE and self.state is State.DRIFT
@@ -182,6 +187,11 @@ class Restored(Struct, frozen=True):
     found: Value | None = None
     limit: str | None = None
     gone: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The target's id and the setting."""
+        return self.id, self.setting
 
     @property
     def done(self) -> bool:

@@ -369,7 +369,7 @@ def find_setting(name: str) -> Setting:
 
     KeyError for any other name.
     """
-    if name.startswith(SCHEDULER_TUNABLES):
+    if is_tunable(name):
         summary, source = "a tunable of the scheduler", "block/elevator.c"
         return Setting(name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,), alias=name)
     return SETTINGS[name]
@@ -391,9 +391,14 @@ def list_attributes(
     return tuple(paths)
 
 
+def is_tunable(name: str) -> bool:
+    """Return whether this is a tunable of the current scheduler, or the directory of them."""
+    return name.startswith(SCHEDULER_TUNABLES)
+
+
 def is_among(name: str, names: Collection[str]) -> bool:
     """Return whether a setting is among these; ``queue/iosched/`` in them means all tunables."""
-    return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
+    return name in names or (is_tunable(name) and SCHEDULER_TUNABLES in names)
 
 
 def list_affected_settings(names: Iterable[str]) -> tuple[str, ...]:
@@ -413,7 +418,7 @@ def is_setting(name: str) -> bool:
 
     A journal written by a newer version may name settings that this one does not have.
     """
-    return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
+    return name in SETTINGS or is_tunable(name)
 
 
 def find_group(name: str) -> str:
