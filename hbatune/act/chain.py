@@ -180,7 +180,7 @@ class _Device:
         for step in chain.steps:
             kind = self._settings[step.setting] = find_setting(step.setting)
             self._resettable.update(kind.resets)
-            paths += (kind.path, *kind.needs)
+            paths += (*kind.paths, *kind.needs)
         # Also the settings that the steps may reset and that are not steps themselves.
         for name in self._resettable - self._settings.keys() - {SCHEDULER_TUNABLES}:
             if find_setting(name).kept:
@@ -304,14 +304,15 @@ class _Device:
         """Return why the value must not be written now, although it was planned."""
         if not self._is_block_device:
             return None
-        if step.setting == "nr_requests" and self._reset:
-            # A write of this chain may have switched the scheduler, and the limit depends on it.
-            self._reread_value(find_setting("scheduler"))
+        kind = self._settings[step.setting]
+        if kind.hangs_on and self._reset:
+            # A write of this chain may have changed the values on which the limit depends.
+            for path in kind.needs:
+                self._reread(path)
         scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
             return LimitReason(Limit.OTHER_SCHEDULER, (step.under, scheduler))
-        device = Device(self._found, scheduler)
-        verdict = find_setting(step.setting).limit(step.value, current, device)
+        verdict = kind.limit(step.value, current, Device(self._found, scheduler))
         if isinstance(verdict, FixedSetting):
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
@@ -348,7 +349,8 @@ class _Device:
                 return _set_feature(self._chain.sysfs, kind.path, kind.format.encode(value))
             except OSError as error:
                 return error.errno
-        path, text = f"{self._chain.sysfs}/{kind.path}", kind.format.encode(value)
+        path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
+        text = kind.format.encode(value)
         until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
@@ -375,9 +377,14 @@ class _Device:
 
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
-        text = reread_attribute(self._chain.sysfs, kind.path)
-        self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
+        # A switch of the scheduler may add or remove the file of its tunable.
+        for path in kind.paths:
+            self._reread(path)
         return kind.read(self._found)
+
+    def _reread(self, path: str) -> None:
+        text = reread_attribute(self._chain.sysfs, path)
+        self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
 
 
 def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:

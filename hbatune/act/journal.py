@@ -29,7 +29,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.loader import Loaded, UnusableFileError
 from hbatune.plan.rows import RevertedValue
-from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable
+from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable, name_setting
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -147,7 +147,7 @@ class Journal(Struct, frozen=True):
         for entry in baselines:
             # They disappear with their scheduler, and cannot be restored once the first one is.
             is_switched = (entry.id, SCHEDULER) in recorded
-            if is_switched and is_tunable(entry.setting):
+            if is_switched and is_tunable(entry.setting) and entry.value is None:
                 continue
             if self.losses and entry.key not in entries:
                 continue
@@ -533,10 +533,14 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with current ids: earlier versions used ids that change between boots."""
+    """Return the journal with current ids and settings.
+
+    Earlier versions used ids that change between boots, and a tunable's path as its name.
+    """
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
-        current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        id = renaming.of_this_boot(entry.id, entry.diskseq)
+        current = replace(entry, id=id, setting=name_setting(entry.setting))
         # Two former ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
     excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))

@@ -277,11 +277,11 @@ def _plan_restore(
     obsolete: set[str] = set()
     for entry in entries:
         name = entry.setting
-        # A tunable or nr_requests is meaningless if its scheduler does not exist and will not be
-        # restored, unless hbatune set the current value.
-        depends = name == "nr_requests" or is_tunable(name)
+        # A tunable is meaningless if its scheduler does not exist and will not be restored, as is
+        # nr_requests, unless hbatune set the current value. With `none` there are no tunables.
         is_replaced = scheduler is not None and entry.under not in (None, scheduler)
-        if depends and is_replaced and not entry.ours(current.get(name)):
+        is_other = name == "nr_requests" and is_replaced and not entry.ours(current.get(name))
+        if is_other or (is_tunable(name) and (is_replaced or scheduler == "none")):
             obsolete.add(name)
             del goal[name]
     return replace(plan_writes(target, goal, current, attributes), gone=frozenset(obsolete))
@@ -295,6 +295,10 @@ def plan_writes(
     refused: dict[str, LimitReason | str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", current.get("scheduler"))
+    # A switch of the scheduler resets nr_requests, so the current number limits nothing.
+    is_switched = scheduler != current.get("scheduler")
+    requests = goal.get("nr_requests", None if is_switched else current.get("nr_requests"))
+    device = Device(attributes, scheduler, requests=requests)
     for name in sorted(goal, key=lambda name: find_setting(name).order):
         # Its current value is meaningless: an earlier write in the chain may reset it.
         follows = is_among(name, reset)
@@ -302,7 +306,7 @@ def plan_writes(
         if not follows and present == value:
             continue
         if table.find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
-            verdict = find_setting(name).limit(value, present, Device(attributes, scheduler))
+            verdict = find_setting(name).limit(value, present, device)
             if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit
                 continue

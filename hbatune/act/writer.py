@@ -27,7 +27,7 @@ from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings import table
-from hbatune.settings.limits import find_scheduler
+from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
 from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
 from hbatune.settings.table import (
     Value,
@@ -324,8 +324,11 @@ def read_baselines(
         scheduler = values.get("scheduler")
         # A scheduler that is read only because others depend on it is not changed by this chain.
         for name, value in select_values(values, names).items():
-            entry = Entry(chain.id, chain.target, chain.adapter, name, value)
             goal = wanted.get((chain.id, name))
+            # With `none` async_depth is the kernel's own value, which cannot be written back.
+            if is_tunable(name) and scheduler == "none" and goal is None:
+                continue
+            entry = Entry(chain.id, chain.target, chain.adapter, name, value)
             under = scheduler if "scheduler" in find_setting(name).hangs_on else None
             entries.append(replace(entry, value=goal, under=under, diskseq=chain.diskseq))
     return entries
@@ -393,10 +396,10 @@ def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     files: dict[str, None] = {}
     for name in names:
         if name == table.SCHEDULER_TUNABLES:
-            files[f"{table.SCHEDULER_TUNABLES}*"] = None
+            files.update(dict.fromkeys((f"{table.SCHEDULER_TUNABLES}*", ASYNC_DEPTH_FILE)))
             continue
         kind = find_setting(name)
-        files.update(dict.fromkeys((kind.path, *kind.needs)))
+        files.update(dict.fromkeys((*kind.paths, *kind.needs)))
         for dependency in kind.hangs_on:
             files[find_setting(dependency).path] = None
     return tuple(files)
@@ -406,7 +409,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():
-        name = path if is_tunable(path) else _BY_PATH.get(path)
+        name = _BY_PATH.get(path, path if is_tunable(path) else None)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
         value = find_setting(name).read(attributes)
@@ -415,7 +418,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     return values
 
 
-_BY_PATH = {kind.path: kind.name for kind in table.SETTINGS.values()}
+_BY_PATH = {path: kind.name for kind in table.SETTINGS.values() for path in kind.paths}
 
 
 def _select_entries(

@@ -54,10 +54,12 @@ class Limit(StrEnum):
     ONE_CPU = "one CPU"
     PATH_MAXIMUM = "path maximum"  # the path, its maximum in KiB
     RECONNECT_UNKNOWN = "reconnect unknown"
+    REQUESTS_MAXIMUM = "requests maximum"  # the nr_requests
     SAME_AS_TIMEOUT = "same as timeout"
     SCHEDULER_MAXIMUM = "scheduler maximum"  # the maximum
     TAGS_UNKNOWN = "tags unknown"
     TAG_SET = "tag set"  # its size
+    UNSCHEDULED = "unscheduled"
     WHOLE_ATTEMPTS = "whole attempts"  # seconds between two of them
     WHOLE_PAGES = "whole pages"  # KiB of a page
     # of a driver (table.py)
@@ -171,8 +173,9 @@ class VectorCpus(Struct, frozen=True):
 class Device(Struct, frozen=True):
     """The facts about a device that a limit may use, if the caller knows them.
 
-    ``scheduler`` is the planned one, or the current one at the moment of a write. A plan knows the
-    ``endpoint``, or the ``vector`` and its ``room``, a worker only the ``attributes``.
+    ``scheduler`` is the planned one, or the current one at the moment of a write. ``requests`` is
+    the planned nr_requests, or None if it is the current one. A plan knows the ``endpoint``, or the
+    ``vector`` and its ``room``, a worker only the ``attributes``.
     """
 
     attributes: Attributes
@@ -180,6 +183,7 @@ class Device(Struct, frozen=True):
     endpoint: Endpoint | None = None
     vector: Vector | None = None
     room: VectorCpus | None = None
+    requests: Value | None = None
 
 
 LimitFunction = Callable[[Value, Value, Device], LegalValue | FixedSetting]
@@ -237,9 +241,10 @@ class Setting(Struct, frozen=True):
 
     Identity
         ``path`` is below the directory of the block device, NVMe controller or SCSI host, or below
-        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. ``summary`` and
-        ``source`` (the kernel's file and function) are its documentation. ``group`` names settings
-        that are measured and reverted together.
+        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. Kernels that do not
+        have this file may have the one at ``other_path``. ``summary`` and ``source`` (the kernel's
+        file and function) are its documentation. ``group`` names settings that are measured and
+        reverted together.
 
     Values
         ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
@@ -286,11 +291,22 @@ class Setting(Struct, frozen=True):
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
     alias: str = ""
+    other_path: str = ""
 
     @property
     def name(self) -> str:
         """The name in rules and in JSON."""
         return self.alias or self.path.rpartition("/")[2]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files in which kernels show the setting; a kernel has at most one of them."""
+        return (self.path, self.other_path) if self.other_path else (self.path,)
+
+    def find_path(self, attributes: Attributes) -> str:
+        """Return the path of the file that this device has."""
+        has_other = isinstance(attributes.get(self.other_path), Attribute)
+        return self.other_path if has_other else self.path
 
     def read(self, attributes: Attributes) -> Value | Missing:
         """Return the typed current value, or why there is none.
@@ -298,7 +314,7 @@ class Setting(Struct, frozen=True):
         ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be
         read, and ``Reason.UNPARSABLE`` with the text if it makes no sense.
         """
-        return read_with(self.format.parse, attributes, self.path)
+        return read_with(self.format.parse, attributes, self.find_path(attributes))
 
 
 def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) -> Value | Missing:
