@@ -13,11 +13,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, msgpack
+from msgspec.structs import replace
 
 from hbatune import nvme
+from hbatune.act.hanging import OBSERVATION_S, find_hanging_commands
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
+from hbatune.facts.commands import CommandCounters
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
@@ -41,6 +44,7 @@ SETTLING_PAUSE = 0.001
 RETRY_TIMEOUT_S = 4.0
 """Seconds for repeating a write if its deadline is not known."""
 _OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
+_QUEUE = "queue/"  # a write to most files of it waits for the commands in flight
 
 
 class Step(Struct, frozen=True):
@@ -65,7 +69,8 @@ class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
-    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk.
+    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
+    disk of the same adapter of which a write has not returned: EBUSY is then final.
     """
 
     target: str
@@ -76,6 +81,7 @@ class Chain(Struct, frozen=True):
     steps: tuple[Step, ...]
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
+    behind: str | None = None
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -196,6 +202,9 @@ class _Device:
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
         self._conflicts: Mapping[str, Value] = {}
+        self._counters = CommandCounters(chain.sysfs) if self._is_block_device else None
+        self._hang: LimitReason | None = None
+        self._began = time.monotonic()  # of the present step, with which its deadline begins
 
     def write(self) -> Iterator[WriteResult]:
         """Execute the steps in their order, and yield the result of each."""
@@ -203,23 +212,28 @@ class _Device:
         # hotplug.
         replaced, moved = self.replaced(), self.moved()
         self._conflicts = self.conflicts()
-        failed: set[str] = set()
+        failed: dict[str, WriteResult] = {}
         for step in self._chain.steps:
-            causes = failed.intersection(find_setting(step.setting).hangs_on)
+            self._began = time.monotonic()
+            causes = [
+                failed[name] for name in self._settings[step.setting].hangs_on if name in failed
+            ]
             if replaced:
                 result = _explain(step, Outcome.VANISHED, LimitReason(Limit.DEVICE_REPLACED))
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
+            elif causes and causes[0].outcome is Outcome.BLOCKED:
+                result = replace(causes[0], setting=step.setting, found=None)
             elif causes:
-                reason = LimitReason(Limit.DEPENDENCY_FAILED, (min(causes),))
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0].setting,))
                 result = _explain(step, Outcome.CANCELLED, reason)
             elif moved:
                 result = _explain(step, Outcome.CONFLICT, moved)
             else:
                 result = self.do(step)
             if result.outcome not in DONE_OUTCOMES:
-                failed.add(step.setting)
+                failed[step.setting] = result
             yield result
         # After the last step, since each of them may reset a setting again.
         yield from self.effects()
@@ -264,7 +278,8 @@ class _Device:
         if step.expected is not None:
             current = self._await_settled(kind, current, step.expected)
         if isinstance(current, Missing):
-            return _report_unreadable(self._chain, step, current)
+            hang = self._find_hang(kind)
+            return _report_unreadable(self._chain, step, current, hang)
         # Values that others have set since the plan must not be overwritten.
         if not disturbed and has_changed(kind, step, current):
             return WriteResult(step.setting, Outcome.CONFLICT, found=current)
@@ -280,8 +295,20 @@ class _Device:
                 return _explain(step, Outcome.CONFLICT, reason, current)
         if (illegal := self._find_violation(step, current)) is not None:
             return _explain(step, Outcome.CONFLICT, illegal, current)
+        if (hang := self._find_hang(kind)) is not None:
+            return _explain(step, Outcome.BLOCKED, hang, current)
         self._reset.update(kind.resets)
         return self._write(step, kind)
+
+    def _find_hang(self, kind: Setting) -> LimitReason | None:
+        """Return why a write to this setting would hang, or None."""
+        if self._counters is None or not kind.path.startswith(_QUEUE):
+            return None
+        # A command that hangs is not awaited twice.
+        if self._hang is None:
+            seconds = min(OBSERVATION_S, self._patience / 2)
+            self._hang = find_hanging_commands(self._counters, seconds)
+        return self._hang
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values left in settings that the writes reset; restore kept ones."""
@@ -294,7 +321,7 @@ class _Device:
             # (block/blk-settings.c: blk_apply_bdi_limits).
             restores = kind.kept and current != before
             restores = restores and self._guard.objection(self._chain.id) is None
-            if restores and not isinstance(before, Missing):
+            if restores and not isinstance(before, Missing) and self._find_hang(kind) is None:
                 self._set(kind, before)
                 current = self._reread_value(kind)
             if not isinstance(current, Missing):
@@ -333,6 +360,9 @@ class _Device:
             return _report_unreadable(self._chain, step, current)
         if isinstance(refused, LimitReason | str):
             return _explain(step, Outcome.REFUSED, refused, current)
+        if refused == errno.EBUSY and self._chain.behind is not None:
+            reason = LimitReason(Limit.SIBLING_STUCK, (self._chain.behind,))
+            return _explain(step, Outcome.BLOCKED, reason, current)
         if refused is not None:
             objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
             if objection is not None:
@@ -351,12 +381,13 @@ class _Device:
                 return error.errno
         path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
         text = kind.format.encode(value)
-        until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
+        until, waited, pause = self._began + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
             delay = add_jitter(pause)
             waited += delay
-            if waited > self._patience or time.monotonic() + delay > until:
+            is_late = waited > self._patience or time.monotonic() + delay > until
+            if is_late or self._chain.behind is not None:
                 return refused
             time.sleep(delay)
             if self._guard.objection(self._chain.id) is not None:
@@ -387,9 +418,13 @@ class _Device:
         self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
 
 
-def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
+def _report_unreadable(
+    chain: Chain, step: Step, missing: Missing, hang: LimitReason | None = None
+) -> WriteResult:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
         return WriteResult(step.setting, Outcome.VANISHED, missing.errno)
+    if hang is not None:
+        return _explain(step, Outcome.BLOCKED, hang)
     return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
 
 

@@ -26,7 +26,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
+from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler
 from hbatune.settings.table import (
@@ -419,7 +419,8 @@ class Experiment:
             last = self._now.get(name)
             if result.outcome is Outcome.CONFLICT and result.found not in (None, last):
                 self._note_conflict(result)
-            if result.outcome not in (Outcome.KEPT, Outcome.CONFLICT, Outcome.CANCELLED):
+            unwritten = UNTRIED_OUTCOMES | {Outcome.KEPT, Outcome.CONFLICT}
+            if result.outcome not in unwritten:
                 written.append(name)
             if result.found is not None:
                 read[name] = result.found

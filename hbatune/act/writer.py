@@ -25,10 +25,18 @@ from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.plan.rows import (
+    BASELINE_RULE,
+    DONE_OUTCOMES,
+    UNTRIED_OUTCOMES,
+    Outcome,
+    Plan,
+    Row,
+    State,
+)
 from hbatune.settings import table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
+from hbatune.settings.setting import Attributes, Limit, LimitReason
 from hbatune.settings.table import (
     Value,
     find_setting,
@@ -67,7 +75,7 @@ def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
             done = Executor(pool, workers=means.workers, stop=means.stop).run(second_writes)
             for key, result in done.results.items():
                 # If no write was needed, or tried, the first one's result stays.
-                if result.outcome not in (Outcome.KEPT, Outcome.CANCELLED):
+                if result.outcome is not Outcome.KEPT and result.outcome not in UNTRIED_OUTCOMES:
                     report.results[key] = result
             report.stuck.update(done.stuck)
     if means.worker_pool is not None:
@@ -387,8 +395,12 @@ def read_raw(
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
     """Return whether these files were read, tunables together: each scheduler has others."""
     missing = set(paths).difference(attributes)
-    has_tunables = find_scheduler(attributes) == NO_VECTORS or any(map(is_tunable, attributes))
-    return not missing or (has_tunables and all(map(is_tunable, missing)))
+    has_tunables = find_scheduler(attributes) == "none" or any(map(_is_tunable_file, attributes))
+    return not missing or (has_tunables and all(map(_is_tunable_file, missing)))
+
+
+def _is_tunable_file(path: str) -> bool:
+    return is_tunable(_BY_PATH.get(path, path))
 
 
 def _list_files(names: Iterable[str]) -> tuple[str, ...]:
@@ -475,7 +487,7 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
     if result.outcome in DONE_OUTCOMES:
         return replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the device still has the value of an earlier run.
-    if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
+    if result.outcome in UNTRIED_OUTCOMES or (former is not None and result.found == former):
         return replace(entry, value=former, former=None)
     if result.found is None:
         return entry  # not read back: the device may have either value, and both stay hbatune's

@@ -18,9 +18,10 @@ from hbatune.facts.ramps import Ramp, find_ramps
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE_OUTCOMES, Row, State
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, State
 from hbatune.policy.config import DriftReaction
 from hbatune.settings.table import ASYNC_DEPTH, QUEUE_DEPTH, Cause, Value, find_setting
+from hbatune.text.limit_text import describe_limit
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
@@ -154,6 +155,7 @@ class Judge:
         written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
         handled = self._handled.get(key, written)
         ramping = handled is Handled.RAMPING
+        is_hanging = result.outcome in (Outcome.BLOCKED, Outcome.STUCK)
         return SettingChange(
             target=row.target,
             id=row.id,
@@ -166,6 +168,7 @@ class Judge:
             errno=result.errno,
             origin=self._origin(row),
             step_seconds=self._ramps[row.id].step_seconds if ramping else None,
+            reason=describe_limit(result.limit) or None if is_hanging else None,
         )
 
     def _is_ignored(self, row: Row) -> bool:

@@ -137,9 +137,9 @@ def limit_async_depth(wanted: int, current: int, device: Device) -> LegalValue |
     if device.scheduler == "none":
         return FixedSetting(LimitReason(Limit.UNSCHEDULED))  # EINVAL
     attributes = device.attributes
-    # Where it is a tunable of mq-deadline, the kernel accepts any number.
+    # As a tunable of mq-deadline it may be any number.
     is_limited = isinstance(attributes.get(ASYNC_DEPTH_FILE), Attribute)
-    # A switch of the scheduler resets nr_requests, so the current number is no limit.
+    # A switch of the scheduler resets nr_requests, so the current number does not limit it.
     is_switched = device.scheduler != find_scheduler(attributes)
     requests = device.requests
     if requests is None and not is_switched:

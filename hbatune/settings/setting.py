@@ -106,18 +106,22 @@ class Limit(StrEnum):
     EXCLUDED = "excluded"
     REVERTED = "reverted"
     ROLLED_BACK = "rolled back"
-    # of a write (act/chain.py, act/executor.py, act/writer.py)
+    # of a write (act/chain.py, act/executor.py, act/hanging.py, act/writer.py)
+    ADAPTER_WAITS = "adapter waits"
+    COMMANDS_HANG = "commands hang"  # their number, the age of the oldest in s
     DEPENDENCY_FAILED = "dependency failed"  # the setting
     DEVICE_REPLACED = "device replaced"
     FAILED_BEFORE_WRITE = "failed before write"  # the error in parentheses, or an empty text
     FAILED_IN_WRITE = "failed in write"  # the same
     IMMOVABLE = "immovable"
     MAP_CHANGED = "map changed"  # the present maps
+    NOT_RUNNING = "not running"  # the device and its state
     NO_VECTOR = "no vector"  # its number
     ORIGINAL_LOST = "original lost"
     OTHER_SCHEDULER = "other scheduler"  # the planned one, the present one
     RECORD_UNREAD = "record unread"  # the directory, the error
     ROLLBACK_RECORDED = "rollback recorded"
+    SIBLING_STUCK = "sibling stuck"  # the disk whose write hangs
     WORKER_DIED = "worker died"
     WORKER_FAILED = "worker failed"
     WORKER_UNSTARTED = "worker unstarted"
@@ -260,6 +264,8 @@ class Setting(Struct, frozen=True):
         adapter: it is written only if that was allowed. ``locked`` are the errors of a write that
         the driver does not allow. During a change, the kernel may show another value for at most
         ``settles`` seconds. It raises a setting with ``ramps`` by itself, even when it is lowered.
+        For a write to one that ``locks_adapter``, newer kernels lock the disk's adapter, and answer
+        EBUSY to a second writer.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -285,6 +291,7 @@ class Setting(Struct, frozen=True):
     disrupts: str = ""
     settles: float = 0.0
     ramps: bool = False
+    locks_adapter: bool = False
     limit: LimitFunction = accept_any_value
     step: int = 1
     group: str = ""

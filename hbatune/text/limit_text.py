@@ -88,17 +88,22 @@ _SENTENCES = {
     Limit.REVERTED: "reverted: it cost more than the profile tolerates; "
     "name it to `apply` to try again",
     Limit.ROLLED_BACK: "rolled back; name it to `apply` to have it tuned again",
+    Limit.ADAPTER_WAITS: "the write has not returned; "
+    "until it does, adding and removing disks of this adapter waits",
+    Limit.COMMANDS_HANG: "commands that hang in its queue: {}, the oldest for {} s or more",
     Limit.DEPENDENCY_FAILED: "{} could not be set",
     Limit.DEVICE_REPLACED: "another device has taken its place since the plan",
     Limit.FAILED_BEFORE_WRITE: "its process failed before it wrote anything{}",
     Limit.FAILED_IN_WRITE: "its process failed{}; the next run shows whether the value was set",
     Limit.IMMOVABLE: "the kernel or the driver placed it and refuses to have it moved",
     Limit.MAP_CHANGED: "a path of {} now, not as it was planned for",
+    Limit.NOT_RUNNING: "{}, and a write to the queue would wait for it",
     Limit.NO_VECTOR: "the controller has no interrupt vector {}",
     Limit.ORIGINAL_LOST: "its original value may be lost; run `hbatune rollback` first",
     Limit.OTHER_SCHEDULER: "planned with scheduler {}, which is {} now",
     Limit.RECORD_UNREAD: "the rollback record {} cannot be read: {}",
     Limit.ROLLBACK_RECORDED: "a rollback was recorded during this run",
+    Limit.SIBLING_STUCK: "a write to {} has not returned and locks the adapter",
     Limit.WORKER_DIED: "the process that wrote it died; "
     "the next look shows whether the value had landed",
     Limit.WORKER_FAILED: "the process that was to write it failed; "

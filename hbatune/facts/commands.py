@@ -1,0 +1,110 @@
+"""Read how many commands are outstanding at a disk's queue, and the states that keep them there.
+
+All these files answer while a command or a write to the queue hangs.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+DEBUGFS = Path("/sys/kernel/debug/block")
+
+_RUNNING = {
+    "device": ("running", "live"),
+    "host": ("running",),
+    "port": ("Online",),
+    "session": ("LOGGED_IN",),
+}
+_HOST, _PORT, _SESSION = re.compile(r"host\d+"), re.compile(r"rport-[\d:-]+"), re.compile("session")
+_AGE = re.compile(r"allocated (\d+)\.\d+ s ago")
+# Documentation/block/stat.rst: completed reads, writes, discards and flushes.
+_COMPLETED = (0, 4, 11, 15)
+
+
+class QueueLoad(Struct, frozen=True):
+    """The number of ``outstanding`` commands, and the number of ``completed`` ones since boot.
+
+    ``state`` describes a device, host, port or map that executes no commands now.
+    """
+
+    outstanding: int = 0
+    completed: int = 0
+    state: str | None = None
+
+
+class CommandCounters:
+    """The counters and states of one disk, by the directory of its block device."""
+
+    def __init__(self, sysfs: str) -> None:
+        self._sysfs = sysfs
+        self._states = list(_list_state_files(sysfs))
+
+    def read(self) -> QueueLoad:
+        """Return the present load."""
+        # Without commands of user space (SG_IO), and zero with iostats 0 (block/genhd.c:
+        # part_inflight_show).
+        in_flight = _parse_numbers(self._read("inflight"))
+        # All commands of the LUN (drivers/scsi/scsi_sysfs.c: sdev_show_device_busy). The difference
+        # of iorequest_cnt and iodone_cnt is no such number: older kernels never count a command
+        # that timed out as done (drivers/scsi/scsi_error.c: scsi_timeout).
+        busy = _parse_numbers(self._read("device/device_busy"))
+        completed = sum(_parse_numbers(self._read("device/iodone_cnt")))
+        statistics = _parse_numbers(self._read("stat"))
+        for position in _COMPLETED:
+            completed += sum(statistics[position : position + 1])
+        return QueueLoad(max(sum(in_flight), sum(busy)), completed, self._find_state())
+
+    def read_age(self) -> int | None:
+        """Return the seconds since the oldest outstanding command was allocated, or None.
+
+        Only debugfs has it, and only for SCSI (drivers/scsi/scsi_debugfs.c: scsi_show_rq).
+        """
+        ages = [0]
+        for path in (DEBUGFS / os.path.basename(self._sysfs)).glob("hctx*/busy"):
+            ages += map(int, _AGE.findall(_read_text(str(path))))
+        return max(ages) or None
+
+    def _read(self, name: str) -> str:
+        return _read_text(f"{self._sysfs}/{name}")
+
+    def _find_state(self) -> str | None:
+        if self._read("dm/suspended").strip() == "1":
+            return "the map is suspended"
+        for subject, path in self._states:
+            state = _read_text(path).strip()
+            if state and state not in _RUNNING[subject]:
+                return f"the {subject} is {state}"
+        return None
+
+
+def _list_state_files(sysfs: str) -> list[tuple[str, str]]:
+    """Return the files with the states of a disk's device and of the devices above it."""
+    files = [("device", f"{sysfs}/device/state")]
+    directory = os.path.realpath(f"{sysfs}/device")
+    while (parent := os.path.dirname(directory)) != directory:
+        name = os.path.basename(directory)
+        if _HOST.fullmatch(name):
+            files.append(("host", f"{directory}/scsi_host/{name}/state"))
+        elif _PORT.fullmatch(name):
+            files.append(("port", f"{directory}/fc_remote_ports/{name}/port_state"))
+        elif _SESSION.match(name):
+            files.append(("session", f"{directory}/iscsi_session/{name}/state"))
+        directory = parent
+    return files
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError:  # another type of disk, or it has vanished
+        return ""
+
+
+def _parse_numbers(text: str) -> list[int]:
+    """Return the numbers in a text, which may be hexadecimal with a prefix, or none."""
+    try:
+        return [int(word, 0) for word in text.split()]
+    except ValueError:
+        return []
