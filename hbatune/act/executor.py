@@ -329,7 +329,7 @@ class Executor:
         self._cancel_rest(chain)
 
     def _explain_lock(self, chain: Chain) -> None:
-        """Add the reason to a stuck write that locks the adapter, and to the writes that it blocks."""
+        """Explain a stuck write that holds the adapter, and block the writes that it refused."""
         lane, results = self._lanes[chain.adapter], self._report.results
         if not lane.stuck or not lane.busy:
             return
