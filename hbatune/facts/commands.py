@@ -16,7 +16,9 @@ _RUNNING = {
     "host": ("running",),
     "port": ("Online",),
     "session": ("LOGGED_IN",),
+    "map": ("0",),
 }
+"""By subject, the states in which commands are executed; of a map, whether it is suspended."""
 _HOST, _PORT, _SESSION = re.compile(r"host\d+"), re.compile(r"rport-[\d:-]+"), re.compile("session")
 _AGE = re.compile(r"allocated (\d+)\.\d+ s ago")
 # Documentation/block/stat.rst: completed reads, writes, discards and flushes.
@@ -26,7 +28,8 @@ _COMPLETED = (0, 4, 11, 15)
 class QueueLoad(Struct, frozen=True):
     """The number of ``outstanding`` commands, and the number of ``completed`` ones since boot.
 
-    ``state`` describes a device, host, port or map that executes no commands now.
+    The second is read only if commands are outstanding. ``state`` describes a device, host, port or
+    map that executes no commands now.
     """
 
     outstanding: int = 0
@@ -39,22 +42,27 @@ class CommandCounters:
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs = sysfs
-        self._states = list(_list_state_files(sysfs))
+        files = _list_state_files(sysfs)
+        self._states = [(subject, path) for subject, path in files if os.path.exists(path)]
 
     def read(self) -> QueueLoad:
         """Return the present load."""
         # Without commands of user space (SG_IO), and zero with iostats 0 (block/genhd.c:
         # part_inflight_show).
-        in_flight = _parse_numbers(self._read("inflight"))
+        in_flight = sum(self._read_numbers("inflight"))
         # All commands of the LUN (drivers/scsi/scsi_sysfs.c: sdev_show_device_busy). The difference
         # of iorequest_cnt and iodone_cnt is no such number: older kernels never count a command
         # that timed out as done (drivers/scsi/scsi_error.c: scsi_timeout).
-        busy = _parse_numbers(self._read("device/device_busy"))
-        completed = sum(_parse_numbers(self._read("device/iodone_cnt")))
-        statistics = _parse_numbers(self._read("stat"))
+        outstanding = max(in_flight, sum(self._read_numbers("device/device_busy")))
+        completed = self._count_completed() if outstanding else 0
+        return QueueLoad(outstanding, completed, self._find_state())
+
+    def _count_completed(self) -> int:
+        completed = sum(self._read_numbers("device/iodone_cnt"))
+        statistics = self._read_numbers("stat")
         for position in _COMPLETED:
             completed += sum(statistics[position : position + 1])
-        return QueueLoad(max(sum(in_flight), sum(busy)), completed, self._find_state())
+        return completed
 
     def read_age(self) -> int | None:
         """Return the seconds since the oldest outstanding command was allocated, or None.
@@ -66,22 +74,20 @@ class CommandCounters:
             ages += map(int, _AGE.findall(_read_text(str(path))))
         return max(ages) or None
 
-    def _read(self, name: str) -> str:
-        return _read_text(f"{self._sysfs}/{name}")
+    def _read_numbers(self, name: str) -> list[int]:
+        return _parse_numbers(_read_text(f"{self._sysfs}/{name}"))
 
     def _find_state(self) -> str | None:
-        if self._read("dm/suspended").strip() == "1":
-            return "the map is suspended"
         for subject, path in self._states:
             state = _read_text(path).strip()
             if state and state not in _RUNNING[subject]:
-                return f"the {subject} is {state}"
+                return f"the {subject} is {'suspended' if subject == 'map' else state}"
         return None
 
 
 def _list_state_files(sysfs: str) -> list[tuple[str, str]]:
     """Return the files with the states of a disk's device and of the devices above it."""
-    files = [("device", f"{sysfs}/device/state")]
+    files = [("device", f"{sysfs}/device/state"), ("map", f"{sysfs}/dm/suspended")]
     directory = os.path.realpath(f"{sysfs}/device")
     while (parent := os.path.dirname(directory)) != directory:
         name = os.path.basename(directory)
