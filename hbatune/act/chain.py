@@ -16,11 +16,10 @@ from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from hbatune import nvme
-from hbatune.act.hanging import OBSERVATION_S, find_hanging_commands
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
-from hbatune.facts.commands import CommandCounters
+from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
@@ -203,7 +202,7 @@ class _Device:
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
         self._conflicts: Mapping[str, Value] = {}
         self._counters = CommandCounters(chain.sysfs) if self._is_block_device else None
-        self._hang: LimitReason | None = None
+        self._hang: Hang | None = None
         self._began = time.monotonic()  # of the present step, with which its deadline begins
 
     def write(self) -> Iterator[WriteResult]:
@@ -278,7 +277,7 @@ class _Device:
         if step.expected is not None:
             current = self._await_settled(kind, current, step.expected)
         if isinstance(current, Missing):
-            hang = self._find_hang(kind)
+            hang = self._explain_hang(kind)
             return _report_unreadable(self._chain, step, current, hang)
         # Values that others have set since the plan must not be overwritten.
         if not disturbed and has_changed(kind, step, current):
@@ -295,20 +294,20 @@ class _Device:
                 return _explain(step, Outcome.CONFLICT, reason, current)
         if (illegal := self._find_violation(step, current)) is not None:
             return _explain(step, Outcome.CONFLICT, illegal, current)
-        if (hang := self._find_hang(kind)) is not None:
+        if (hang := self._explain_hang(kind)) is not None:
             return _explain(step, Outcome.BLOCKED, hang, current)
         self._reset.update(kind.resets)
         return self._write(step, kind)
 
-    def _find_hang(self, kind: Setting) -> LimitReason | None:
+    def _explain_hang(self, kind: Setting) -> LimitReason | None:
         """Return why a write to this setting would hang, or None."""
         if self._counters is None or not kind.path.startswith(_QUEUE):
             return None
         # A command that hangs is not awaited twice.
         if self._hang is None:
             seconds = min(OBSERVATION_S, self._patience / 2)
-            self._hang = find_hanging_commands(self._counters, seconds)
-        return self._hang
+            self._hang = find_hang(self._counters, seconds)
+        return None if self._hang is None else _describe_hang(self._hang)
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values left in settings that the writes reset; restore kept ones."""
@@ -321,7 +320,7 @@ class _Device:
             # (block/blk-settings.c: blk_apply_bdi_limits).
             restores = kind.kept and current != before
             restores = restores and self._guard.objection(self._chain.id) is None
-            if restores and not isinstance(before, Missing) and self._find_hang(kind) is None:
+            if restores and not isinstance(before, Missing) and self._explain_hang(kind) is None:
                 self._set(kind, before)
                 current = self._reread_value(kind)
             if not isinstance(current, Missing):
@@ -416,6 +415,12 @@ class _Device:
     def _reread(self, path: str) -> None:
         text = reread_attribute(self._chain.sysfs, path)
         self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
+
+
+def _describe_hang(hang: Hang) -> LimitReason:
+    if hang.state is not None:
+        return LimitReason(Limit.NOT_RUNNING, (hang.state,))
+    return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
 
 
 def _report_unreadable(

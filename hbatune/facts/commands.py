@@ -1,15 +1,23 @@
-"""Read how many commands are outstanding at a disk's queue, and the states that keep them there.
+"""Find out whether commands hang at a disk's queue. All files read here answer if they do.
 
-All these files answer while a command or a write to the queue hangs.
+A write to a queue waits, uninterruptibly, until all commands in flight have ended (block/blk-mq.c:
+blk_mq_freeze_queue_wait). If the kernel locks the adapter for it, no disk of the adapter can be
+added, removed or set until then (block/blk-sysfs.c: queue_requests_store).
 """
 
 import os
 import re
+import time
 from pathlib import Path
 
 from msgspec import Struct
 
 DEBUGFS = Path("/sys/kernel/debug/block")
+
+OBSERVATION_S = 1.0
+"""Seconds without a completed command after which the outstanding ones count as hanging."""
+_FIRST_PAUSE_S = 0.001
+_MAX_PAUSE_S = 0.05
 
 _RUNNING = {
     "device": ("running", "live"),
@@ -34,6 +42,17 @@ class QueueLoad(Struct, frozen=True):
 
     outstanding: int = 0
     completed: int = 0
+    state: str | None = None
+
+
+class Hang(Struct, frozen=True):
+    """The number of commands that hang, and the minimum age of the oldest in s.
+
+    If there is a ``state``, a device, host, port or map executes no commands.
+    """
+
+    commands: int
+    age: int
     state: str | None = None
 
 
@@ -83,6 +102,24 @@ class CommandCounters:
             if state and state not in _RUNNING[subject]:
                 return f"the {subject} is {'suspended' if subject == 'map' else state}"
         return None
+
+
+def find_hang(counters: CommandCounters, seconds: float = OBSERVATION_S) -> Hang | None:
+    """Return the commands for which a write to the queue would wait too long, or None.
+
+    Returns immediately if nothing is outstanding, and otherwise within the ``seconds``. A command
+    that completes until then is slow and does not hang.
+    """
+    began, pause = time.monotonic(), _FIRST_PAUSE_S
+    first = load = counters.read()
+    while load.state or (load.outstanding and load.completed == first.completed):
+        if time.monotonic() - began >= seconds:
+            age = max(counters.read_age() or 0, int(seconds))
+            return Hang(load.outstanding, age, load.state)
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_S)
+        load = counters.read()
+    return None
 
 
 def _list_state_files(sysfs: str) -> list[tuple[str, str]]:

@@ -106,7 +106,7 @@ class Limit(StrEnum):
     EXCLUDED = "excluded"
     REVERTED = "reverted"
     ROLLED_BACK = "rolled back"
-    # of a write (act/chain.py, act/executor.py, act/hanging.py, act/writer.py)
+    # of a write (act/chain.py, act/executor.py, act/writer.py)
     ADAPTER_WAITS = "adapter waits"
     COMMANDS_HANG = "commands hang"  # their number, the age of the oldest in s
     DEPENDENCY_FAILED = "dependency failed"  # the setting

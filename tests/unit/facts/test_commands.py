@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import commands
-from hbatune.facts.commands import CommandCounters, QueueLoad
+from hbatune.facts.commands import CommandCounters, Hang, QueueLoad, find_hang
 
 HOST = "devices/0000:01:00.0/host3"
 
@@ -102,3 +102,43 @@ def test_age_is_that_of_oldest_command(tmp_path: Path, monkeypatch: pytest.Monke
     write(tmp_path / "sda/hctx0/busy", line.format(3))
     write(tmp_path / "sda/hctx1/busy", line.format(9) + line.format(31))
     assert counters.read_age() == 31
+
+
+class Loads(CommandCounters):
+    """Counters that show one load after the other, and then the last one."""
+
+    def __init__(self, *loads: QueueLoad) -> None:
+        self.loads = list(loads)
+        self.reads = 0
+
+    def read(self) -> QueueLoad:
+        self.reads += 1
+        return self.loads.pop(0) if len(self.loads) > 1 else self.loads[0]
+
+    def read_age(self) -> int | None:
+        return 31
+
+
+def test_idle_queue_is_not_observed() -> None:
+    counters = Loads(QueueLoad(0, 5))
+    assert find_hang(counters) is None
+    assert counters.reads == 1
+
+
+@pytest.mark.parametrize(
+    "later", [QueueLoad(0, 5), QueueLoad(2, 6)], ids=["it ends", "another one ends"]
+)
+def test_slow_command_does_not_hang(later: QueueLoad) -> None:
+    assert find_hang(Loads(QueueLoad(2, 5), QueueLoad(2, 5), later)) is None
+
+
+def test_number_and_age_of_hanging_commands_are_found() -> None:
+    assert find_hang(Loads(QueueLoad(2, 5)), 0) == Hang(2, 31)
+
+
+def test_state_is_found_unless_it_passes() -> None:
+    recovering = QueueLoad(0, 0, "the host is recovery")
+    assert find_hang(Loads(recovering, QueueLoad())) is None
+    hang = find_hang(Loads(recovering), 0)
+    assert hang is not None
+    assert hang.state == recovering.state

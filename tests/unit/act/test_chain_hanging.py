@@ -8,13 +8,10 @@ import pytest
 from hbatune.act import chain
 from hbatune.act.chain import Chain, Step
 from hbatune.act.executor import Means
-from hbatune.act.hanging import find_hanging_commands
 from hbatune.act.restore import restore_values
 from hbatune.act.writer import write_plan
-from hbatune.facts.commands import CommandCounters, QueueLoad
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
-from hbatune.text.limit_text import describe_limit
 from tests.kernel.chains import write_chain
 from tests.unit.disk_files import AFFINITY, NOMERGES, Disk, by_setting, filed, planned
 from tests.unit.machines import machine
@@ -23,48 +20,6 @@ HANGING = "commands that hang in its queue: 1, the oldest for 0 s or more"
 DEPTH = ("queue_depth", Exactly(64))
 
 MakeDisk = Callable[..., Disk]
-
-
-class Loads(CommandCounters):
-    """Counters that show one load after the other, and then the last one."""
-
-    def __init__(self, *loads: QueueLoad) -> None:
-        self.loads = list(loads)
-        self.reads = 0
-
-    def read(self) -> QueueLoad:
-        self.reads += 1
-        return self.loads.pop(0) if len(self.loads) > 1 else self.loads[0]
-
-    def read_age(self) -> int | None:
-        return 31
-
-
-def test_idle_queue_is_not_observed() -> None:
-    counters = Loads(QueueLoad(0, 5))
-    assert find_hanging_commands(counters) is None
-    assert counters.reads == 1
-
-
-@pytest.mark.parametrize(
-    "later", [QueueLoad(0, 5), QueueLoad(2, 6)], ids=["it ends", "another one ends"]
-)
-def test_slow_command_does_not_hang(later: QueueLoad) -> None:
-    assert find_hanging_commands(Loads(QueueLoad(2, 5), QueueLoad(2, 5), later)) is None
-
-
-def test_number_and_age_of_hanging_commands_are_named() -> None:
-    reason = find_hanging_commands(Loads(QueueLoad(2, 5)), 0)
-    assert describe_limit(reason) == (
-        "commands that hang in its queue: 2, the oldest for 31 s or more"
-    )
-
-
-def test_state_is_named_unless_it_passes() -> None:
-    recovering = QueueLoad(0, 5, "the host is recovery")
-    assert find_hanging_commands(Loads(recovering, QueueLoad(0, 5))) is None
-    text = describe_limit(find_hanging_commands(Loads(recovering), 0))
-    assert text == "the host is recovery, and a write to the queue would wait for it"
 
 
 @pytest.fixture
@@ -110,6 +65,17 @@ def test_blocked_restore_stays_in_journal(disk: MakeDisk, means: Means) -> None:
     [row] = restore_values(host, filed(means), means)
     assert row.outcome is Outcome.WRITTEN
     assert (filed(means).entries, sda.value("queue/nomerges")) == ((), "0")
+
+
+@pytest.mark.usefixtures("_immediately")
+def test_state_blocks_queue(disk: MakeDisk) -> None:
+    sda = disk(dm__suspended="1")
+    step = Step("nomerges", 1, 0)
+    [result] = write_chain(Chain("dm-0", "id", None, None, str(sda.path), (step,)))
+    assert (result.outcome, result.said) == (
+        Outcome.BLOCKED,
+        "the map is suspended, and a write to the queue would wait for it",
+    )
 
 
 @pytest.mark.usefixtures("_immediately")
