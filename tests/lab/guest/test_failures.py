@@ -3,20 +3,18 @@
 import os
 import select
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hbatune.act import lock, paths
 from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.hang import hung, see_no_commands
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
-SECONDS_HUNG = 25
-JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
 
 ScsiDebug = Callable[..., list[str]]
 
@@ -48,28 +46,6 @@ def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
     assert cat(first, "queue/nr_requests") == "2048"
 
 
-@contextmanager
-def hung(disk: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
-    delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
-    timeout = cat(disk, "device/timeout")
-    put(disk, "device/timeout", "300")
-    before = delay.read_text()
-    delay.write_text(str(SECONDS_HUNG * JIFFIES))
-    reader = subprocess.Popen(
-        ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while cat(disk, "inflight").split()[0] == "0":
-            os.sched_yield()
-        yield reader
-    finally:
-        reader.wait()
-        delay.write_text(before)
-        put(disk, "device/timeout", timeout)
-
-
 def _wait_until_gone(pid: int) -> None:
     try:
         watch = os.pidfd_open(pid)
@@ -88,7 +64,8 @@ def test_hung_lun_spares_healthy_luns(
     put(sick, "queue/scheduler", "none")
     before = everything()
     with hung(sick) as reader:
-        done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+        words = ("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+        done = hbatune(*words, prepare=see_no_commands)
         assert reader.poll() is None, "the disk hung long enough"
         assert done.code == 1, done.err
         stuck = done.rows(target=sick, outcome="stuck")

@@ -15,6 +15,7 @@ from tests.lab.guest.values import cat, disks, everything, put, put_back, schedu
 OTHERS = {
     "scheduler": ("kyber", "mq-deadline"),
     "nr_requests": ("37", "41"),
+    "async_depth": ("33", "35"),
     "rq_affinity": ("2", "0"),
     "nomerges": ("2", "1"),
     "rotational": ("1", "0"),
