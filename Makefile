@@ -71,8 +71,10 @@ unit: $(TESTING) ## the pure tests
 hosts: $(TESTING) ## the tests on described machines
 	@$(PYTEST) $(PARALLEL) -m 'not programs' tests/hosts
 
-lab: image ## the tests on real kernels, every one on all three
-	@HBATUNE_LAB_KERNELS="6.1 6.12 newest" $(PYTEST) tests/lab
+# Some tests cannot run on the newest kernel, so its own are a run of their own.
+lab: image ## the tests on real kernels, every one on 6.1 and on 6.12
+	@HBATUNE_LAB_KERNELS="6.1 6.12" $(PYTEST) tests/lab; debian_12=$$?; \
+	$(PYTEST) -k 'not 6.1' tests/lab && exit $$debian_12
 
 docs: $(TESTING) ## the tables and pages that are generated from the code
 	@$(PYTHON) -m tools.docs

@@ -28,7 +28,7 @@ defaults. *Coalescing* is set at once or by an option. What a machine really has
 out there: a read-only file and a locked vector are seen, not assumed.
 
 *Rests on* is what the facts about a family were tried on: the **real driver** at work in the
-project's lab, on an emulated adapter, under both of Debian's kernels; the **module's own
+project's lab, on an emulated adapter, under Debian's kernels; the **module's own
 parameters**, taken from Debian's packages with their modes and defaults, beside the driver's
 source; or the **source alone**.
 """

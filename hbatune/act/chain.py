@@ -13,11 +13,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, msgpack
+from msgspec.structs import replace
 
 from hbatune import nvme
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
+from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
@@ -41,6 +43,7 @@ SETTLING_PAUSE = 0.001
 RETRY_TIMEOUT_S = 4.0
 """Seconds for repeating a write if its deadline is not known."""
 _OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
+_QUEUE = "queue/"  # a write to most files of it waits for the commands in flight
 
 
 class Step(Struct, frozen=True):
@@ -65,7 +68,8 @@ class Chain(Struct, frozen=True):
     """The steps of one target in their order; ``sysfs`` is the directory of its attributes.
 
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
-    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk.
+    which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
+    disk of the same adapter of which a write has not returned: EBUSY is then final.
     """
 
     target: str
@@ -76,6 +80,12 @@ class Chain(Struct, frozen=True):
     steps: tuple[Step, ...]
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
+    behind: str | None = None
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The target's id and the setting of each step."""
+        return [(self.id, step.setting) for step in self.steps]
 
 
 class WriteResult(Struct, frozen=True):
@@ -145,13 +155,19 @@ class ChainWriter:
 
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
-    number = error.errno if isinstance(error, OSError) else None
+    number, limit = error.errno if isinstance(error, OSError) else None, Limit.FAILED_BEFORE_WRITE
     facts = ("" if number else f" ({error or type(error).__name__})",)
     if device is not None and device.has_written:
-        reason = LimitReason(Limit.FAILED_IN_WRITE, facts)
-        return WriteResult(step.setting, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
-    reason = LimitReason(Limit.FAILED_BEFORE_WRITE, facts)
-    return WriteResult(step.setting, Outcome.REFUSED, number, said=describe_limit(reason))
+        number, limit = errno.ECHILD, Limit.FAILED_IN_WRITE
+    said = describe_limit(LimitReason(limit, facts))
+    return WriteResult(step.setting, Outcome.REFUSED, number, said=said)
+
+
+def _explain(
+    step: Step, outcome: Outcome, reason: LimitReason | str, found: Value | None = None
+) -> WriteResult:
+    """Return a result that has a reason and no errno."""
+    return WriteResult(step.setting, outcome, found=found, said=describe_limit(reason))
 
 
 class _Device:
@@ -163,26 +179,31 @@ class _Device:
         self._patience = patience
         self.busy = False
         self.has_written = False
-        self._settings = {step.setting: find_setting(step.setting) for step in chain.steps}
-        self._resettable = {name for kind in self._settings.values() for name in kind.resets}
-        names: list[str] = []
-        for kind in self._settings.values():
-            names += (kind.path, *kind.needs)
+        self._settings: dict[str, Setting] = {}
+        self._resettable: set[str] = set()
+        paths: list[str] = []
+        for step in chain.steps:
+            kind = self._settings[step.setting] = find_setting(step.setting)
+            self._resettable.update(kind.resets)
+            paths += (*kind.paths, *kind.needs)
         # Also the settings that the steps may reset and that are not steps themselves.
         for name in self._resettable - self._settings.keys() - {SCHEDULER_TUNABLES}:
             if find_setting(name).kept:
-                names.append(find_setting(name).path)
-        names += [path for path, _ in chain.identity]
+                paths.append(find_setting(name).path)
+        paths += dict(chain.identity)
         # Only the writes of a block device must respect limits and maps.
         kinds = map(table.find_target_kind, self._settings)
         self._is_block_device = TargetKind.ENDPOINT in kinds
         if self._is_block_device:
-            names.append(HOLDER_UUIDS)
-        self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(names)))
+            paths.append(HOLDER_UUIDS)
+        self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(paths)))
         # A copy, since later reads overwrite ``_found``: effects are compared with it.
         self._before = dict(self._found)
         self._reset: set[str] = set()  # settings that a write of this chain may have changed
         self._conflicts: Mapping[str, Value] = {}
+        self._counters = CommandCounters(chain.sysfs) if self._is_block_device else None
+        self._hang: Hang | None = None
+        self._began = time.monotonic()  # of the present step, with which its deadline begins
 
     def write(self) -> Iterator[WriteResult]:
         """Execute the steps in their order, and yield the result of each."""
@@ -190,23 +211,28 @@ class _Device:
         # hotplug.
         replaced, moved = self.replaced(), self.moved()
         self._conflicts = self.conflicts()
-        failed: set[str] = set()
+        failed: dict[str, WriteResult] = {}
         for step in self._chain.steps:
+            self._began = time.monotonic()
+            causes = [
+                failed[name] for name in self._settings[step.setting].hangs_on if name in failed
+            ]
             if replaced:
-                reason = LimitReason(Limit.DEVICE_REPLACED)
-                result = WriteResult(step.setting, Outcome.VANISHED, said=describe_limit(reason))
+                result = _explain(step, Outcome.VANISHED, LimitReason(Limit.DEVICE_REPLACED))
             elif step.setting in self._conflicts:
                 current = self._conflicts[step.setting]
                 result = WriteResult(step.setting, Outcome.CONFLICT, found=current)
-            elif causes := [n for n in find_setting(step.setting).hangs_on if n in failed]:
-                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0],))
-                result = WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(reason))
+            elif causes and causes[0].outcome is Outcome.BLOCKED:
+                result = replace(causes[0], setting=step.setting, found=None)
+            elif causes:
+                reason = LimitReason(Limit.DEPENDENCY_FAILED, (causes[0].setting,))
+                result = _explain(step, Outcome.CANCELLED, reason)
             elif moved:
-                result = WriteResult(step.setting, Outcome.CONFLICT, said=describe_limit(moved))
+                result = _explain(step, Outcome.CONFLICT, moved)
             else:
                 result = self.do(step)
             if result.outcome not in DONE_OUTCOMES:
-                failed.add(step.setting)
+                failed[step.setting] = result
             yield result
         # After the last step, since each of them may reset a setting again.
         yield from self.effects()
@@ -251,7 +277,8 @@ class _Device:
         if step.expected is not None:
             current = self._await_settled(kind, current, step.expected)
         if isinstance(current, Missing):
-            return _report_unreadable(self._chain, step, current)
+            hang = self._explain_hang(kind)
+            return _report_unreadable(self._chain, step, current, hang)
         # Values that others have set since the plan must not be overwritten.
         if not disturbed and has_changed(kind, step, current):
             return WriteResult(step.setting, Outcome.CONFLICT, found=current)
@@ -263,13 +290,24 @@ class _Device:
             return WriteResult(step.setting, outcome, found=current)
         for lost, value in self._conflicts.items():
             if is_among(lost, kind.resets):
-                text = describe_limit(LimitReason(Limit.WOULD_RESET, (lost, value)))
-                return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
+                reason = LimitReason(Limit.WOULD_RESET, (lost, value))
+                return _explain(step, Outcome.CONFLICT, reason, current)
         if (illegal := self._find_violation(step, current)) is not None:
-            text = describe_limit(illegal)
-            return WriteResult(step.setting, Outcome.CONFLICT, found=current, said=text)
+            return _explain(step, Outcome.CONFLICT, illegal, current)
+        if (hang := self._explain_hang(kind)) is not None:
+            return _explain(step, Outcome.BLOCKED, hang, current)
         self._reset.update(kind.resets)
         return self._write(step, kind)
+
+    def _explain_hang(self, kind: Setting) -> LimitReason | None:
+        """Return why a write to this setting would hang, or None."""
+        if self._counters is None or not kind.path.startswith(_QUEUE):
+            return None
+        # A command that hangs is not awaited twice.
+        if self._hang is None:
+            seconds = min(OBSERVATION_S, self._patience / 2)
+            self._hang = find_hang(self._counters, seconds)
+        return None if self._hang is None else _describe_hang(self._hang)
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values left in settings that the writes reset; restore kept ones."""
@@ -282,7 +320,7 @@ class _Device:
             # (block/blk-settings.c: blk_apply_bdi_limits).
             restores = kind.kept and current != before
             restores = restores and self._guard.objection(self._chain.id) is None
-            if restores and not isinstance(before, Missing):
+            if restores and not isinstance(before, Missing) and self._explain_hang(kind) is None:
                 self._set(kind, before)
                 current = self._reread_value(kind)
             if not isinstance(current, Missing):
@@ -292,14 +330,15 @@ class _Device:
         """Return why the value must not be written now, although it was planned."""
         if not self._is_block_device:
             return None
-        if step.setting == "nr_requests" and self._reset:
-            # A write of this chain may have switched the scheduler, and the limit depends on it.
-            self._reread_value(find_setting("scheduler"))
+        kind = self._settings[step.setting]
+        if kind.hangs_on and self._reset:
+            # A write of this chain may have changed the values on which the limit depends.
+            for path in kind.needs:
+                self._reread(path)
         scheduler = find_scheduler(self._found)
         if step.under is not None and scheduler is not None and scheduler != step.under:
             return LimitReason(Limit.OTHER_SCHEDULER, (step.under, scheduler))
-        device = Device(self._found, scheduler)
-        verdict = find_setting(step.setting).limit(step.value, current, device)
+        verdict = kind.limit(step.value, current, Device(self._found, scheduler))
         if isinstance(verdict, FixedSetting):
             return verdict.limit
         return None if verdict.value == step.value else verdict.limit
@@ -309,7 +348,7 @@ class _Device:
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
             if (objection := self._guard.objection(self._chain.id)) is not None:
-                return WriteResult(step.setting, Outcome.CANCELLED, said=describe_limit(objection))
+                return _explain(step, Outcome.CANCELLED, objection)
             refused = self._set(kind, step.value)
             current = self._reread_value(kind)
             if refused is not None or not is_above(current, step.value):
@@ -319,13 +358,14 @@ class _Device:
         if isinstance(current, Missing):
             return _report_unreadable(self._chain, step, current)
         if isinstance(refused, LimitReason | str):
-            text = describe_limit(refused)
-            return WriteResult(step.setting, Outcome.REFUSED, None, current, text)
+            return _explain(step, Outcome.REFUSED, refused, current)
+        if refused == errno.EBUSY and self._chain.behind is not None:
+            reason = LimitReason(Limit.SIBLING_STUCK, (self._chain.behind,))
+            return _explain(step, Outcome.BLOCKED, reason, current)
         if refused is not None:
             objection = self._guard.objection(self._chain.id) if refused == errno.EBUSY else None
             if objection is not None:
-                text = describe_limit(objection)
-                return WriteResult(step.setting, Outcome.CANCELLED, found=current, said=text)
+                return _explain(step, Outcome.CANCELLED, objection, current)
             return WriteResult(step.setting, Outcome.REFUSED, refused, current)
         outcome = Outcome.WRITTEN if current == step.value else Outcome.IGNORED
         return WriteResult(step.setting, outcome, found=current)
@@ -338,13 +378,15 @@ class _Device:
                 return _set_feature(self._chain.sysfs, kind.path, kind.format.encode(value))
             except OSError as error:
                 return error.errno
-        path, text = f"{self._chain.sysfs}/{kind.path}", kind.format.encode(value)
-        until, waited, pause = time.monotonic() + self._patience, 0.0, BUSY_PAUSE_S
+        path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
+        text = kind.format.encode(value)
+        until, waited, pause = self._began + self._patience, 0.0, BUSY_PAUSE_S
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
             delay = add_jitter(pause)
             waited += delay
-            if waited > self._patience or time.monotonic() + delay > until:
+            is_late = waited > self._patience or time.monotonic() + delay > until
+            if is_late or self._chain.behind is not None:
                 return refused
             time.sleep(delay)
             if self._guard.objection(self._chain.id) is not None:
@@ -365,14 +407,29 @@ class _Device:
 
     def _reread_value(self, kind: Setting) -> Value | Missing:
         """Read only this setting again: each read costs, and much more so under load."""
-        text = reread_attribute(self._chain.sysfs, kind.path)
-        self._found[kind.path] = text if isinstance(text, Missing) else Attribute(text, True)
+        # A switch of the scheduler may add or remove the file of its tunable.
+        for path in kind.paths:
+            self._reread(path)
         return kind.read(self._found)
 
+    def _reread(self, path: str) -> None:
+        text = reread_attribute(self._chain.sysfs, path)
+        self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
 
-def _report_unreadable(chain: Chain, step: Step, missing: Missing) -> WriteResult:
+
+def _describe_hang(hang: Hang) -> LimitReason:
+    if hang.state is not None:
+        return LimitReason(Limit.NOT_RUNNING, (hang.state,))
+    return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
+
+
+def _report_unreadable(
+    chain: Chain, step: Step, missing: Missing, hang: LimitReason | None = None
+) -> WriteResult:
     if missing.reason is Reason.VANISHED or not os.path.isdir(chain.sysfs):
         return WriteResult(step.setting, Outcome.VANISHED, missing.errno)
+    if hang is not None:
+        return _explain(step, Outcome.BLOCKED, hang)
     return WriteResult(step.setting, Outcome.REFUSED, missing.errno or errno.EINVAL)
 
 
@@ -409,7 +466,7 @@ def has_changed(kind: Setting, step: Step, current: Value) -> bool:
     return True
 
 
-def is_above(current: Value | Missing, value: Value) -> bool:
+def is_above(current: Value | Missing, value: Value | None) -> bool:
     """Return whether a number reads higher than the value that was set."""
     return isinstance(current, int) and isinstance(value, int) and current > value
 
@@ -434,8 +491,9 @@ def _exempt_vectors(node: str, vectors: Collection[int]) -> LimitReason | str | 
     exempted = attributes.read_exemptions(node)
     if isinstance(exempted, nvme.Answer):
         return exempted.said
-    if missing := [vector for vector in vectors if vector >= len(exempted)]:
-        return LimitReason(Limit.NO_VECTOR, (missing[0],))
+    for vector in vectors:
+        if vector >= len(exempted):
+            return LimitReason(Limit.NO_VECTOR, (vector,))
     for vector, exempt in enumerate(exempted):
         if exempt != (vector in vectors):
             # Interrupt Vector Configuration: the vector in bits 15:0, Coalescing Disable in bit 16.

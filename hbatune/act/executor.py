@@ -1,8 +1,11 @@
 """Run many chains in parallel, with the precautions that parallel writing requires.
 
 The first LUN of each adapter is written before its others. After that its LUNs are written in
-parallel, but the paths of one map one at a time. A LUN whose write does not return costs only its
-own rows. After the first such LUN its adapter's LUNs are written one at a time, and after the third
+parallel, but the paths of one map one at a time. If the kernel locks the adapter for some settings
+and answers EBUSY, these are written one LUN at a time, each LUN starting when its turn comes.
+
+A LUN whose write does not return costs its own rows, and the settings for which it locks the
+adapter. After the first such LUN its adapter's LUNs are written one at a time, and after the third
 the adapter is skipped.
 """
 
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hbatune.act import journal
 from hbatune.act.chain import Chain, WriteResult, decode_result
@@ -22,6 +26,7 @@ from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.setting import Attributes, Limit, LimitReason
+from hbatune.settings.table import find_setting
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
@@ -64,9 +69,6 @@ STUCK_LIMIT = 3
 INITIAL_WORKERS = 16
 """Initial size of a crew. A crew that is configured smaller does not grow."""
 MAX_WORKERS = 64
-CALM_CHAINS = 4
-"""Chains without EBUSY after which one more LUN of the adapter is written concurrently. A collision
-costs a pause, and writes that exclude each other gain nothing by waiting in parallel."""
 IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT_WRITE_S = 1.0
@@ -90,37 +92,54 @@ def compute_max_workers(workers: int) -> int:
 class _Lane(Struct):
     """The waiting chains of one adapter, and the state of the started ones.
 
-    ``width`` is the number that may run concurrently, lower after EBUSY: newer kernels lock the tag
-    set for each change. ``busy`` are the running ones that met it, and ``calm`` is the number that
-    have ended without it since.
+    ``stuck`` are the disks whose writes have not returned. ``busy`` is whether the kernel has
+    answered EBUSY: it locks the adapter for a write (``Setting.locks_adapter``), and two such
+    writes at a time only collide. ``locking`` are, by id of the running chains, their settings that
+    still have to be written under this lock.
     """
 
     waiting: deque[Chain]
     running: int = 0
     tried: bool = False
-    stuck: int = 0
-    width: int = MAX_WORKERS
-    busy: set[str] = field(default_factory=set)
-    calm: int = 0
+    busy: bool = False
+    stuck: list[str] = field(default_factory=list)
+    locking: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
-        """Whether another chain may start now."""
-        if not self.waiting or self.stuck >= STUCK_LIMIT:
+        """Whether another chain may start now, if no other condition prevents it."""
+        if not self.waiting or len(self.stuck) >= STUCK_LIMIT:
             return False
         # One at a time until a first LUN has ended, and again after the first stuck one.
-        return self.running == 0 or (self.tried and self.stuck == 0 and self.running < self.width)
+        return self.running == 0 or (self.tried and not self.stuck)
 
-    def ended(self, chain: Chain) -> None:
-        """Adjust the width after a chain: a collision means that one too many was running."""
-        if chain.id in self.busy:
-            self.busy.remove(chain.id)
-            self.width = max(1, min(self.width, self.running + 1) // 2)
-            self.calm = 0
-        else:
-            self.calm += 1
-            if self.calm % CALM_CHAINS == 0:
-                self.width = min(self.width + 1, MAX_WORKERS)
+    def has_turn(self, chain: Chain) -> bool:
+        """Return whether no other chain has to write under the adapter's lock before this one."""
+        return not (self.busy and self.locking and _list_locking_settings(chain))
+
+    def start(self, chain: Chain) -> Chain:
+        """Count the chain as running; return it with the stuck disk that may lock its adapter."""
+        self.running += 1
+        if settings := _list_locking_settings(chain):
+            self.locking[chain.id] = settings
+        return replace(chain, behind=self.stuck[0]) if self.stuck else chain
+
+    def pass_turn(self, chain: Chain, setting: str) -> None:
+        """Note that a running chain has ended its write of this setting."""
+        settings = self.locking.get(chain.id, set())
+        settings.discard(setting)
+        if not settings:
+            self.locking.pop(chain.id, None)
+
+    def end(self, chain: Chain) -> None:
+        """Count the chain as ended, however it ended."""
+        self.running -= 1
+        self.tried = True
+        self.locking.pop(chain.id, None)
+
+
+def _list_locking_settings(chain: Chain) -> set[str]:
+    return {step.setting for step in chain.steps if find_setting(step.setting).locks_adapter}
 
 
 class _Crew(Struct):
@@ -208,6 +227,7 @@ class Executor:
 
     def run(self, chains: Iterable[Chain]) -> Report:
         """Run all chains and return the report; chains that could not be started are cancelled."""
+        chains = list(chains)
         for chain in chains:
             self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
         if not self._stop():
@@ -216,8 +236,9 @@ class Executor:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
                     chain, reply = event.task, decode_result(event.reply)
-                    if reply.busy:
-                        self._lanes[chain.adapter].busy.add(chain.id)
+                    lane = self._lanes[chain.adapter]
+                    lane.busy |= reply.busy
+                    lane.pass_turn(chain, reply.result.setting)
                     waiting = any(lane.waiting for lane in self._lanes.values())
                     may_grow = waiting and not reply.busy and self._has_idle_cpu()
                     self._crew.heard(chain, self._clock(), may_grow=may_grow)
@@ -233,16 +254,16 @@ class Executor:
             # a result.
             for chain in lane.waiting:
                 self._cancel_rest(chain)
+        for chain in chains:
+            self._explain_lock(chain)
         return self._report
 
     def _start_chains(self) -> None:
         for chain in self._select_startable():
-            lane = self._lanes[chain.adapter]
-            lane.running += 1
             if chain.map is not None:
                 self._maps.add(chain.map)
             self._crew.since[chain.id] = self._clock()
-            self._pool.start(chain)
+            self._pool.start(self._lanes[chain.adapter].start(chain))
         # Forked while the started chains sleep in their writes, which takes longer.
         waiting, crew = sum(len(lane.waiting) for lane in self._lanes.values()), self._crew
         grows = crew.first < crew.size < crew.most  # writes have returned promptly
@@ -265,18 +286,15 @@ class Executor:
     def _take_startable(self, lane: _Lane) -> Chain | None:
         for _ in range(len(lane.waiting)):
             chain = lane.waiting.popleft()
-            if chain.map is None or chain.map not in self._maps:
+            if chain.map not in self._maps and lane.has_turn(chain):
                 return chain
-            # To the end of the queue: another path of its map is being written, and other chains
-            # need not wait.
+            # To the end of the queue: another path of its map is being written, or another LUN that
+            # locks the adapter, and other chains need not wait.
             lane.waiting.append(chain)
         return None
 
     def _end_chain(self, chain: Chain) -> None:
-        lane = self._lanes[chain.adapter]
-        lane.running -= 1
-        lane.tried = True
-        lane.ended(chain)
+        self._lanes[chain.adapter].end(chain)
         self._crew.since.pop(chain.id, None)
         self._crew.counted.discard(chain.id)
         if chain.map is not None:
@@ -292,28 +310,48 @@ class Executor:
         """
         chain = event.task
         if isinstance(event, Stuck):
-            self._lanes[chain.adapter].stuck += 1
+            self._lanes[chain.adapter].stuck.append(chain.target)
             # No growth: a write that does not return may be the first of several.
             self._crew.size = self._crew.most = self._crew.first
         self._end_chain(chain)
-        has_answered, unanswered = False, list[str]()
-        for step in chain.steps:
-            result = self._report.results.get((chain.id, step.setting))
+        has_answered, unanswered = False, list[Key]()
+        for key in chain.keys:
+            result = self._report.results.get(key)
             if result is None:
-                unanswered.append(step.setting)
+                unanswered.append(key)
             elif result.outcome not in DONE_OUTCOMES:
                 has_answered = True
         if unanswered and not (isinstance(event, Died) and event.failed and has_answered):
-            unreported = _report_unanswered(unanswered[0], event)
-            self._report.results[chain.id, unanswered[0]] = unreported
+            key = unanswered[0]
+            self._report.results[key] = _report_unanswered(key[1], event)
             if isinstance(event, Stuck):
-                self._report.stuck[chain.id, unanswered[0]] = event.process
+                self._report.stuck[key] = event.process
         self._cancel_rest(chain)
 
-    def _cancel_rest(self, chain: Chain) -> None:
+    def _explain_lock(self, chain: Chain) -> None:
+        """Explain a stuck write that holds the adapter, and block the writes that it refused."""
+        lane, results = self._lanes[chain.adapter], self._report.results
+        if not lane.stuck or not lane.busy:
+            return
+        blocked = LimitReason(Limit.SIBLING_STUCK, (lane.stuck[0],))
+        is_refused = False
         for step in chain.steps:
-            cancelled = WriteResult(step.setting, Outcome.CANCELLED)
-            self._report.results.setdefault((chain.id, step.setting), cancelled)
+            result = results[chain.id, step.setting]
+            kind = find_setting(step.setting)
+            if not kind.locks_adapter:
+                continue
+            is_refused |= (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)
+            if result.outcome is Outcome.STUCK:
+                said = describe_limit(LimitReason(Limit.ADAPTER_WAITS))
+                results[chain.id, step.setting] = replace(result, said=said)
+            elif is_refused and result.outcome in (Outcome.REFUSED, Outcome.CANCELLED):
+                said = describe_limit(blocked)
+                untried = WriteResult(step.setting, Outcome.BLOCKED, found=result.found, said=said)
+                results[chain.id, step.setting] = untried
+
+    def _cancel_rest(self, chain: Chain) -> None:
+        for key in chain.keys:
+            self._report.results.setdefault(key, WriteResult(key[1], Outcome.CANCELLED))
 
 
 def _report_unanswered(
@@ -323,8 +361,8 @@ def _report_unanswered(
         case Stuck():
             return WriteResult(name, Outcome.STUCK, errno.ETIMEDOUT)
         case Died():
-            reason = LimitReason(Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED)
-            return WriteResult(name, Outcome.REFUSED, errno.ECHILD, said=describe_limit(reason))
+            number = errno.ECHILD
+            limit = Limit.WORKER_FAILED if event.failed else Limit.WORKER_DIED
         case Unstarted():
-            reason = LimitReason(Limit.WORKER_UNSTARTED)
-            return WriteResult(name, Outcome.REFUSED, event.errno, said=describe_limit(reason))
+            number, limit = event.errno, Limit.WORKER_UNSTARTED
+    return WriteResult(name, Outcome.REFUSED, number, said=describe_limit(LimitReason(limit)))

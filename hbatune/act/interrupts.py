@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hbatune import loader
 from hbatune.act import files
 from hbatune.act.paths import Paths
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Machine, Missing, Vector
 from hbatune.facts.services import Irqbalance, find_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
@@ -85,20 +85,21 @@ def _request_rescan(irqbalance: Irqbalance) -> None:
 
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """Remember planned interrupts that proved immovable, so no run plans them again. OSError."""
-    planned = {(row.id, row.setting) for row in plan.drift}
-    fixed = (row for row in rows if row.state is State.FIXED)
+    planned = {row.key for row in plan.drift}
     remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
-    if new := {row.id for row in fixed if (row.id, row.setting) in planned} - remembered:
-        files.replace(path, msgspec.json.encode(sorted(remembered | new)), mode=files.READABLE_MODE)
+    immovable = set(remembered)
+    for row in rows:
+        if row.state is State.FIXED and row.key in planned:
+            immovable.add(row.id)
+    if immovable != remembered:
+        files.replace(path, msgspec.json.encode(sorted(immovable)), mode=files.READABLE_MODE)
 
 
 def with_immovable(machine: Machine, path: Path) -> Machine:
     """Return the machine with the remembered vectors as managed, not as inferred to be free."""
     remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
-    if not remembered:
-        return machine
-    vectors = (
-        replace(vector, managed=True, inferred=False) if vector.id in remembered else vector
-        for vector in machine.vectors
-    )
+    vectors: list[Vector] = []
+    for vector in machine.vectors:
+        known = replace(vector, managed=True, inferred=False) if vector.id in remembered else vector
+        vectors.append(known)
     return replace(machine, vectors=tuple(vectors))

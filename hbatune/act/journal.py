@@ -29,7 +29,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.loader import Loaded, UnusableFileError
 from hbatune.plan.rows import RevertedValue
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, is_setting
+from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable, name_setting
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -132,13 +132,22 @@ class Journal(Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
     sequence: int = 0
 
+    @property
+    def by_key(self) -> dict[tuple[str, str], Entry]:
+        """The entries by target id and setting."""
+        return {entry.key: entry for entry in self.entries}
+
+    def concerning(self, ids: Collection[str] | None) -> list[Entry]:
+        """Return the entries of the targets with these ids, or all."""
+        return [entry for entry in self.entries if ids is None or entry.id in ids]
+
     def begun(self, run: Run, baselines: Iterable[Entry]) -> "Journal":
         """Return the journal with the run in progress; recorded entries keep their baselines."""
-        entries = {entry.key: entry for entry in self.entries}
-        switched = {entry.id for entry in self.entries if entry.setting == "scheduler"}
+        recorded, entries = self.by_key, self.by_key
         for entry in baselines:
             # They disappear with their scheduler, and cannot be restored once the first one is.
-            if entry.id in switched and entry.setting.startswith(SCHEDULER_TUNABLES):
+            is_switched = (entry.id, SCHEDULER) in recorded
+            if is_switched and is_tunable(entry.setting) and entry.value is None:
                 continue
             if self.losses and entry.key not in entries:
                 continue
@@ -154,7 +163,7 @@ class Journal(Struct, frozen=True):
 
     def disowning(self, keys: Iterable[tuple[str, str]]) -> "Journal":
         """Return the journal in which these values are no longer hbatune's; the baselines stay."""
-        entries = {entry.key: entry for entry in self.entries}
+        entries = self.by_key
         for key in entries.keys() & set(keys):
             entries[key] = replace(entries[key], **DISOWNED_FIELDS)
         return replace(self, entries=tuple(entries.values()))
@@ -263,8 +272,7 @@ def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
     except (OSError, UnusableFileError) as error:
         # Without them a plan would omit values that it has to restore.
         raise UnreadableJournalError(path, error) from error
-    changed = (entry for entry in journal.entries if (entry.value, entry.effect) != (None, None))
-    return frozenset(entry.setting for entry in changed)
+    return frozenset(e.setting for e in journal.entries if (e.value, e.effect) != (None, None))
 
 
 @lru_cache(maxsize=8)
@@ -342,13 +350,12 @@ def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss
     """Return the loss in these numbered lines of a file, or None without damaged lines."""
     if not damaged:
         return None
-    text = b"\n".join(line for _, line in damaged)
+    lines, texts = zip(*damaged, strict=True)
     about: list[str] = []
     for pattern in (rb'"target":"([\w:.!-]+)"', rb'"setting":"([\w/]+)"'):
-        if names := dict.fromkeys(re.findall(pattern, text)[:_NAMED]):
+        if names := dict.fromkeys(re.findall(pattern, b"\n".join(texts))[:_NAMED]):
             about.append(b", ".join(names).decode())
-    lines = tuple(number for number, _ in damaged)[:_NAMED]
-    return Loss(LossKind.DAMAGED, str(path), lines, " ".join(about))
+    return Loss(LossKind.DAMAGED, str(path), lines[:_NAMED], " ".join(about))
 
 
 def _read_changes(
@@ -427,19 +434,20 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         # Baselines end with their boot; decisions of people and verdicts outlast it.
         lasting = replace(Journal(boot_id), excluded=journal.excluded, reverted=journal.reverted)
         return replace(lasting, losses=older), journal
-    losses = [loss for loss in (stored.loss, log_loss) if loss is not None]
+    losses = tuple(filter(None, (stored.loss, log_loss)))
     sequence = _get_last_sequence(stored, changes)
     if not losses and traced is not None and traced > sequence:
-        losses += older
-    losses = list(dict.fromkeys((*journal.losses, *losses)))
-    journal = replace(journal, losses=tuple(losses), sequence=sequence)
-    entries = {entry.key: entry for entry in journal.entries}
+        losses = older
+    losses = tuple(dict.fromkeys((*journal.losses, *losses)))
+    entries, run = journal.by_key, journal.run
     for change in changes:
+        run = change.run
         for key in change.gone:
             entries.pop(key, None)
-        entries |= {entry.key: entry for entry in change.entries}
-        journal = replace(journal, run=change.run)
-    return replace(journal, entries=tuple(entries.values())), None
+        for entry in change.entries:
+            entries[entry.key] = entry
+    current = replace(journal, losses=losses, sequence=sequence, run=run)
+    return replace(current, entries=tuple(entries.values())), None
 
 
 def save(
@@ -525,16 +533,21 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with current ids: earlier versions used ids that change between boots."""
+    """Return the journal with current ids and settings.
+
+    Earlier versions used ids that change between boots, and a tunable's path as its name.
+    """
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
-        current = replace(entry, id=renaming.of_this_boot(entry.id, entry.diskseq))
+        id = renaming.of_this_boot(entry.id, entry.diskseq)
+        current = replace(entry, id=id, setting=name_setting(entry.setting))
         # Two former ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
     excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))
     reverted: dict[RevertedValue, None] = {}
     for value in recorded.reverted:
-        reverted |= {replace(value, id=id): None for id in renaming.that_lasts(value.id)}
+        for id in renaming.that_lasts(value.id):
+            reverted[replace(value, id=id)] = None
     recorded = replace(recorded, entries=tuple(entries.values()))
     return replace(recorded, excluded=tuple(excluded), reverted=tuple(reverted))
 

@@ -87,13 +87,14 @@ class KeptJournal:
 
     def part(self, ids: Iterable[str]) -> Journal:
         """Return the journal with the entries of only these targets."""
-        entries = (entry for id in ids for entry in self._entries.get(id, {}).values())
+        entries: list[Entry] = []
+        for id in ids:
+            entries += self._entries.get(id, {}).values()
         return replace(self._journal, entries=tuple(entries))
 
     def save(self, part: Journal, ids: Iterable[str], *, keep_room: bool = False) -> None:
         """Make these targets' entries durable; ``keep_room`` and errors as ``journal.save``."""
-        old = {entry.key: entry for id in ids for entry in self._entries.get(id, {}).values()}
-        new = {entry.key: entry for entry in part.entries}
+        old, new = self.part(ids).by_key, part.by_key
         changed = tuple(entry for key, entry in new.items() if old.get(key) != entry)
         removed = tuple(key for key in old if key not in new)
         current = replace(self._journal, entries=(), run=None)
@@ -154,10 +155,7 @@ class KeptJournal:
                 self.settings |= {entry.setting}
 
     def _merge_entries(self, part: Journal) -> Journal:
-        entries: list[Entry] = []
-        for by_setting in self._entries.values():
-            entries += by_setting.values()
-        return replace(part, entries=tuple(entries))
+        return replace(part, entries=self.part(self._entries).entries)
 
     def _adopt(self, recorded: Journal) -> None:
         self._entries, self.settings = {}, frozenset()

@@ -24,7 +24,7 @@ from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
 from hbatune.settings import table
 from hbatune.settings.setting import Attributes, Device, FixedSetting, Limit, LimitReason
-from hbatune.settings.table import SCHEDULER_TUNABLES, Value, find_setting, is_among
+from hbatune.settings.table import Value, find_setting, is_among, is_tunable
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import find_this_process
 
@@ -75,9 +75,12 @@ def restore_values(
     # stay on disk.
     report = execute_chains(chains, means)
     rows = plan.rows(report)
-    done = {(row.id, row.setting) for row in rows if row.done}
+    remaining = begun.by_key
+    for row in rows:
+        if row.done:
+            remaining.pop(row.key, None)
     try:
-        journal.save(means.journal, begun.ended(e for e in begun.entries if e.key not in done))
+        journal.save(means.journal, begun.ended(remaining.values()))
     except JournalError as error:
         unsaved = error
     # udev's database still has its saved values, which must not count as baselines again.
@@ -95,10 +98,12 @@ def list_unread(
     recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
 ) -> tuple[Restored, ...]:
     """Return the rows of a rollback that could not read the devices, so it restored nothing."""
-    rows = (_begin_row(entry, None) for entry in recorded.entries if ids is None or entry.id in ids)
+    rows: list[Restored] = []
     limit = describe_limit(LimitReason(Limit.WORKER_UNSTARTED))
-    refused = {"outcome": Outcome.REFUSED, "errno": error.errno, "limit": limit}
-    return tuple(replace(row, **refused) for row in rows)
+    for entry in recorded.concerning(ids):
+        row = _begin_row(entry, None)
+        rows.append(replace(row, outcome=Outcome.REFUSED, errno=error.errno, limit=limit))
+    return tuple(rows)
 
 
 def _begin_row(entry: Entry, current: Value | None) -> Restored:
@@ -126,7 +131,7 @@ class RollbackPlan(Struct, frozen=True):
 
     def rows(self, report: Report | None) -> tuple[Restored, ...]:
         """Return the result of each entry; without a report nothing was written."""
-        places = _Places(self.machine)
+        places = _Places(self.machine, self.known)
         return tuple(places.judged(entry, self._make_row(entry, report)) for entry in self.entries)
 
     def _make_row(self, entry: Entry, report: Report | None) -> Restored:
@@ -186,21 +191,20 @@ def plan_rollback(
     # An interrupt that is only inferred to be managed may be free: a write shows it.
     managed = {vector.id for vector in machine.vectors if vector.managed and not vector.inferred}
     untouchable = waiting | managed
-    entries = [entry for entry in recorded.entries if ids is None or entry.id in ids]
+    entries = recorded.concerning(ids)
     reachable: dict[str, list[Entry]] = {}
+    names: dict[str, list[str]] = {}
     for entry in entries:
         if entry.id in holders and entry.id not in untouchable and entry.known:
-            reachable.setdefault(entry.id, []).append(entry)
-    names = {
-        holders[id].directory: [entry.setting for entry in group] for id, group in reachable.items()
-    }
+            names.setdefault(holders[entry.id].directory, []).append(entry.setting)
+            group = reachable.setdefault(entry.id, [])
+            if disrupt or not find_setting(entry.setting).disrupts:
+                group.append(entry)
     raw = read_raw(names, means.deadline, means.worker_pool)
     current, plans = dict[str, dict[str, Value]](), dict[str, RestorePlan]()
     for id, group in reachable.items():
         attributes = raw[holders[id].directory]
         current[id] = parse_values(attributes)
-        if not disrupt:
-            group = [entry for entry in group if not find_setting(entry.setting).disrupts]
         plans[id] = _plan_restore(holders[id], group, current[id], attributes)
     return RollbackPlan(
         machine, recorded, concerned, entries, holders, waiting, managed, plans, current
@@ -218,16 +222,15 @@ class RollbackUnsavedError(JournalError):
 class _Places:
     """The disks by their address, to distinguish a removed disk from one that reports no name."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._ids = {endpoint.id for endpoint in machine.endpoints}
-        self._ids |= {control.id for control in machine.controls}
-        self._ids |= {vector.id for vector in machine.vectors}
-        self._diskseqs = {endpoint.diskseq for endpoint in machine.endpoints}
+    def __init__(self, machine: Machine, present: Collection[str]) -> None:
+        self._ids = present  # of all targets and interrupts
+        self._diskseqs: set[int | Missing] = set()
         self._names: dict[str, str] = {}
         # Addresses of disks whose number could not be read; a map's is empty.
         self._unread: set[str] = set()
         for endpoint in machine.endpoints:
             diskseq = endpoint.diskseq
+            self._diskseqs.add(diskseq)
             unread = isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE
             for id in (endpoint.id, build_former_id(endpoint)):
                 self._names[extract_route(id)] = extract_stable_part(id)
@@ -274,15 +277,14 @@ def _plan_restore(
     obsolete: set[str] = set()
     for entry in entries:
         name = entry.setting
-        # A tunable or nr_requests is meaningless if its scheduler does not exist and will not be
-        # restored, unless hbatune set the current value.
-        depends = name == "nr_requests" or name.startswith(SCHEDULER_TUNABLES)
+        # A tunable is meaningless if its scheduler does not exist and will not be restored, as is
+        # nr_requests, unless hbatune set the current value. With `none` there are no tunables.
         is_replaced = scheduler is not None and entry.under not in (None, scheduler)
-        if depends and is_replaced and not entry.ours(current.get(name)):
+        is_other = name == "nr_requests" and is_replaced and not entry.ours(current.get(name))
+        if is_other or (is_tunable(name) and (is_replaced or scheduler == "none")):
             obsolete.add(name)
-    restorable = {name: value for name, value in goal.items() if name not in obsolete}
-    plan = plan_writes(target, restorable, current, attributes)
-    return replace(plan, gone=frozenset(obsolete))
+            del goal[name]
+    return replace(plan_writes(target, goal, current, attributes), gone=frozenset(obsolete))
 
 
 def plan_writes(
@@ -293,6 +295,10 @@ def plan_writes(
     refused: dict[str, LimitReason | str] = {}
     reset: set[str] = set()
     scheduler = goal.get("scheduler", current.get("scheduler"))
+    # A switch of the scheduler resets nr_requests, so the current number limits nothing.
+    is_switched = scheduler != current.get("scheduler")
+    requests = goal.get("nr_requests", None if is_switched else current.get("nr_requests"))
+    device = Device(attributes, scheduler, requests=requests)
     for name in sorted(goal, key=lambda name: find_setting(name).order):
         # Its current value is meaningless: an earlier write in the chain may reset it.
         follows = is_among(name, reset)
@@ -300,7 +306,7 @@ def plan_writes(
         if not follows and present == value:
             continue
         if table.find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
-            verdict = find_setting(name).limit(value, present, Device(attributes, scheduler))
+            verdict = find_setting(name).limit(value, present, device)
             if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit
                 continue

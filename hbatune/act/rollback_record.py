@@ -54,6 +54,11 @@ class RollbackRecords(Struct, frozen=True):
     records: tuple[RollbackRecord, ...] = ()
 
     @property
+    def names(self) -> set[str]:
+        """The names of all records."""
+        return {record.name for record in self.records}
+
+    @property
     def everything(self) -> bool:
         """Whether everything was rolled back; an apply may have lifted some targets since."""
         return any(record.ids is None for record in self.records)
@@ -96,7 +101,7 @@ class RollbackRecords(Struct, frozen=True):
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
         """Return the guard of a run, which ignores rollbacks of everything, or all if ``named``."""
-        ignored = (record.name for record in self.records if named or record.ids is None)
+        ignored = [record.name for record in self.records if named or record.ids is None]
         return RollbackGuard((paths.rollbacks, paths.rollbacks_now), frozenset(ignored))
 
 
@@ -154,13 +159,13 @@ def load(paths: Paths) -> RollbackRecords:
             continue
         for name in names:
             records.setdefault(name, _read_file(folder / name))
-    return RollbackRecords((*records.values(), *_read_earlier(paths, records.values())))
+    present = tuple(records.values())
+    return RollbackRecords((*present, *_read_earlier(paths, present)))
 
 
 def has_later(began: RollbackRecords, paths: Paths) -> bool:
     """Return whether a rollback was recorded after ``began`` was loaded."""
-    before = {record.name for record in began.records}
-    return any(record.name not in before for record in load(paths).records)
+    return not began.names >= load(paths).names
 
 
 def record_everything(paths: Paths) -> None:
@@ -248,7 +253,7 @@ def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
         ) from problem
 
 
-def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[RollbackRecord]:
+def _read_earlier(paths: Paths, records: tuple[RollbackRecord, ...]) -> Iterator[RollbackRecord]:
     """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
     try:
         listed = loader.load(paths.hands_off_targets, _Content, loader.STATE_BOUNDS)
@@ -258,7 +263,7 @@ def _read_earlier(paths: Paths, records: Iterable[RollbackRecord]) -> Iterator[R
         yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
         listed = _Content(())
     # This version makes a mark only after a record.
-    is_recorded = any(record.ids is None for record in records)
+    is_recorded = RollbackRecords(records).everything
     if not is_recorded and any(map(os.path.exists, _get_marks(paths))):
         yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
     if listed.ids:

@@ -16,19 +16,26 @@ from typing import Self
 from msgspec.structs import replace
 
 from hbatune.act import journal, writer
-from hbatune.act.chain import Step, WriteResult, has_changed, is_above
+from hbatune.act.chain import Chain, Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE_OUTCOMES, Outcome, RevertedValue, Row
+from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import table
-from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
+from hbatune.settings.limits import find_scheduler
+from hbatune.settings.table import (
+    Value,
+    find_setting,
+    is_among,
+    is_tunable,
+    list_affected_settings,
+)
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process, find_this_process
 
@@ -65,11 +72,8 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
         endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
         if endpoint is None:
             return False
-        scheduler: Value | Missing | None = before.get((row.id, "scheduler"))
-        if scheduler is None:
-            scheduler = find_setting("scheduler").read(endpoint.attributes)
-        is_none = scheduler == "none" or isinstance(scheduler, Missing)
-        if is_none and before.get((row.id, "nr_requests")) != endpoint.tags:
+        scheduler = before.get((row.id, "scheduler"), find_scheduler(endpoint.attributes))
+        if scheduler in ("none", None) and before.get(row.key) != endpoint.tags:
             return False
     return True
 
@@ -108,9 +112,8 @@ class Trial:
         self._journal = Journal(machine.boot_id)
 
     def __enter__(self) -> Self:
-        after = _group_by_target(read_affected_values(self._machine, self.rows, self._means))
-        self._sides[Side.AFTER] = after
-        self._now = {id: dict(values) for id, values in after.items()}
+        after = read_affected_values(self._machine, self.rows, self._means)
+        self._sides[Side.AFTER], self._now = _group_by_target(after), _group_by_target(after)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         # Held before the first switch. Otherwise the daemon would repair the values of one side as
         # drift.
@@ -127,14 +130,14 @@ class Trial:
             if len(self._conflicts) > conflicts:
                 # A chain with a conflict also skips the steps that would reset the setting.
                 self.failed = self.switch(self._applied, Side.AFTER)
-            stuck = {key: WriteResult(key[1], Outcome.STUCK) for key in self._stuck}
-            self.failed |= stuck | self._conflicts
-            updated = map(self._update_entry, self._journal.entries)
-            entries = [entry for entry in updated if entry is not None]
+            for key in self._stuck:
+                self.failed[key] = WriteResult(key[1], Outcome.STUCK)
+            self.failed |= self._conflicts
+            entries = filter(None, map(self._update_entry, self._journal.entries))
             # No later run sets the reverted values again.
             reverted = dict.fromkeys(self._journal.reverted)
             for row in self.rows:
-                if (row.id, row.setting) in self._reverted and row.value is not None:
+                if row.key in self._reverted and row.value is not None:
                     reverted[RevertedValue(row.id, row.setting, row.value)] = None
             recorded = replace(self._journal, reverted=tuple(reverted))
             journal.save(self._means.journal, recorded.ended(entries))
@@ -148,17 +151,20 @@ class Trial:
         changed by others fails until the end of the trial.
         """
         names: dict[str, list[str]] = {}
-        stuck = {id for id, _ in self._stuck}
         for id, name in keys:
-            if id not in stuck:
-                names.setdefault(id, []).append(name)
-        plans: list[RestorePlan] = []
+            names.setdefault(id, []).append(name)
+        for id, _ in self._stuck:
+            names.pop(id, None)
+        plans, chains = list[RestorePlan](), list[Chain]()
         for id, group in names.items():
             # Settings that these reset also take their values of that side.
-            goal = _select_values(self._sides[side].get(id, {}), list_affected_settings(group))
+            values = self._sides[side].get(id, {})
+            goal = writer.select_values(values, list_affected_settings(group))
             target = self._known[id]
-            plans.append(plan_writes(target, goal, self._now.get(id, {}), target.attributes))
-        chains = [plan.chain for plan in plans if plan.chain is not None]
+            plan = plan_writes(target, goal, self._now.get(id, {}), target.attributes)
+            plans.append(plan)
+            if plan.chain is not None:
+                chains.append(plan.chain)
         report = writer.execute_chains(chains, self._means)
         self._stuck |= report.stuck
         for (id, name), result in report.results.items():
@@ -192,7 +198,7 @@ class Trial:
     def revert(self, keys: Collection[Key]) -> dict[Key, WriteResult]:
         """Restore these settings permanently; return the results of failed ones."""
         failed = self.switch(keys, Side.BEFORE)
-        self._reverted |= {key for key in keys if key not in failed}
+        self._reverted |= set(keys) - failed.keys()
         return failed
 
     def _is_kernel_change(self, key: Key, values: tuple[Value, Value]) -> bool:
@@ -200,13 +206,14 @@ class Trial:
         raw = writer.read_raw({target.directory: key[1:]}, means.deadline, means.worker_pool)
         before, errors = target.attributes, raw[target.directory]
         full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
-        baseline = next((e.before for e in self._journal.entries if e.key == key), None)
+        entry = self._journal.by_key.get(key)
+        baseline = None if entry is None else entry.before
         return _is_kernel_change(self._machine, key, values, baseline, full=full)
 
     @property
     def _applied(self) -> set[Key]:
         """The settings that stay applied."""
-        return {(row.id, row.setting) for row in self.rows} - self._reverted
+        return {row.key for row in self.rows} - self._reverted
 
     def _update_entry(self, entry: Entry) -> Entry | None:
         """Return the entry after the trial, or None for a setting that has its baseline again."""
@@ -216,11 +223,16 @@ class Trial:
             return replace(entry, **DISOWNED_FIELDS)
         if entry.key in self._applied:
             return entry
-        restored = {name for id, name in self._reverted if id == entry.id}
-        if entry.setting in _select_values({entry.setting: 0}, list_affected_settings(restored)):
+        restored = (name for id, name in self._reverted if id == entry.id)
+        if is_among(entry.setting, list_affected_settings(restored)):
             before = self._sides[Side.BEFORE].get(entry.id, {}).get(entry.setting)
             return None if before == entry.before else entry
         return entry
+
+
+def _list_baselines(entries: Iterable[Entry]) -> dict[str, Value]:
+    """Return the original values of one target by setting."""
+    return {entry.setting: entry.before for entry in entries}
 
 
 def _group_by_target(values: Values) -> dict[str, dict[str, Value]]:
@@ -228,11 +240,6 @@ def _group_by_target(values: Values) -> dict[str, dict[str, Value]]:
     for (id, name), value in values.items():
         by_target.setdefault(id, {})[name] = value
     return by_target
-
-
-def _select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
-    """Return the values of these settings, including all tunables of a scheduler among them."""
-    return {name: value for name, value in values.items() if is_among(name, names)}
 
 
 def _exclude_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
@@ -304,15 +311,14 @@ class Experiment:
         writer.require_writable(self._machine, (self._target.id,))
         chain = writer.build_chain(self._target, [Step(name, 0, None) for name in self._settings])
         entries = writer.read_baselines([chain], {}, self._means)
-        self._before = {entry.setting: entry.before for entry in entries}
+        self._before = _list_baselines(entries)
         self._now = dict(self._before)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         journal.require_complete(recorded)
-        self._known = frozenset(entry.key for entry in recorded.entries)
+        self._known = frozenset(recorded.by_key)
         run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, entries)
-        recorded_entries = (entry for entry in self._journal.entries if entry.id == self._target.id)
-        self._baselines = {entry.setting: entry.before for entry in recorded_entries}
+        self._baselines = _list_baselines(self._journal.concerning((self._target.id,)))
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
@@ -323,15 +329,15 @@ class Experiment:
                 self._read_settings()
             report = self._apply_goal(self._before)
             self.failed = {}
-            for name, result in ((key[1], result) for key, result in report.results.items()):
+            for result in report.results.values():
+                name = result.setting
                 # Behind a stuck write nothing is tried, but most settings were never changed.
                 is_unchanged = result.outcome is Outcome.STUCK and not is_among(name, self._written)
                 if result.outcome not in DONE_OUTCOMES and not is_unchanged:
                     self.failed[name] = result
             self.failed |= self._conflicts
             updated = (self._update_entry(entry, report) for entry in self._journal.entries)
-            entries = [entry for entry in updated if entry is not None]
-            journal.save(self._means.journal, self._journal.ended(entries))
+            journal.save(self._means.journal, self._journal.ended(filter(None, updated)))
         finally:
             self._held.release()
 
@@ -341,15 +347,15 @@ class Experiment:
         Settings that the values reset, and that are not among them, keep the kernel's value. If
         others have changed one of the settings, nothing is written: all results are conflicts.
         """
-        lacking = [name for name in values if name not in self._before]
+        lacking = values.keys() - self._before
         if lacking:  # without a baseline it could not be restored
             return {name: WriteResult(name, Outcome.REFUSED, errno.ENODATA) for name in lacking}
         if not self._stuck and not self._conflicts:
             self._read_settings()
         if self._conflicts:
             return {name: WriteResult(name, Outcome.CONFLICT) for name in values} | self._conflicts
-        changed = [name for name, value in values.items() if value != self._before[name]]
-        unaffected = _exclude_values(self._before, list_affected_settings(changed))
+        changed = values.items() - self._before.items()
+        unaffected = _exclude_values(self._before, list_affected_settings(dict(changed)))
         report = self._apply_goal({**unaffected, **values})
         return {name: report.results[self._target.id, name] for name in values}
 
@@ -358,11 +364,11 @@ class Experiment:
         names, directory = list_affected_settings(self._settings), self._target.directory
         means = self._means
         raw = writer.read_raw({directory: names}, means.deadline, means.worker_pool)[directory]
-        current = _select_values(writer.parse_values(raw), names)
+        current = writer.select_values(writer.parse_values(raw), names)
         if current.get(table.SCHEDULER) != self._before.get(table.SCHEDULER):
             # Tunables of a scheduler that only the experiment has set are removed with it.
             for name in current:
-                if name.startswith(table.SCHEDULER_TUNABLES):
+                if is_tunable(name):
                     self._now.pop(name, None)
         before, self._errors = self._errors, parse_error_count(raw)
         full = _has_queue_full_errors(before, self._errors)
@@ -413,7 +419,8 @@ class Experiment:
             last = self._now.get(name)
             if result.outcome is Outcome.CONFLICT and result.found not in (None, last):
                 self._note_conflict(result)
-            if result.outcome not in (Outcome.KEPT, Outcome.CONFLICT, Outcome.CANCELLED):
+            unwritten = UNTRIED_OUTCOMES | {Outcome.KEPT, Outcome.CONFLICT}
+            if result.outcome not in unwritten:
                 written.append(name)
             if result.found is not None:
                 read[name] = result.found

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult
+from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult, is_above
 from hbatune.act.executor import INITIAL_WORKERS, Executor, Key, Means, Report, compute_max_workers
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, JournalError, Run
 from hbatune.act.lock import ClaimTable
@@ -25,11 +25,25 @@ from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
+from hbatune.plan.rows import (
+    BASELINE_RULE,
+    DONE_OUTCOMES,
+    UNTRIED_OUTCOMES,
+    Outcome,
+    Plan,
+    Row,
+    State,
+)
 from hbatune.settings import table
-from hbatune.settings.limits import find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Attributes, Limit, LimitReason
-from hbatune.settings.table import Value, find_setting, is_among, list_affected_settings
+from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
+from hbatune.settings.setting import Attributes, Limit, LimitReason
+from hbatune.settings.table import (
+    Value,
+    find_setting,
+    is_among,
+    is_tunable,
+    list_affected_settings,
+)
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Pool, WorkerPool, find_this_process
 
@@ -61,7 +75,7 @@ def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
             done = Executor(pool, workers=means.workers, stop=means.stop).run(second_writes)
             for key, result in done.results.items():
                 # If no write was needed, or tried, the first one's result stays.
-                if result.outcome not in (Outcome.KEPT, Outcome.CANCELLED):
+                if result.outcome is not Outcome.KEPT and result.outcome not in UNTRIED_OUTCOMES:
                     report.results[key] = result
             report.stuck.update(done.stuck)
     if means.worker_pool is not None:
@@ -98,18 +112,15 @@ def _plan_second_writes(chains: Iterable[Chain], report: Report) -> list[Chain]:
 def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
     lowered, neutral, raised = list[Chain](), list[Chain](), list[Chain]()
     for chain in chains:
-        size = next((step for step in chain.steps if step.setting == "max_sectors_kb"), None)
-        # A multipath map must never send larger requests than its paths accept. Only maps have no
-        # adapter. The paths are written between them.
-        if size is None or chain.adapter is not None:
-            neutral.append(chain)
-        elif isinstance(size.expected, int) and isinstance(size.value, int):
-            (lowered if size.value < size.expected else raised).append(chain)
-        else:
-            # The direction is unknown: early is safe, since a map may always send less than its
-            # paths accept.
-            lowered.append(chain)
-    return (batch for batch in (lowered, neutral, raised) if batch)
+        batch = neutral
+        for step in chain.steps:
+            # A multipath map must never send larger requests than its paths accept. Only maps have
+            # no adapter. The paths are written between them. If the direction is unknown, early is
+            # safe, since a map may always send less than its paths accept.
+            if step.setting == "max_sectors_kb" and chain.adapter is None:
+                batch = raised if is_above(step.value, step.expected) else lowered
+        batch.append(chain)
+    return filter(None, (lowered, neutral, raised))
 
 
 class UnfinishedError(JournalError):
@@ -132,10 +143,10 @@ def write_plan(
     be written later.
     """
     require_affordable(plan)
-    require_writable(machine, {row.id for row in plan.drift})
-    # A value that others changed after hbatune had set it is theirs now.
-    recorded = recorded.trying(named).disowning((row.id, row.setting) for row in plan.taken_over)
     drifting = {row.id for row in plan.drift}
+    require_writable(machine, drifting)
+    # A value that others changed after hbatune had set it is theirs now.
+    recorded = recorded.trying(named).disowning(row.key for row in plan.taken_over)
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _build_chains(plan.rows, list_targets(machine), recorded)
@@ -144,7 +155,7 @@ def write_plan(
         means.save_journal(recorded.ended(map(_clear_doubt, recorded.entries)))
         return add_outcomes(plan.rows, Report())
     # A value that is restored to its baseline is not one that hbatune sets.
-    wanted = {(row.id, row.setting): row.value for row in plan.rows if row.rule != BASELINE_RULE}
+    wanted = {row.key: row.value for row in plan.rows if row.rule != BASELINE_RULE}
     before = read_baselines(chains, wanted, means)
     run = Run("apply", plan.profile, find_this_process(), time.time())
     begun = recorded.begun(run, before)
@@ -153,22 +164,19 @@ def write_plan(
     over = means.save_journal(begun, keep_room=True)
     # A setting that cannot be read has no baseline. A chain that may change it could not be
     # restored, and is not started.
-    recorded_keys = {entry.key for entry in begun.entries}
+    recorded_keys = begun.by_key.keys()
     restorable, skipped = list[Chain](), list[Chain]()
     for chain in chains:
-        has_baselines = all((chain.id, step.setting) in recorded_keys for step in chain.steps)
-        (restorable if has_baselines else skipped).append(chain)
+        (restorable if recorded_keys >= set(chain.keys) else skipped).append(chain)
     report = execute_chains(restorable, means)
     reason = describe_limit(LimitReason(Limit.ORIGINAL_LOST)) if begun.losses else None
     for chain in skipped:
         outcome = Outcome.REFUSED if os.path.isdir(chain.sysfs) else Outcome.VANISHED
-        for step in chain.steps:
-            result = WriteResult(step.setting, outcome, errno.ENODATA, said=reason)
-            report.results[chain.id, step.setting] = result
+        for key in chain.keys:
+            report.results[key] = WriteResult(key[1], outcome, errno.ENODATA, said=reason)
     rows = (*add_outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
     try:
-        ruled = {(row.id, row.setting) for row in plan.rows if row.rule != BASELINE_RULE}
-        entries = _select_entries(begun.entries, recorded, chains, report, ruled)
+        entries = _select_entries(begun.entries, recorded, chains, report, wanted)
         means.save_journal(begun.ended(entries), over=over)
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
@@ -196,16 +204,14 @@ def add_outcomes(rows: Iterable[Row], report: Report) -> tuple[Row, ...]:
     done: list[Row] = []
     for row in rows:
         # A write to another setting may reset one that was right, so it can also be a step.
-        result = report.results.get((row.id, row.setting))
-        if row.state is State.OK:
-            unchanged = replace(row, outcome=Outcome.KEPT)
-            done.append(unchanged if result is None else _add_outcome(row, result))
+        is_step = row.key in report.results
+        if row.state is State.DRIFT or (row.state is State.OK and is_step):
+            row = _add_outcome(row, report.results[row.key])
+        elif row.state is State.OK:
+            row = replace(row, outcome=Outcome.KEPT)
         elif row.taken_over:
-            done.append(replace(row, outcome=Outcome.CONFLICT))
-        elif row.state is State.DRIFT:
-            done.append(_add_outcome(row, report.results[row.id, row.setting]))
-        else:
-            done.append(row)
+            row = replace(row, outcome=Outcome.CONFLICT)
+        done.append(row)
     return tuple(done)
 
 
@@ -213,7 +219,7 @@ def _report_followers(
     plan: Plan, chains: Iterable[Chain], before: Iterable[Entry], report: Report
 ) -> Iterator[Row]:
     """Yield a row for each write without a row in the plan: a restored baseline resets it."""
-    planned = {(row.id, row.setting) for row in plan.rows}
+    planned = {row.key for row in plan.rows}
     current = {entry.key: entry.before for entry in before}
     for chain in chains:
         for step in chain.steps:
@@ -253,12 +259,15 @@ def _build_chains(
 ) -> list[Chain]:
     """Return a chain for each target that drifts; it also rewrites settings that it resets."""
     by_id: dict[str, list[Row]] = {}
+    drifting: set[str] = set()
     for row in rows:
         if row.state in (State.DRIFT, State.OK):
             by_id.setdefault(row.id, []).append(row)
+        if row.state is State.DRIFT:
+            drifting.add(row.id)
     chains: list[Chain] = []
     for id, group in by_id.items():
-        if any(row.state is State.DRIFT for row in group):
+        if id in drifting:
             target = targets_by_id[id]
             steps = [*_plan_steps(target, group), *_plan_follow_ups(target, group, recorded)]
             chains.append(build_chain(target, steps))
@@ -288,7 +297,7 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
         # With a ``value`` it would be hbatune's and have a row.
         if entry.id != target.id or entry.value is not None or entry.setting in planned:
             continue
-        exists = not entry.setting.startswith(table.SCHEDULER_TUNABLES) or entry.under == scheduler
+        exists = not is_tunable(entry.setting) or entry.under == scheduler
         if exists and is_among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
@@ -312,20 +321,22 @@ def read_baselines(
 ) -> list[Entry]:
     """Return the current values of all settings that the chains may change and that can be set."""
     entries: list[Entry] = []
-    names: dict[Chain, Collection[str]] = {}
+    affected: dict[Chain, Collection[str]] = {}
+    requested: dict[str, Collection[str]] = {}
     for chain in chains:
-        names[chain] = list_affected_settings(step.setting for step in chain.steps)
-    requested = {chain.sysfs: _add_scheduler(names[chain]) for chain in names}
+        affected[chain] = list_affected_settings(step.setting for step in chain.steps)
+        requested[chain.sysfs] = _add_scheduler(affected[chain])
     current = read_current_values(requested, means.deadline, means.worker_pool, means.read)
-    for chain, disturbing in names.items():
+    for chain, names in affected.items():
         values = current[chain.sysfs]
         scheduler = values.get("scheduler")
-        for name, value in values.items():
-            # Read only because others depend on it; no write of this chain changes it.
-            if name == "scheduler" and name not in disturbing:
+        # A scheduler that is read only because others depend on it is not changed by this chain.
+        for name, value in select_values(values, names).items():
+            goal = wanted.get((chain.id, name))
+            # With `none` async_depth is the kernel's own value, which cannot be written back.
+            if is_tunable(name) and scheduler == "none" and goal is None:
                 continue
             entry = Entry(chain.id, chain.target, chain.adapter, name, value)
-            goal = wanted.get((chain.id, name))
             under = scheduler if "scheduler" in find_setting(name).hangs_on else None
             entries.append(replace(entry, value=goal, under=under, diskseq=chain.diskseq))
     return entries
@@ -348,26 +359,29 @@ def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_current_values(
-    wanted: Mapping[str, Iterable[str]],
+    wanted: Mapping[str, Collection[str]],
     deadline: float,
     worker_pool: WorkerPool | None = None,
     already: Mapping[str, Attributes] = MappingProxyType({}),
 ) -> dict[str, dict[str, Value]]:
     """Return, by directory, the values that can be set; ``already`` are read attributes."""
-    names = {directory: tuple(settings) for directory, settings in wanted.items()}
-    raw, unread = dict[str, Attributes](), dict[str, tuple[str, ...]]()
-    for directory, settings in names.items():
-        if directory in already and _has_all(already[directory], _list_files(settings)):
+    raw, unread = dict[str, Attributes](), dict[str, Collection[str]]()
+    for directory, names in wanted.items():
+        if directory in already and _has_all(already[directory], _list_files(names)):
             raw[directory] = already[directory]
         else:
-            unread[directory] = settings
+            unread[directory] = names
     if unread:
         raw |= read_raw(unread, deadline, worker_pool)
     values: dict[str, dict[str, Value]] = {}
-    for directory, settings in names.items():
-        parsed = parse_values(raw[directory]).items()
-        values[directory] = {name: value for name, value in parsed if is_among(name, settings)}
+    for directory, names in wanted.items():
+        values[directory] = select_values(parse_values(raw[directory]), names)
     return values
+
+
+def select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
+    """Return the values of these settings, including all tunables of a scheduler among them."""
+    return {name: value for name, value in values.items() if is_among(name, names)}
 
 
 def read_raw(
@@ -380,10 +394,13 @@ def read_raw(
 
 def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
     """Return whether these files were read, tunables together: each scheduler has others."""
-    has_tunables = find_scheduler(attributes) == NO_VECTORS
-    has_tunables |= any(path.startswith(table.SCHEDULER_TUNABLES) for path in attributes)
-    missing = [path for path in paths if path not in attributes]
-    return all(has_tunables and path.startswith(table.SCHEDULER_TUNABLES) for path in missing)
+    missing = set(paths).difference(attributes)
+    has_tunables = find_scheduler(attributes) == "none" or any(map(_is_tunable_file, attributes))
+    return not missing or (has_tunables and all(map(_is_tunable_file, missing)))
+
+
+def _is_tunable_file(path: str) -> bool:
+    return is_tunable(_BY_PATH.get(path, path))
 
 
 def _list_files(names: Iterable[str]) -> tuple[str, ...]:
@@ -391,11 +408,12 @@ def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     files: dict[str, None] = {}
     for name in names:
         if name == table.SCHEDULER_TUNABLES:
-            files[f"{table.SCHEDULER_TUNABLES}*"] = None
+            files.update(dict.fromkeys((f"{table.SCHEDULER_TUNABLES}*", ASYNC_DEPTH_FILE)))
             continue
         kind = find_setting(name)
-        dependencies = (find_setting(dependency).path for dependency in kind.hangs_on)
-        files.update(dict.fromkeys((kind.path, *kind.needs, *dependencies)))
+        files.update(dict.fromkeys((*kind.paths, *kind.needs)))
+        for dependency in kind.hangs_on:
+            files[find_setting(dependency).path] = None
     return tuple(files)
 
 
@@ -403,7 +421,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():
-        name = path if path.startswith(table.SCHEDULER_TUNABLES) else _BY_PATH.get(path)
+        name = _BY_PATH.get(path, path if is_tunable(path) else None)
         if name is None or isinstance(attribute, Missing) or not attribute.writable:
             continue
         value = find_setting(name).read(attributes)
@@ -412,7 +430,7 @@ def parse_values(attributes: Attributes) -> dict[str, Value]:
     return values
 
 
-_BY_PATH = {kind.path: kind.name for kind in table.SETTINGS.values()}
+_BY_PATH = {path: kind.name for kind in table.SETTINGS.values() for path in kind.paths}
 
 
 def _select_entries(
@@ -426,13 +444,15 @@ def _select_entries(
 
     A setting that has its baseline again, and that no rule requires (``ruled``), is dropped.
     """
-    earlier = {entry.key: entry for entry in recorded.entries}
+    earlier = recorded.by_key
     changed: set[str] = set()
     for chain in chains:
-        if any(_may_differ(step, report.results[chain.id, step.setting]) for step in chain.steps):
-            changed.add(chain.id)
+        for step in chain.steps:
+            if _may_differ(step, report.results[chain.id, step.setting]):
+                changed.add(chain.id)
     updated, restored, reset = dict[Key, Entry](), set[Key](), dict[str, set[str]]()
-    for key, entry in ((entry.key, entry) for entry in entries):
+    for entry in entries:
+        key = entry.key
         if key not in earlier and entry.id not in changed:
             continue
         updated[key] = new = _update_entry(entry, earlier.get(key), report)
@@ -467,7 +487,7 @@ def _update_entry(entry: Entry, recorded: Entry | None, report: Report) -> Entry
     if result.outcome in DONE_OUTCOMES:
         return replace(entry, former=None, effect=None)
     # Not tried, or refused without effect: the device still has the value of an earlier run.
-    if result.outcome is Outcome.CANCELLED or (former is not None and result.found == former):
+    if result.outcome in UNTRIED_OUTCOMES or (former is not None and result.found == former):
         return replace(entry, value=former, former=None)
     if result.found is None:
         return entry  # not read back: the device may have either value, and both stay hbatune's

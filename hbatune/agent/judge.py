@@ -18,9 +18,10 @@ from hbatune.facts.ramps import Ramp, find_ramps
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE_OUTCOMES, Row, State
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, State
 from hbatune.policy.config import DriftReaction
-from hbatune.settings.table import QUEUE_DEPTH, Cause, Value, find_setting
+from hbatune.settings.table import ASYNC_DEPTH, QUEUE_DEPTH, Cause, Value, find_setting
+from hbatune.text.limit_text import describe_limit
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
@@ -114,9 +115,19 @@ class Judge:
         # A driver has reset only values that differ from the values that hbatune has set.
         reset_keys = facts.unlike_set & facts.drivers_own.keys()
         reset_values = {key: facts.drivers_own[key] for key in reset_keys}
-        self._origin = make_origin_finder(
+        find_origin = make_origin_finder(
             order, facts.machine, facts.new, reset_values, facts.reshared
         )
+        rescaling = filter(_changes_async_depth, facts.rows)
+        rescaled = {(row.id, ASYNC_DEPTH) for row in rescaling}
+
+        def find_row_origin(row: Row) -> ChangeOrigin:
+            origin = find_origin(row)
+            # The kernel has rescaled it together with a changed nr_requests.
+            is_rescaled = origin is ChangeOrigin.DRIFT and row.key in rescaled
+            return ChangeOrigin.RESET if is_rescaled else origin
+
+        self._origin = find_row_origin
         self._ramps = _find_ramps(facts)
         reset: set[str] = set()
         self.resettable: dict[str, int] = {}
@@ -144,6 +155,7 @@ class Judge:
         written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
         handled = self._handled.get(key, written)
         ramping = handled is Handled.RAMPING
+        is_hanging = result.outcome in (Outcome.BLOCKED, Outcome.STUCK)
         return SettingChange(
             target=row.target,
             id=row.id,
@@ -156,6 +168,7 @@ class Judge:
             errno=result.errno,
             origin=self._origin(row),
             step_seconds=self._ramps[row.id].step_seconds if ramping else None,
+            reason=describe_limit(result.limit) or None if is_hanging else None,
         )
 
     def _is_ignored(self, row: Row) -> bool:
@@ -192,6 +205,10 @@ class Judge:
         if self._origin(row) is not ChangeOrigin.DRIFT:
             return DriftReaction.REPAIR
         return self._facts.config.daemon.about(row.setting)
+
+
+def _changes_async_depth(row: Row) -> bool:
+    return row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets
 
 
 def make_origin_finder(

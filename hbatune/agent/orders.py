@@ -112,7 +112,8 @@ class Retry(Struct, frozen=True, gc=False):
 class SettingChange(Struct, frozen=True, gc=False):
     """One setting that differed from the profile value, and how it was handled.
 
-    ``step_seconds`` is the time in which the kernel raises a lowered queue depth by one.
+    ``step_seconds`` is the time in which the kernel raises a lowered queue depth by one. ``reason``
+    explains a write that was not tried, or has not returned.
     """
 
     target: str
@@ -127,6 +128,7 @@ class SettingChange(Struct, frozen=True, gc=False):
     origin: ChangeOrigin = ChangeOrigin.DRIFT
     retry: Retry | None = None
     step_seconds: float | None = None
+    reason: str | None = None
 
     @property
     def key(self) -> SettingKey:

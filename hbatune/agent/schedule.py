@@ -289,6 +289,9 @@ class Retries:
         for change in changes:
             if change.handled is Handled.FAILED:
                 previous = self.failures.get(change.key)
+                # Nothing was tried, so the next audit tries it, however long a command hangs.
+                if change.outcome is Outcome.BLOCKED:
+                    previous = None
                 if previous not in next_try:
                     next_try[previous] = self._record_failure(previous, current_time, epoch)
                 self.failures[change.key] = next_try[previous]

@@ -138,14 +138,15 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     stays, and a switch of the scheduler replaces all of them.
     """
     # Not only the written ones: a scheduler switch resets others.
-    names = list_affected_settings(values)
-    return tuple(ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in names)
+    affected = list_affected_settings(values)
+    names = (ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in affected)
+    return tuple(dict.fromkeys(names))
 
 
 def make_import_section() -> RuleSection:
     """Return the lines that keep mark and original values, of all settings, in udev's database."""
     disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
-    names = [SEEN_PROPERTY, *map(make_property_name, disks), make_property_name(ASYNC_DEPTH)]
+    names = [SEEN_PROPERTY, *map(make_property_name, disks)]
     title = "That it was seen and what was there before, through every later event."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
@@ -170,12 +171,13 @@ def make_write_sections(values: Values) -> Iterator[RuleSection]:
 def _save_values(values: Values) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
-        saved, path = make_property_name(name), table.find_setting(name).path
-        unsaved = (match_attribute(path, "?*"), match_property(saved, ""))
-        for cause in values:
-            if name in list_saved_settings((cause,)):
-                wished = match_property(make_wish_property(cause), "?*")
-                yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
+        saved = make_property_name(name)
+        for path in SETTINGS[name].paths:
+            unsaved = (match_attribute(path, "?*"), match_property(saved, ""))
+            for cause in values:
+                if name in list_saved_settings((cause,)):
+                    wished = match_property(make_wish_property(cause), "?*")
+                    yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
 def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:

@@ -221,10 +221,12 @@ def plan_target(
             continue
         if not limits.disrupt:
             row = exclude_disruptive(row)
-        # The following settings are limited for the planned scheduler.
-        is_planned = name == SCHEDULER and row.value is not None
-        if is_planned and not limits.will_not_write(target.id, name):
-            device = replace(device, scheduler=row.value)
+        # The following settings are limited for the planned scheduler and nr_requests.
+        if row.value is not None and not limits.will_not_write(target.id, name):
+            if name == SCHEDULER:
+                device = replace(device, scheduler=row.value)
+            elif name == NR_REQUESTS:
+                device = replace(device, requests=row.value)
         yield row
 
 

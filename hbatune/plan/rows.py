@@ -32,6 +32,7 @@ class Outcome(StrEnum):
     IGNORED = "ignored"  # the write succeeded, but another value was read back
     CONFLICT = "conflict"  # the value, or an assumption of the plan, has changed since the plan
     CANCELLED = "cancelled"  # not tried: a step it depends on failed, or the run was stopped
+    BLOCKED = "blocked"  # not tried, since a command hangs and the write would wait for it
     STUCK = "stuck"  # the deadline passed: unconfirmed until the worker exits
     VANISHED = "vanished"
     REVERTED = "reverted"
@@ -39,6 +40,9 @@ class Outcome(StrEnum):
 
 DONE_OUTCOMES = frozenset({Outcome.KEPT, Outcome.WRITTEN})
 """Outcomes after which the setting has its planned value."""
+
+UNTRIED_OUTCOMES = frozenset({Outcome.BLOCKED, Outcome.CANCELLED})
+"""Outcomes of settings that nothing was written to."""
 
 BASELINE_RULE = "baseline"
 """The rule of a row that restores the original value."""
@@ -187,6 +191,11 @@ class Restored(Struct, frozen=True):
     found: Value | None = None
     limit: str | None = None
     gone: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The target's id and the setting."""
+        return self.id, self.setting
 
     @property
     def done(self) -> bool:

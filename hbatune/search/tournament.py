@@ -99,7 +99,7 @@ def _read_current(endpoint: Endpoint, names: Iterable[str]) -> dict[str, Value]:
     """Return the current values of the settings that can be read and written."""
     values: dict[str, Value] = {}
     for name in names:
-        attribute = endpoint.attributes.get(SETTINGS[name].path)
+        attribute = endpoint.attributes.get(SETTINGS[name].find_path(endpoint.attributes))
         value = SETTINGS[name].read(endpoint.attributes)
         is_writable = isinstance(attribute, Attribute) and attribute.writable
         if is_writable and not isinstance(value, Missing):

@@ -44,6 +44,9 @@ from hbatune.settings.setting import (
 )
 
 SCHEDULER_FILE = "queue/scheduler"
+REQUESTS_FILE = "queue/nr_requests"
+ASYNC_DEPTH_FILE = "queue/async_depth"
+"""The file of newer kernels, which limit the value to nr_requests."""
 
 LOADABLE_SCHEDULERS = frozenset({"kyber", "bfq"})
 """Schedulers that distributions build as modules, which a write of their name loads
@@ -126,6 +129,24 @@ def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | Fi
     if wanted < in_effect:
         return LegalValue(in_effect, LimitReason(Limit.NOT_LOWERED, (in_effect,)))
     return _limit_value(wanted, tags, Limit.TAG_SET)
+
+
+@limit_numbers
+def limit_async_depth(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
+    """At most nr_requests; with `none` the kernel sets it to the tag set."""
+    if device.scheduler == "none":
+        return FixedSetting(LimitReason(Limit.UNSCHEDULED))  # EINVAL
+    attributes = device.attributes
+    # As a tunable of mq-deadline it may be any number.
+    is_limited = isinstance(attributes.get(ASYNC_DEPTH_FILE), Attribute)
+    # A switch of the scheduler resets nr_requests, so the current number does not limit it.
+    is_switched = device.scheduler != find_scheduler(attributes)
+    requests = device.requests
+    if requests is None and not is_switched:
+        requests = _parse_number(attributes.get(REQUESTS_FILE))
+    if is_limited and isinstance(requests, int):
+        return _limit_value(wanted, requests, Limit.REQUESTS_MAXIMUM)
+    return LegalValue(wanted)
 
 
 @limit_numbers
@@ -384,7 +405,7 @@ def resolve_value(
         if wanted == current:
             return LegalValue(wanted)
         return FixedSetting(LimitReason(Limit.AT_LOAD, (setting.name, wanted)))
-    attribute = device.attributes.get(setting.path)
+    attribute = device.attributes.get(setting.find_path(device.attributes))
     if not isinstance(attribute, Attribute) or attribute.writable:
         return setting.limit(wanted, current, device)
     if setting.on is TargetKind.CONTROLLER:

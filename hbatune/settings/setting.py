@@ -54,10 +54,12 @@ class Limit(StrEnum):
     ONE_CPU = "one CPU"
     PATH_MAXIMUM = "path maximum"  # the path, its maximum in KiB
     RECONNECT_UNKNOWN = "reconnect unknown"
+    REQUESTS_MAXIMUM = "requests maximum"  # the nr_requests
     SAME_AS_TIMEOUT = "same as timeout"
     SCHEDULER_MAXIMUM = "scheduler maximum"  # the maximum
     TAGS_UNKNOWN = "tags unknown"
     TAG_SET = "tag set"  # its size
+    UNSCHEDULED = "unscheduled"
     WHOLE_ATTEMPTS = "whole attempts"  # seconds between two of them
     WHOLE_PAGES = "whole pages"  # KiB of a page
     # of a driver (table.py)
@@ -105,17 +107,21 @@ class Limit(StrEnum):
     REVERTED = "reverted"
     ROLLED_BACK = "rolled back"
     # of a write (act/chain.py, act/executor.py, act/writer.py)
+    ADAPTER_WAITS = "adapter waits"
+    COMMANDS_HANG = "commands hang"  # their number, the age of the oldest in s
     DEPENDENCY_FAILED = "dependency failed"  # the setting
     DEVICE_REPLACED = "device replaced"
     FAILED_BEFORE_WRITE = "failed before write"  # the error in parentheses, or an empty text
     FAILED_IN_WRITE = "failed in write"  # the same
     IMMOVABLE = "immovable"
     MAP_CHANGED = "map changed"  # the present maps
+    NOT_RUNNING = "not running"  # the device and its state
     NO_VECTOR = "no vector"  # its number
     ORIGINAL_LOST = "original lost"
     OTHER_SCHEDULER = "other scheduler"  # the planned one, the present one
     RECORD_UNREAD = "record unread"  # the directory, the error
     ROLLBACK_RECORDED = "rollback recorded"
+    SIBLING_STUCK = "sibling stuck"  # the disk whose write hangs
     WORKER_DIED = "worker died"
     WORKER_FAILED = "worker failed"
     WORKER_UNSTARTED = "worker unstarted"
@@ -171,8 +177,9 @@ class VectorCpus(Struct, frozen=True):
 class Device(Struct, frozen=True):
     """The facts about a device that a limit may use, if the caller knows them.
 
-    ``scheduler`` is the planned one, or the current one at the moment of a write. A plan knows the
-    ``endpoint``, or the ``vector`` and its ``room``, a worker only the ``attributes``.
+    ``scheduler`` is the planned one, or the current one at the moment of a write. ``requests`` is
+    the planned nr_requests, or None if it is the current one. A plan knows the ``endpoint``, or the
+    ``vector`` and its ``room``, a worker only the ``attributes``.
     """
 
     attributes: Attributes
@@ -180,6 +187,7 @@ class Device(Struct, frozen=True):
     endpoint: Endpoint | None = None
     vector: Vector | None = None
     room: VectorCpus | None = None
+    requests: Value | None = None
 
 
 LimitFunction = Callable[[Value, Value, Device], LegalValue | FixedSetting]
@@ -237,9 +245,10 @@ class Setting(Struct, frozen=True):
 
     Identity
         ``path`` is below the directory of the block device, NVMe controller or SCSI host, or below
-        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. ``summary`` and
-        ``source`` (the kernel's file and function) are its documentation. ``group`` names settings
-        that are measured and reverted together.
+        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. Kernels that do not
+        have this file may have the one at ``other_path``. ``summary`` and ``source`` (the kernel's
+        file and function) are its documentation. ``group`` names settings that are measured and
+        reverted together.
 
     Values
         ``format`` has the kernel's range for any device, and ``step`` is the unit to which it
@@ -255,6 +264,8 @@ class Setting(Struct, frozen=True):
         adapter: it is written only if that was allowed. ``locked`` are the errors of a write that
         the driver does not allow. During a change, the kernel may show another value for at most
         ``settles`` seconds. It raises a setting with ``ramps`` by itself, even when it is lowered.
+        For a write to one that ``locks_adapter``, newer kernels lock the disk's adapter, and answer
+        EBUSY to a second writer.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -280,17 +291,29 @@ class Setting(Struct, frozen=True):
     disrupts: str = ""
     settles: float = 0.0
     ramps: bool = False
+    locks_adapter: bool = False
     limit: LimitFunction = accept_any_value
     step: int = 1
     group: str = ""
     udev: UdevWriter = UdevWriter.DIFFERENT
     most_in: str = ""
     alias: str = ""
+    other_path: str = ""
 
     @property
     def name(self) -> str:
         """The name in rules and in JSON."""
         return self.alias or self.path.rpartition("/")[2]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files in which kernels show the setting; a kernel has at most one of them."""
+        return (self.path, self.other_path) if self.other_path else (self.path,)
+
+    def find_path(self, attributes: Attributes) -> str:
+        """Return the path of the file that this device has."""
+        has_other = isinstance(attributes.get(self.other_path), Attribute)
+        return self.other_path if has_other else self.path
 
     def read(self, attributes: Attributes) -> Value | Missing:
         """Return the typed current value, or why there is none.
@@ -298,7 +321,7 @@ class Setting(Struct, frozen=True):
         ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be
         read, and ``Reason.UNPARSABLE`` with the text if it makes no sense.
         """
-        return read_with(self.format.parse, attributes, self.path)
+        return read_with(self.format.parse, attributes, self.find_path(attributes))
 
 
 def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) -> Value | Missing:

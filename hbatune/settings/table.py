@@ -42,15 +42,16 @@ SCHEDULER = "scheduler"
 """Determines the legal values of others, and whether requests are allocated at all."""
 NR_REQUESTS = "nr_requests"
 """Takes memory, and belongs to the entire adapter under the scheduler ``none``."""
+ASYNC_DEPTH = "async_depth"
+"""Is changed by the kernel with every change of nr_requests: older kernels set it to the previous
+number (block/blk-mq.c: blk_mq_update_nr_requests calls mq-deadline's dd_depth_updated before it
+stores the number), newer ones scale it."""
 IRQ_AFFINITY = "irq_affinity"
 """Is also set by irqbalance."""
 
 SCHEDULER_TUNABLES = "queue/iosched/"
-"""The directory of the current scheduler's tunables, which exist only with it."""
-
-ASYNC_DEPTH = f"{SCHEDULER_TUNABLES}async_depth"
-"""The tunable that follows nr_requests, one write late (block/blk-mq.c: blk_mq_update_nr_requests
-calls mq-deadline's dd_depth_updated before it stores the number)."""
+"""The directory of the current scheduler's tunables, which exist only with it. async_depth is one
+of them in every kernel, although newer kernels show it in another directory."""
 
 MIN_REQUESTS = 4
 """The kernel silently raises lower numbers to four (block/blk-sysfs.c: BLKDEV_MIN_RQ)."""
@@ -89,7 +90,8 @@ SETTINGS: dict[str, Setting] = {
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
             accept_names("none", "mq-deadline", "kyber", "bfq"),
-            resets=(NR_REQUESTS, "wbt_lat_usec", SCHEDULER_TUNABLES),
+            resets=(NR_REQUESTS, ASYNC_DEPTH, "wbt_lat_usec", SCHEDULER_TUNABLES),
+            locks_adapter=True,
             limit=limits.limit_to_offered,
             group=_QUEUE,
             udev=UdevWriter.BRACKETED,
@@ -110,7 +112,7 @@ SETTINGS: dict[str, Setting] = {
             udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
         ),
         Setting(
-            "queue/nr_requests",
+            limits.REQUESTS_FILE,
             30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
@@ -118,9 +120,23 @@ SETTINGS: dict[str, Setting] = {
             needs=(SCHEDULER_FILE, TAG_COUNT_FILE),
             resets=(ASYNC_DEPTH,),
             hangs_on=(SCHEDULER,),
+            locks_adapter=True,
             limit=limits.limit_requests,
             group=_QUEUE,
             udev=UdevWriter.SCHEDULED,
+        ),
+        Setting(
+            limits.ASYNC_DEPTH_FILE,
+            40,
+            "asynchronous requests and writes that the scheduler accepts, so reads find free ones",
+            "block/blk-sysfs.c: queue_async_depth_store; block/mq-deadline.c",
+            accept_integers(1, limits.MAX_SCHEDULER_REQUESTS),
+            needs=(SCHEDULER_FILE, limits.REQUESTS_FILE),
+            hangs_on=(SCHEDULER,),
+            limit=limits.limit_async_depth,
+            group=_QUEUE,
+            udev=UdevWriter.SCHEDULED,
+            other_path=f"{SCHEDULER_TUNABLES}{ASYNC_DEPTH}",
         ),
         Setting(
             "queue/rq_affinity",
@@ -387,13 +403,18 @@ def list_attributes(
     settings = [SETTINGS[name] for name in names if SETTINGS[name].on is on]
     paths: dict[str, None] = {}
     for setting in settings:
-        paths |= dict.fromkeys((setting.path, *setting.needs))
+        paths |= dict.fromkeys((*setting.paths, *setting.needs))
     return tuple(paths)
+
+
+def is_tunable(name: str) -> bool:
+    """Return whether this is a tunable of the current scheduler, or the directory of them."""
+    return name == ASYNC_DEPTH or name.startswith(SCHEDULER_TUNABLES)
 
 
 def is_among(name: str, names: Collection[str]) -> bool:
     """Return whether a setting is among these; ``queue/iosched/`` in them means all tunables."""
-    return name in names or (name.startswith(SCHEDULER_TUNABLES) and SCHEDULER_TUNABLES in names)
+    return name in names or (is_tunable(name) and SCHEDULER_TUNABLES in names)
 
 
 def list_affected_settings(names: Iterable[str]) -> tuple[str, ...]:
@@ -413,7 +434,7 @@ def is_setting(name: str) -> bool:
 
     A journal written by a newer version may name settings that this one does not have.
     """
-    return name in SETTINGS or name.startswith(SCHEDULER_TUNABLES)
+    return name in SETTINGS or is_tunable(name)
 
 
 def find_group(name: str) -> str:
@@ -432,14 +453,21 @@ def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     ``texts`` are keyed by their property's name without the prefix (``facts.udev``).
     """
     values: dict[str, Value] = {}
-    # async_depth is not a setting of a rule, but the udev rules save it too: it follows
-    # nr_requests.
-    for name in (*SETTINGS, ASYNC_DEPTH):
-        text = texts.get(make_property_name(name).removeprefix(SAVED_PREFIX))
+    for name, setting in SETTINGS.items():
+        # The rules of an earlier version saved async_depth under the name of its path.
+        saved = (make_property_name(name), make_property_name(setting.other_path))
+        text = next(filter(None, (texts.get(p.removeprefix(SAVED_PREFIX)) for p in saved)), None)
         if text:
             try:
-                format = find_setting(name).format
+                format = setting.format
                 values[name] = (format.parse_saved or format.parse)(text)
             except ValueError:
                 continue  # no baseline is better than a wrong one, which a rollback would write
+    if values.get(SCHEDULER) == "none":
+        values.pop(ASYNC_DEPTH, None)  # the kernel's own value, which cannot be written
     return values
+
+
+def name_setting(name: str) -> str:
+    """Return the present name of a setting in the journal of an earlier version."""
+    return ASYNC_DEPTH if name == SETTINGS[ASYNC_DEPTH].other_path else name

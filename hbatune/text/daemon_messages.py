@@ -180,7 +180,8 @@ class JournalReporter:
                 text = f"{value}, {_explain_change(reason, change)} ({change.rule})"
                 self._log(DRIFTED_ID if is_drift else TUNED_ID, NOTICE, text, fields)
             case Handled.FAILED:
-                why = os.strerror(change.errno) if change.errno else str(change.outcome)
+                cause = os.strerror(change.errno) if change.errno else str(change.outcome)
+                why = change.reason or cause
                 text = f"{value} failed: {why} ({change.rule}){_describe_retry(change)}"
                 self._log(FAILED_ID, WARNING, text, fields)
             case Handled.RAMPING:

@@ -116,8 +116,9 @@ def _describe_stall(stall: Stall, status: Status) -> str:
 def _explain_unset(change: SettingChange) -> str:
     if change.handled is Handled.RAMPING:
         return describe_ramp(change)
+    why = change.reason or _WHY[change.handled]
     if change.retry is None:
-        return _WHY[change.handled]
+        return why
     since, next = format_second(change.retry.since), format_second(change.retry.next)
     tries = "once" if change.retry.tries == 1 else format_count(change.retry.tries, "time")
-    return f"{_WHY[change.handled]}: tried {tries} since {since}, next at {next}"
+    return f"{why}: tried {tries} since {since}, next at {next}"

@@ -40,6 +40,7 @@ STYLES = {
     "refused": "red",
     "ignored": "red",
     "conflict": "red",
+    "blocked": "red",
     "stuck": "bold red",
     "vanished": "red",
     "reverted": "yellow",

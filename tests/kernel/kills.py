@@ -243,7 +243,7 @@ def values(tree: Tree) -> dict[tuple[str, str], Value]:
     return parsed_values
 
 
-_BY_PATH = {setting.path: setting.name for setting in SETTINGS.values()}
+_BY_PATH = {path: setting.name for setting in SETTINGS.values() for path in setting.paths}
 
 
 def _write_rules(world: World) -> None:

@@ -4,7 +4,8 @@
 are those of ``Disk.texts``. Damage that hbatune must never do is recorded as well: a tag set that
 shrank (``Shrink``), a path that fell below its map (``Below``).
 
-``tests/lab/guest/test_kernel_model.py`` measures every rule on both kernels.
+``tests/lab/guest/test_kernel_model.py`` measures every rule on 6.1 and 6.12. Those of async_depth
+on 7.3 are from block/blk-sysfs.c and block/blk-mq.c.
 """
 
 import errno
@@ -162,6 +163,12 @@ class Disk:
         if not self.requests:
             self.requests = self.fresh_requests(self.scheduler)
             self.tunables = dict(TUNABLES.get(self.scheduler, {}))
+        self.async_depth = self.fresh_async_depth()
+
+    def fresh_async_depth(self) -> int:
+        """Return async_depth after a switch, on 7.3 (block/elevator.c: elevator_switch)."""
+        is_part = self.scheduler in ("kyber", "bfq")
+        return self.requests * 3 // 4 if is_part else self.requests
 
     def fresh_requests(self, scheduler: str) -> int:
         """Return nr_requests after a switch (block/blk-mq-sched.c: blk_mq_init_sched)."""
@@ -192,13 +199,16 @@ class Disk:
         if self.can_queue is not None:
             file_texts["device/queue_depth"] = str(self.depth)
         for name, value in self.tunables.items():
-            file_texts[f"queue/iosched/{name}"] = str(value)
+            if name != "async_depth" or series != "7.3":
+                file_texts[f"queue/iosched/{name}"] = str(value)
+        if series == "7.3":
+            file_texts["queue/async_depth"] = str(self.async_depth)
         return file_texts
 
     def _schedulers(self, series: str) -> str:
         marked = [f"[{name}]" if name == self.scheduler else name for name in self.offered]
         none = "[none]" if self.scheduler == "none" else "none"
-        if series == "6.12":
+        if series != "6.1":
             return " ".join([none, *marked])
         return " ".join([none, *marked] if self.scheduler == "none" else [*marked, none])
 
@@ -263,6 +273,7 @@ class Kernel:
         store = {
             "queue/scheduler": self._scheduler,
             "queue/nr_requests": self._requests,
+            "queue/async_depth": self._async_depth,
             "queue/rq_affinity": self._rq_affinity,
             "queue/nomerges": self._nomerges,
             "queue/rotational": self._flag("rotational"),
@@ -281,6 +292,8 @@ class Kernel:
         """block/elevator.c: elv_iosched_store; any word that begins with ``none`` is none."""
         wanted = "none" if text.startswith("none") else text
         if wanted == disk.scheduler:
+            if wanted == "none" and self.series == "7.3":
+                disk.requests = disk.async_depth = disk.tags.depth
             return None
         if wanted != "none" and wanted not in disk.offered:
             if wanted not in disk.modules:
@@ -293,6 +306,7 @@ class Kernel:
         disk.tunables = dict(TUNABLES.get(wanted, {}))
         if "async_depth" in disk.tunables:
             disk.tunables["async_depth"] = disk.requests
+        disk.async_depth = disk.fresh_async_depth()
         if not disk.wbt_manual:  # block/bfq-iosched.c: bfq_init_queue and bfq_exit_queue
             if wanted == "bfq":
                 disk.wbt_on = False
@@ -318,7 +332,16 @@ class Kernel:
         elif disk.scheduler == "mq-deadline":
             # block/mq-deadline.c: dd_depth_updated is called before the number is stored.
             disk.tunables["async_depth"] = disk.requests
+        disk.async_depth = max(disk.async_depth * wanted // disk.requests, 1)
         disk.requests = wanted
+        return None
+
+    def _async_depth(self, disk: Disk, text: str) -> int | None:
+        """block/blk-sysfs.c: queue_async_depth_store."""
+        wanted = _unsigned(text)
+        if not wanted or disk.scheduler == "none":
+            return errno.EINVAL
+        disk.async_depth = min(wanted, disk.requests)
         return None
 
     def _depth(self, disk: Disk, text: str) -> int | None:
@@ -339,7 +362,7 @@ class Kernel:
         wanted = _unsigned(text)
         if wanted is None:
             return errno.EINVAL
-        if self.series == "6.12":
+        if self.series != "6.1":
             wanted &= 2**31 - 1  # kept in sectors, in 32 bits
             if wanted == 0:
                 disk.sectors_kb = disk.default_kb
@@ -356,7 +379,7 @@ class Kernel:
 
     def _limits_changed(self, disk: Disk) -> None:
         """block/blk-settings.c: blk_apply_bdi_limits, since 6.11."""
-        if self.series == "6.12":
+        if self.series != "6.1":
             disk.read_ahead_kb = max(disk.read_ahead_kb, disk.own_read_ahead)
 
     def _read_ahead(self, disk: Disk, text: str) -> int | None:

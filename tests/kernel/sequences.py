@@ -18,7 +18,14 @@ from typing import Any
 
 from hbatune.act import journal
 from hbatune.agent.orders import Handled, PassReason, PassReport
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, Value, find_setting, is_among
+from hbatune.settings.table import (
+    QUEUE_DEPTH,
+    SETTINGS,
+    Value,
+    find_setting,
+    is_among,
+    is_tunable,
+)
 from tests.kernel.invariants import Violation
 from tests.kernel.keeper import Keeper, started
 from tests.kernel.model import HANGS, By, Change, Disk, Write
@@ -27,7 +34,7 @@ from tests.kernel.tree import MAP, SLOTS, Tree
 
 DISKS = (*(slot.name for slot in SLOTS), MAP)
 PROFILES = ("one", "two", "three")
-_BY_PATH = {setting.path: setting.name for setting in SETTINGS.values()}
+_BY_PATH = {path: setting.name for setting in SETTINGS.values() for path in setting.paths}
 _SOURCES = '[document.K]\ntitle="kernel"\n[source.K-1]\ndocument="K"\nsection="s"\nsays="x"\n'
 
 
@@ -176,7 +183,7 @@ _WHEN = ("", "", "", 'when = { medium = "ssd" }', 'when = { family = "mpt3sas" }
 def sequence(seed: int) -> Scenario:
     """Return the sequence of a seed."""
     chance = random.Random(seed)
-    series = chance.choice(("6.1", "6.12"))
+    series = chance.choice(("6.1", "6.12", "7.3"))
     profiles = {name: _profile(name, chance) for name in PROFILES}
     steps = [_step(chance) for _ in range(chance.randint(2, 8))]
     # Every sequence ends with a rollback under good conditions, after which all must be restored.
@@ -255,7 +262,8 @@ def _meanwhile(chance: random.Random) -> Meanwhile:
         disk = chance.choice(DISKS)
         name = chance.choice((*_VALUES, "scheduler", "scheduler", "nr_requests", "tunable"))
         if name == "tunable":
-            return Admin(disk, "queue/iosched/fifo_batch", str(chance.choice((1, 7, 32))))
+            name = chance.choice(("queue/iosched/fifo_batch", "queue/async_depth"))
+            return Admin(disk, name, str(chance.choice((1, 7, 32))))
         return Admin(disk, SETTINGS[name].path, str(chance.choice(_VALUES[name])))
     if kind < 0.82:
         kind_of_event = chance.choice(("reset", "reload", "queue_full", "ramp_up", "served"))
@@ -533,8 +541,9 @@ class Session:
             return
         if disk not in self._seen_by_run:
             return
-        path = find_setting(name).path
-        current = typed(path, disk.texts(self.tree.series).get(path))
+        texts = disk.texts(self.tree.series)
+        path = next(path for path in reversed(find_setting(name).paths) if path in texts)
+        current = typed(path, texts.get(path))
         if current != value:
             self._violated("truthful", f"{description} {value}, but it is {current}")
 
@@ -570,7 +579,8 @@ class Session:
                 continue
             current_texts = disk.texts(self.tree.series)
             first = self.footprint.before.get((disk, "queue/scheduler"))
-            depends = path in ("queue/nr_requests", "queue/wbt_lat_usec") or "iosched" in path
+            dependent = ("queue/nr_requests", "queue/wbt_lat_usec", "queue/async_depth")
+            depends = path in dependent or "iosched" in path
             if (
                 depends
                 and first is not None
@@ -578,7 +588,7 @@ class Session:
                 != typed("queue/scheduler", first)
             ):
                 continue
-            if "iosched/async_depth" in path:
+            if "/async_depth" in path:
                 continue  # follows nr_requests
             if not self.footprint.is_back((disk, path), current_texts.get(path)):
                 self._violated(
@@ -741,8 +751,9 @@ class Session:
         A write that only undoes an effect of another write belongs to that one's row.
         """
         for write in self._ours():
-            alone = "iosched/" not in write.name and not find_setting(name_of(write.name)).kept
-            if alone and (write.disk.name, name_of(write.name)) not in reported:
+            name = name_of(write.name)
+            alone = not is_tunable(name) and not find_setting(name).kept
+            if alone and (write.disk.name, name) not in reported:
                 self._violated("nothing_dropped", f"{write.disk.name} {write.name}")
 
     def _ours(self) -> list[Write]:

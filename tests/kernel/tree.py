@@ -113,6 +113,8 @@ class Tree(Kernel):
                 max_hw_kb=4096,
             )
         )
+        if not nvme:
+            disk.async_depth = 61  # an administrator's: scaling there and back loses it
         self._show(disk, self._identity(slot))
 
     def _map(self) -> None:

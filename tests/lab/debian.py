@@ -23,7 +23,7 @@ def archives(suite: str = SUITE) -> list[str]:
 
 
 def backports(suite: str) -> list[str]:
-    """Return the archives of a release's backports: those of this machine, or Debian's own."""
+    """Return the archives of a release's backports, of this machine or of Debian."""
     suite = f"{suite}-backports"
     return _known(suite) or [f"deb http://deb.debian.org/debian {suite} main"]
 

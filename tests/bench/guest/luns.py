@@ -18,13 +18,13 @@ AFTER = {"queue/scheduler": "mq-deadline", "queue/nr_requests": "2048"}
 _UDEV = ("systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service")
 
 
-def load() -> list[str]:
+def load(count: int = LUNS) -> list[str]:
     """Make the LUNs and return their disks. udev, slow under emulation, is stopped for good."""
     subprocess.run(["systemctl", "stop", *_UDEV], check=True)
-    options = (f"max_luns={LUNS}", "dev_size_mb=8")
+    options = (f"max_luns={count}", "dev_size_mb=8")
     subprocess.run(["modprobe", "scsi_debug", *options], check=True)
     disks = scsi_disks(SCSI_DEBUG_MODEL)
-    assert len(disks) == LUNS
+    assert len(disks) == count
     return disks
 
 
@@ -33,11 +33,11 @@ def directory(disk: str) -> Path:
     return (SYS / "block" / disk).resolve()
 
 
-def put(disks: Iterable[str], values: dict[str, str]) -> float:
+def put(disks: Iterable[str], values: dict[str, str], writers: int = WRITERS) -> float:
     """Have the bare writer set these values and return the seconds that it says it took."""
     done = subprocess.run(
         [
-            *(sys.executable, str(Path(__file__).with_name("bare_writer.py")), str(WRITERS)),
+            *(sys.executable, str(Path(__file__).with_name("bare_writer.py")), str(writers)),
             *(f"{name}={value}" for name, value in values.items()),
         ],
         input="\n".join(str(directory(disk)) for disk in disks),

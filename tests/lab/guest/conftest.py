@@ -35,3 +35,19 @@ def virtual_disks_wanted() -> Iterator[None]:
     """Have a site's rules for the scheduler and the requests of virtual disks."""
     with virtual.wanted():
         yield
+
+
+@pytest.fixture
+def rolled_back() -> Iterator[None]:
+    """Roll back after the test, which ends with everything as it found it."""
+    from tests.lab.guest.command import configure, hbatune
+    from tests.lab.guest.values import everything
+
+    before = everything()
+    yield
+    configure("")
+    hbatune("rollback")
+    after = everything()
+    assert {name: after.get(name) for name in before if name in after} == {
+        name: text for name, text in before.items() if name in after
+    }

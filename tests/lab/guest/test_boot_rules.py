@@ -19,7 +19,6 @@ from tests.lab.guest.command import JOURNAL, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug
 from tests.lab.guest.values import cat, put
 
-KERNELS = ("6.1",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 Load = Callable[..., list[str]]
 

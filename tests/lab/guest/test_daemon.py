@@ -1,20 +1,13 @@
-"""The daemon beside systemd, udev and real drivers: what it tunes, mends and survives."""
+"""The daemon with udev and real drivers: which disks it tunes, and which values it repairs."""
 
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.lab.guest import appear, multipath
-from tests.lab.guest.command import CONFIGURATION, hbatune
-from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
+from tests.lab.guest import appear, daemon_host, multipath
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.daemon_host import by_profile, reloaded, well
 from tests.lab.guest.service import (
-    QUICK,
     QUIET,
     UNIT,
     Journal,
@@ -23,50 +16,25 @@ from tests.lab.guest.service import (
     let_be,
     resident,
     restarted,
-    running,
     systemctl,
 )
-from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
+from tests.lab.guest.values import cat, everything, put
 
-KERNELS = ("6.12",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
-LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
-BURST = 50
 
 
 @pytest.fixture(scope="module")
 def original() -> Iterator[dict[str, str]]:
     """Every value before hbatune was installed; it is, with one LUN, for all tests here."""
-    with loaded_scsi_debug(**LUN):
-        before = everything()
-        with running():
-            yield before
-        assert everything() == before, "uninstalled, all is as it was"
+    with daemon_host.installed() as before:
+        yield before
 
 
 @pytest.fixture
 def lun(original: dict[str, str]) -> Iterator[str]:
     """The LUN, whose daemon is in its first second again for the next test."""
-    yield scsi_disks("scsi_debug")[0]
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-    with Journal() as journal:
-        reloaded(journal)
-    assert well()
-
-
-def by_profile(disk: str) -> bool:
-    return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
-
-
-def reloaded(journal: Journal) -> None:
-    """Have the daemon look at everything, and wait until it has."""
-    systemctl("reload", UNIT)
-    journal.until_said("everything was looked at")
-
-
-def well() -> bool:
-    """Whether everything is as the profile says, by a diff and by the daemon's own word."""
-    return hbatune("diff").code == 0 and hbatune("status").code == 0
+    with daemon_host.tuned_lun() as disk:
+        yield disk
 
 
 def test_ready_daemon_matches_profile(lun: str) -> None:
@@ -146,185 +114,3 @@ def test_rolled_back_disk_stays_excluded(lun: str) -> None:
     assert not by_profile(lun)
     assert hbatune("apply", "--no-probe", lun).code == 0
     assert by_profile(lun)
-
-
-def trigger(times: int, action: str = "add") -> None:
-    """Have udev announce every disk so many times."""
-    for _ in range(times):
-        words = [f"--action={action}", "--subsystem-match=block"]
-        subprocess.run(["udevadm", "trigger", *words], check=True)
-    settle()
-
-
-@pytest.mark.deadline(600)
-def test_event_burst_loses_nothing(lun: str) -> None:
-    before = resident(daemon())
-    with Journal() as journal:
-        trigger(1 + BURST // len(list(BLOCK.iterdir())))
-        put(lun, "queue/nr_requests", "101")
-        journal.until_set(lun, "nr_requests")
-    assert resident(daemon()) < before * 1.1
-    assert hbatune("status", "--json").json["status"]["overruns"] == 0
-
-
-def test_lost_events_trigger_full_scan(lun: str) -> None:
-    config = QUIET + "buffer_mib = 0.001\n"
-    with restarted(config, unit="WatchdogSec=600"), Journal() as journal:
-        pid = daemon()
-        os.kill(pid, signal.SIGSTOP)
-        put(lun, "queue/nr_requests", "100")
-        trigger(1, "change")  # upon which udev's own rules set nothing
-        os.kill(pid, signal.SIGCONT)
-        journal.until_said("came faster than they were read")
-        journal.until_set(lun, "nr_requests")
-        assert cat(lun, "queue/nr_requests") == "2048"
-
-
-def test_killed_daemon_restarts(lun: str) -> None:
-    with Journal() as journal:
-        first = daemon()
-        put(lun, "queue/nr_requests", "100")
-        os.kill(first, signal.SIGKILL)
-        journal.until_said("ready: profile oltp")
-        assert daemon() != first
-        assert cat(lun, "queue/nr_requests") == "2048"
-
-
-def test_watchdog_restarts_hung_daemon(lun: str) -> None:
-    with restarted(unit="WatchdogSec=4"), Journal() as journal:
-        first = daemon()
-        os.kill(first, signal.SIGSTOP)
-        journal.until_said("ready: profile oltp")
-        assert daemon() != first
-
-
-def test_bad_reload_retains_last_configuration(lun: str) -> None:
-    good = CONFIGURATION.read_text()
-    with Journal() as journal:
-        CONFIGURATION.write_text(good + "\nnonsense = 1\n")
-        systemctl("reload", UNIT)
-        journal.until_said("has a mistake; the last good one stays in force")
-        put(lun, "queue/nr_requests", "100")
-        journal.until_set(lun, "nr_requests")
-        assert cat(lun, "queue/nr_requests") == "2048"
-        CONFIGURATION.write_text(good)
-        reloaded(journal)
-
-
-def test_full_disk_prevents_writes(lun: str) -> None:
-    folder = Path("/var/lib/hbatune")
-    # Without it the journal that is hidden below would be a lost one.
-    trace = Path("/run/hbatune/journal.sequence")
-    systemctl("stop", UNIT)
-    # More than the kernel's own, which would be an administrator's decision: the journal is hidden.
-    put(lun, "queue/nr_requests", "300")
-    trace.unlink(missing_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(folder)], check=True)
-    try:
-        fill(folder / "filler")
-        with Journal() as journal:
-            systemctl("start", "--no-block", UNIT)
-            journal.until_said("No space left on device")
-            assert not by_profile(lun)
-            (folder / "filler").unlink()
-            systemctl("reload", UNIT)
-            journal.until_set(lun, "nr_requests")
-            assert by_profile(lun)
-        assert hbatune("rollback").code == 0
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-        trace.unlink(missing_ok=True)  # of the journal that is gone now
-        systemctl("restart", UNIT)  # its own view of the folder would stay the full one
-
-
-def fill(path: Path) -> None:
-    """Write to a file until the disk is full."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return
-
-
-def test_missing_journald_is_survived(lun: str) -> None:
-    units = ("systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald")
-    subprocess.run(["systemctl", "stop", *units], check=False, capture_output=True)
-    try:
-        put(lun, "queue/nr_requests", "100")
-        systemctl("reload", UNIT)
-        while cat(lun, "queue/nr_requests") != "2048":
-            os.sched_yield()
-    finally:
-        systemctl("start", *units)
-    assert hbatune("status").code == 0
-
-
-def test_read_only_etc_allows_rollback(lun: str, original: dict[str, str]) -> None:
-    with read_only("/etc"), Journal() as journal:
-        put(lun, "queue/nr_requests", "100")
-        journal.until_set(lun, "nr_requests")
-        refused = hbatune("apply", "--profile", "latency", "--no-probe")
-        assert refused.code == 1
-        assert "nothing was changed" in refused.err
-        assert well()
-        back = hbatune("rollback")
-        assert back.code == 1
-        assert "the daemon leaves every disk alone all the same" in back.err
-        assert everything() == original
-        systemctl("reload", UNIT)
-        let_be(12)  # two audits
-        assert everything() == original
-    assert hbatune("rollback").code == 0, "where it can be, no profile is active"
-
-
-@contextmanager
-def read_only(folder: str) -> Iterator[None]:
-    """Have a folder take no files."""
-    subprocess.run(["mount", "--bind", folder, folder], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def test_clock_jump_is_harmless(lun: str) -> None:
-    jump = 86_400
-    with Journal() as journal:
-        for seconds in (jump, -jump):
-            time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
-            put(lun, "queue/nr_requests", "100")
-            entry = journal.until_set(lun, "nr_requests")
-            assert "changed since it was set" in entry["MESSAGE"]
-            assert cat(lun, "queue/nr_requests") == "2048"
-    assert well()
-
-
-def test_stop_rolls_back_when_configured(lun: str, original: dict[str, str]) -> None:
-    with restarted(QUICK + "rollback_on_stop = true\n"):
-        assert by_profile(lun)
-        systemctl("stop", UNIT)
-        assert everything() == original
-
-
-@pytest.mark.parametrize("mistake", ["a key", "a mode"])
-def test_rollback_holds_despite_bad_configuration(
-    lun: str, original: dict[str, str], mistake: str
-) -> None:
-    """The daemon goes by the last configuration that made sense: with the profile in it."""
-    assert by_profile(lun)
-    before = CONFIGURATION.read_text()
-    if mistake == "a key":
-        CONFIGURATION.write_text(f'{before}\n[site]\nexlude = ["sda"]\n')
-    else:
-        CONFIGURATION.chmod(0o666)
-    try:
-        done = hbatune("rollback")
-        assert "rolled back all the same" in done.err
-        assert everything() == original
-        let_be(12)  # two audits
-        assert everything() == original
-    finally:
-        CONFIGURATION.chmod(0o644)
-        CONFIGURATION.write_text(before)

@@ -1,55 +1,22 @@
 """Writes that fail, disks that go away or hang: the right outcome for each row, the others done."""
 
-import fcntl
 import os
 import select
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hbatune.act import lock, paths
-from tests.lab.guest.command import JOURNAL, configure, hbatune, installed
+from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.hang import hung, see_no_commands
 from tests.lab.guest.kit import scsi_disks
-from tests.lab.guest.values import BLOCK, cat, everything, put, put_back, scheduler
+from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
-KERNELS = ("6.1",)
-pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
-SECONDS_HUNG = 25
-JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
-LOCK = Path("/run/hbatune/lock")
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
 
 ScsiDebug = Callable[..., list[str]]
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Each test ends with everything as it found it."""
-    before = everything()
-    yield
-    configure("")
-    hbatune("rollback")
-    after = everything()
-    assert {name: after.get(name) for name in before if name in after} == {
-        name: text for name, text in before.items() if name in after
-    }
-
-
-def test_read_only_sys_stops_apply() -> None:
-    before = everything()
-    mounts = (
-        f"mount --bind {path} {path} && mount -o remount,ro,bind {path}"
-        for path in ("/sys", "/proc/irq")
-    )
-    script = " && ".join((*mounts, "exec hbatune apply --profile oltp --no-probe --json"))
-    bind = ("unshare", "-m", "sh", "-c", script)
-    done = subprocess.run(bind, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "/sys is mounted read-only" in done.stderr
-    assert everything() == before
-    assert not JOURNAL.exists(), "what was not changed needs no baseline"
 
 
 def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
@@ -79,28 +46,6 @@ def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
     assert cat(first, "queue/nr_requests") == "2048"
 
 
-@contextmanager
-def hung(disk: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
-    delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
-    timeout = cat(disk, "device/timeout")
-    put(disk, "device/timeout", "300")
-    before = delay.read_text()
-    delay.write_text(str(SECONDS_HUNG * JIFFIES))
-    reader = subprocess.Popen(
-        ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while cat(disk, "inflight").split()[0] == "0":
-            os.sched_yield()
-        yield reader
-    finally:
-        reader.wait()
-        delay.write_text(before)
-        put(disk, "device/timeout", timeout)
-
-
 def _wait_until_gone(pid: int) -> None:
     try:
         watch = os.pidfd_open(pid)
@@ -119,7 +64,8 @@ def test_hung_lun_spares_healthy_luns(
     put(sick, "queue/scheduler", "none")
     before = everything()
     with hung(sick) as reader:
-        done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+        words = ("apply", "--profile", "oltp", "--no-probe", "--json", *luns)
+        done = hbatune(*words, prepare=see_no_commands)
         assert reader.poll() is None, "the disk hung long enough"
         assert done.code == 1, done.err
         stuck = done.rows(target=sick, outcome="stuck")
@@ -226,167 +172,3 @@ def test_refusal_carries_errno() -> None:
     eacces = depth(scsi_disks("sym53c8xx")[0], 4)
     assert (einval.outcome, einval.errno) == (Outcome.REFUSED, 22)
     assert (eacces.outcome, eacces.errno) == (Outcome.REFUSED, 13)
-
-
-def test_second_writer_exits_3() -> None:
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with open(LOCK, "w") as holder:
-        fcntl.lockf(holder, fcntl.LOCK_EX)
-        for command in (("apply", "--profile", "oltp", "--no-probe"), ("rollback",)):
-            done = hbatune(*command)
-            assert done.code == 3
-            assert str(os.getpid()) in done.err
-        assert hbatune("diff", "--profile", "oltp").code == 1, "reading needs no lock"
-
-
-def test_simultaneous_applies_never_both_write() -> None:
-    command = ["hbatune", "apply", "--profile", "oltp", "--no-probe"]
-    both = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
-    codes = sorted(process.wait() for process in both)
-    assert codes in ([0, 3], [0, 0])
-
-
-def test_earlier_boot_journal_restores_nothing(tmp_path: Path) -> None:
-    before = everything()
-    [disk] = scsi_disks("sym53c8xx")
-    assert hbatune("apply", "--profile", "oltp", "--no-probe", disk).code == 0
-    tuned = everything()
-    earlier_id = tmp_path / "boot_id"
-    earlier_id.write_text("00000000-1111-2222-3333-444444444444\n")
-    boot_id = "/proc/sys/kernel/random/boot_id"
-    script = f"mount --bind {earlier_id} {boot_id} && exec hbatune rollback"
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "earlier boot" in done.stderr
-    assert everything() == tuned, "a value of another boot is nobody's baseline"
-    put_back(before)
-
-
-@pytest.mark.parametrize("command", ["apply", "rollback"])
-def test_unprivileged_commands_write_nothing(command: str) -> None:
-    before = everything()
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    words = (command, "--profile", "oltp") if command == "apply" else (command,)
-    done = installed(*words, before=nobody)
-    assert done.code == 2
-    assert "needs root" in done.err
-    assert "Traceback" not in done.err
-    assert everything() == before
-
-
-def test_diff_needs_no_root() -> None:
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = installed("diff", "--profile", "oltp", before=nobody)
-    assert done.code == 1, done.err
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[rule]\n", "line 1"),
-        (
-            '[[rule]]\nname = "x"\nsetting = "nr_request"\nvalue = 8\n'
-            'because = "x"\nsource = "site"\n',
-            "nr_requests",
-        ),
-        (
-            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 9999\n'
-            'because = "x"\nsource = "site"\n',
-            "2048",
-        ),
-        (
-            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 8\nat_least = 9\n'
-            'because = "x"\nsource = "site"\n',
-            "at_least",
-        ),
-    ],
-    ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
-)
-def test_bad_rule_file_writes_nothing(text: str, message: str) -> None:
-    before = everything()
-    rules = Path("/etc/hbatune/rules.d/mistake.toml")
-    rules.parent.mkdir(parents=True, exist_ok=True)
-    rules.write_text(text)
-    try:
-        done = hbatune("apply", "--profile", "oltp", "--no-probe")
-    finally:
-        rules.unlink()
-    assert done.code == 2
-    assert "mistake.toml" in done.err
-    assert message in done.err
-    assert "Traceback" not in done.err
-    assert everything() == before
-
-
-def test_bad_configuration_allows_rollback() -> None:
-    before = everything()
-    assert hbatune("apply", "--profile", "oltp", "--no-probe", *scsi_disks("sym53c8xx")).code == 0
-    assert everything() != before
-    configure("[daemon\n")
-    back = hbatune("rollback")
-    assert back.code == 1, "the profile stays written"
-    assert "hbatune.toml" in back.err
-    assert everything() == before
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("apply", "--profile", "nope", "--no-probe"),
-        ("apply", "--profile", "oltp", "--no-probe", "sdzz"),
-        ("apply", "--profile", "oltp", "--frobnicate"),
-        ("explain", "vda", "nr_request", "--profile", "oltp"),
-        ("diff",),
-        ("nonsense",),
-        (),
-    ],
-)
-def test_bad_usage_exits_2(words: tuple[str, ...]) -> None:
-    before = everything()
-    done = hbatune(*words)
-    assert done.code == 2
-    assert done.err.strip()
-    assert "Traceback" not in done.err
-    assert everything() == before
-
-
-def test_world_writable_rule_is_refused() -> None:
-    rules = Path("/etc/hbatune/rules.d/open.toml")
-    rules.parent.mkdir(parents=True, exist_ok=True)
-    rules.write_text("")
-    rules.chmod(0o666)
-    try:
-        done = hbatune("apply", "--profile", "oltp", "--no-probe")
-        assert done.code == 2
-        assert "open.toml" in done.err
-    finally:
-        rules.unlink()
-
-
-def test_excessive_request_memory_is_refused(scsi_debug: ScsiDebug) -> None:
-    luns = scsi_debug(max_luns=4)
-    before = everything()
-    configure("[act]\nmemory_share = 0.0001\n")
-    done = hbatune("apply", "--profile", "oltp", "--no-probe", *luns)
-    assert done.code == 2
-    assert "memory" in done.err
-    assert everything() == before
-
-
-def test_full_journal_disk_prevents_writes(tmp_path: Path) -> None:
-    before = everything()
-    script = (
-        "mount -t tmpfs -o size=4k tmpfs /var/lib/hbatune && "
-        "head -c 4096 /dev/zero > /var/lib/hbatune/full; "
-        "exec hbatune apply --profile oltp --no-probe"
-    )
-    Path("/var/lib/hbatune").mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "journal" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert everything() == before

@@ -12,10 +12,10 @@ from tests.lab.guest import appear
 from tests.lab.guest.kit import settle
 from tests.lab.guest.values import cat, disks, everything, put, put_back, scheduler
 
-KERNELS = ("6.1", "6.12")
 OTHERS = {
     "scheduler": ("kyber", "mq-deadline"),
     "nr_requests": ("37", "41"),
+    "async_depth": ("33", "35"),
     "rq_affinity": ("2", "0"),
     "nomerges": ("2", "1"),
     "rotational": ("1", "0"),

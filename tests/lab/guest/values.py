@@ -53,15 +53,21 @@ def everything() -> dict[str, str]:
 def put_back(values: dict[str, str]) -> None:
     """Bring every disk back to these values, the schedulers first: they reset others.
 
+    nr_requests rescales async_depth, so that comes last; with `none` the kernel sets it.
+
     A depth is lowered again where the kernel raised it meanwhile (``test_lowered``).
     """
-    for name in sorted(values, key=lambda name: not name.endswith("/scheduler")):
+    for name in sorted(values, key=_rank):
         disk, _, attribute = name.partition("/")
         for _ in range(3):
             current = scheduler(disk) if name.endswith("/scheduler") else cat(disk, attribute)
             if current == values[name]:
                 break
             put(disk, attribute, values[name])
+
+
+def _rank(name: str) -> int:
+    return {"scheduler": 0, "async_depth": 2}.get(name.rpartition("/")[2], 1)
 
 
 def nvme_queues() -> list[str]:

@@ -178,7 +178,7 @@ def test_scheduler_change_cancels_requests_rollback(
     assert sda.value("queue/nr_requests") == "975"
     assert {name: row.gone for name, row in rows.items()} == {
         "nr_requests": True,
-        TUNABLE: True,
+        "async_depth": True,
     }
     assert "went with the scheduler" in str(rows["nr_requests"].limit)
     assert back(sda, means) == {}, "there is nothing left to fail at each further rollback"

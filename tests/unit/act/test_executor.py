@@ -35,6 +35,7 @@ class Written:
 
     seconds: float
     busy: bool = False
+    errno: int | None = None
 
 
 class Kernel:
@@ -43,9 +44,14 @@ class Kernel:
     DEADLINE = 10.0
 
     def __init__(
-        self, write: Callable[["Kernel", Chain, int], Written], size: int = MAX_WORKERS
+        self,
+        write: Callable[["Kernel", Chain, int], Written],
+        size: int = MAX_WORKERS,
+        steps: tuple[Step, ...] = STEPS,
     ) -> None:
         self.size = size
+        self.steps = steps
+        self.behind: list[str | None] = []
         self.now = 0.0
         self.running = 0
         self.at_once: list[tuple[float, int]] = []
@@ -71,6 +77,7 @@ class Kernel:
     def start(self, chain: Chain) -> None:
         assert self.free
         self.running += 1
+        self.behind.append(chain.behind)
         self.at_once.append((self.now, self.running))
         counts = (n for (adapter, _), n in self.writing.items() if adapter == chain.adapter)
         self.beside[chain.adapter].append(sum(counts))
@@ -81,11 +88,11 @@ class Kernel:
         if kind == "stuck":
             self.running -= 1
             return [Stuck(chain, Process(1, 1))]
-        name = STEPS[at].setting
+        name = self.steps[at].setting
         self.writing[chain.adapter, name] -= 1
-        result = WriteResult(name, Outcome.WRITTEN)
+        result = WriteResult(name, Outcome.REFUSED if met.errno else Outcome.WRITTEN, met.errno)
         events: list[Any] = [Replied(chain, encode_result(result, busy=met.busy))]
-        if at + 1 < len(STEPS):
+        if at + 1 < len(self.steps):
             self._step(chain, at + 1)
         else:
             self.running -= 1
@@ -94,7 +101,7 @@ class Kernel:
 
     def _step(self, chain: Chain, at: int) -> None:
         met = self._write(self, chain, at)
-        self.writing[chain.adapter, STEPS[at].setting] += 1
+        self.writing[chain.adapter, self.steps[at].setting] += 1
         stuck = met.seconds > self.DEADLINE
         due = self.now + (self.DEADLINE if stuck else met.seconds)
         self._count += 1
@@ -109,9 +116,10 @@ def run(
     workers: int = INITIAL_WORKERS,
     adapters: int = 1,
     idle: bool = True,
+    steps: tuple[Step, ...] = STEPS,
 ) -> Report:
     disk_chains = [
-        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", STEPS)
+        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", steps)
         for n in range(luns)
     ]
     pool: Any = kernel
@@ -229,9 +237,42 @@ def test_locking_adapter_gets_few_writes() -> None:
     kernel = Kernel(locked)
     report = run(kernel, 800, adapters=2)
     assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
-    late = kernel.beside["adapter0"][200:]
-    assert sum(late) / len(late) < 3
+    late = kernel.beside["adapter0"][MAX_WORKERS:]
+    assert set(late) == {0}, "a LUN begins when the one before it has left the lock"
     assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS
+
+
+def test_other_settings_stay_parallel() -> None:
+    """The first step of these chains locks the adapter for 20 ms, the second takes 10 s."""
+
+    def write(kernel: Kernel, chain: Chain, at: int) -> Written:
+        locks = kernel.writing[chain.adapter, "nr_requests"]
+        return Written(9.0) if at else Written(0.02, busy=locks > 0)
+
+    steps = (Step("nr_requests", 2048, 256), Step("nomerges", 1, 0))
+    kernel = Kernel(write, steps=steps)
+    run(kernel, INITIAL_WORKERS + 1, steps=steps)
+    assert kernel.most == INITIAL_WORKERS
+    assert kernel.now < 3 * 9.0, "the first LUN, and then all others"
+
+
+def test_stuck_write_names_siblings_it_blocks() -> None:
+    """A kernel that locks the adapter: sd0 hangs with the lock, and all siblings are refused."""
+
+    def write(kernel: Kernel, chain: Chain, at: int) -> Written:
+        if chain.target == "sd0":
+            return Written(100.0 if at else 0.02)
+        return Written(0.02, busy=True, errno=errno.EBUSY)
+
+    kernel = Kernel(write)
+    report = run(kernel, 4)
+    said = {key: (result.outcome, result.said) for key, result in report.results.items()}
+    waits = "the write has not returned; until it does, adding and removing disks of this adapter"
+    blocked = (Outcome.BLOCKED, "a write to sd0 has not returned and locks the adapter")
+    assert said.pop(("sd0", "scheduler")) == (Outcome.WRITTEN, None)
+    assert said.pop(("sd0", "nr_requests")) == (Outcome.STUCK, f"{waits} waits")
+    assert set(said.values()) == {blocked}
+    assert kernel.behind == [None, "sd0", "sd0", "sd0"]
 
 
 def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:

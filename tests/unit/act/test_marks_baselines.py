@@ -69,7 +69,7 @@ def test_tunable_baseline_requires_same_scheduler(
     database[DISK.id] = SavedTexts(saw, "1000")
     filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
     originals = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))
-    assert ("queue/iosched/async_depth" in originals) == adopts
+    assert ("async_depth" in originals) == adopts
 
 
 def test_restored_values_are_spent(database: dict[str, SavedTexts], tmp_path: Path) -> None:

@@ -1,11 +1,18 @@
-"""Who has lowered a queue depth: the kernel, for a full queue, or others."""
+"""Which wrong values are the kernel's: a depth after a full queue, a rescaled async_depth."""
+
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.agent.judge import compute_depth_level
-from hbatune.agent.orders import DepthLevel
+from hbatune.agent.judge import Judge, compute_depth_level
+from hbatune.agent.orders import DepthLevel, Order, PassReason
+from hbatune.operations.reconcile import PassFacts
 from hbatune.plan.make import QUEUE_FULL_THRESHOLD
+from hbatune.plan.rows import Row, State
+from hbatune.policy.config import Config, DaemonConfig, DriftReaction
+from hbatune.workers import WorkerPool
+from tests.unit.machines import machine
 
 WANTED = 64
 RIGHT = DepthLevel(WANTED, 100, 100)
@@ -51,3 +58,24 @@ def test_counter_wrap_is_no_flood() -> None:
 @given(st.lists(st.tuples(st.integers(1, WANTED), st.integers(0, 10**6)), min_size=1))
 def test_correct_depth_never_ramps(readings: list[tuple[int, int]]) -> None:
     assert looks(*readings, (WANTED, 0))[-1] is False
+
+
+def test_rescaled_async_depth_is_not_a_decision() -> None:
+    """The kernel rescales it when an administrator changes nr_requests."""
+    requests = drift("nr_requests", 512, 256)
+    rescaled = drift("async_depth", 128, 64)
+    assert left_alone(requests, rescaled) == {requests.key}
+    assert left_alone(rescaled) == {rescaled.key}
+
+
+def drift(setting: str, current: int, wanted: int) -> Row:
+    values = (current, wanted, wanted, State.DRIFT)
+    return Row("sda", "id-sda", "0000:01:00.0", setting, *values, None, "", "", "site")
+
+
+def left_alone(*rows: Row) -> set[tuple[str, str]]:
+    """Return the rows that a pass skips if it only reports the changes of others."""
+    config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
+    nothing = frozenset[Any]()
+    facts = PassFacts(machine(), rows, nothing, nothing, {}, nothing, config, WorkerPool())
+    return set(Judge(Order(PassReason.AUDIT))(facts).left_alone(rows))

@@ -65,6 +65,15 @@ def test_retry_pause_grows_to_limit(audit: int, tries: int) -> None:
     assert retries.find_due(current_time) == {FAILED.key}
 
 
+def test_blocked_setting_is_tried_at_every_audit() -> None:
+    """Nothing was tried: a command that hangs says nothing about the setting."""
+    retries, blocked = Retries(60.0), replace(FAILED, outcome=Outcome.BLOCKED)
+    for audit in range(5):
+        current_time = 60.0 * audit
+        assert retries.find_due(current_time) == ({FAILED.key} if audit else frozenset())
+        retries.record([blocked], current_time, EPOCH + current_time, is_complete=True)
+
+
 def test_write_or_scan_ends_failure() -> None:
     written = replace(FAILED, handled=Handled.WRITTEN)
     for changes, is_complete, fails in (([written], False, 0), ([], True, 0), ([], False, 1)):

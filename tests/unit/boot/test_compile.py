@@ -95,12 +95,18 @@ def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
 
 def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
     rule_lines = lines(compile_rules(site.load("oltp"), Site()))
-    save = 'ENV{HBATUNE_WAS_IOSCHED_ASYNC_DEPTH}="$attr{queue/iosched/async_depth}"'
-    assert any(line.endswith(save) and "NR_REQUESTS" in line for line in rule_lines)
-    assert parse_saved_values({"IOSCHED_ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}) == {
-        "nr_requests": 256,
-        "queue/iosched/async_depth": 256,
-    }
+    for path in ("queue/async_depth", "queue/iosched/async_depth"):  # newer kernels, older ones
+        save = f'ENV{{HBATUNE_WAS_ASYNC_DEPTH}}="$attr{{{path}}}"'
+        assert any(line.endswith(save) and "NR_REQUESTS" in line for line in rule_lines)
+
+
+@pytest.mark.parametrize("name", ["ASYNC_DEPTH", "IOSCHED_ASYNC_DEPTH"])
+def test_saved_async_depth_is_baseline_with_scheduler(name: str) -> None:
+    """An earlier version saved it under the name of its path."""
+    saved = {name: "256", "NR_REQUESTS": "256"}
+    baselines = {"nr_requests": 256, "async_depth": 256, "scheduler": "mq-deadline"}
+    assert parse_saved_values({**saved, "SCHEDULER": "none _mq-deadline_"}) == baselines
+    assert "async_depth" not in parse_saved_values({**saved, "SCHEDULER": "_none_ mq-deadline"})
 
 
 def test_saved_values_survive_every_event(site: SiteFolder) -> None:

@@ -40,6 +40,8 @@ def test_drift_and_failures_differ() -> None:
     message, priority, fields = report_change(failed)
     assert "failed: Invalid argument" in message
     assert (priority, fields["HBATUNE_ERRNO"]) == (daemon_messages.WARNING, "EINVAL")
+    blocked = replace(failed, outcome=Outcome.BLOCKED, errno=None, reason="a command hangs")
+    assert "failed: a command hangs" in report_change(blocked)[0]
     nameless = replace(failed, errno=524)
     assert report_change(nameless)[2]["HBATUNE_ERRNO"] == "524"
     assert "is none, not mq-deadline" in report_change(replace(LEFT, handled=Handled.REPORTED))[0]

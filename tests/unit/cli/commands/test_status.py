@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from hbatune.act import files, paths
 from hbatune.agent import status
 from hbatune.agent.brief import read_brief
-from hbatune.agent.orders import (
-    UnwrittenFile,
-)
+from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import Status, Times
 from hbatune.cli import main
+from hbatune.plan.rows import Outcome
 from hbatune.processes import read_clock_id
+from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process, find_process
 from tests.unit.statuses import (
     GOOD,
@@ -31,6 +32,12 @@ from tests.unit.statuses import (
 )
 
 pytestmark = pytest.mark.usefixtures("state")
+STUCK = replace(
+    WAITING,
+    handled=Handled.FAILED,
+    outcome=Outcome.STUCK,
+    reason=describe_limit(LimitReason(Limit.ADAPTER_WAITS)),
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,7 @@ pytestmark = pytest.mark.usefixtures("state")
         (replace(GOOD, mistake="no such profile"), 1, "the last good one stays in force: no such"),
         (replace(GOOD, profile=None), 0, "no profile is active"),
         (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
+        (replace(GOOD, open=(STUCK,)), 1, "adding and removing disks of this adapter waits"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
         (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
     ],

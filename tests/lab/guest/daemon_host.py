@@ -1,0 +1,46 @@
+"""A host with one LUN, on which the daemon runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
+from tests.lab.guest.service import UNIT, Journal, running, systemctl
+from tests.lab.guest.values import cat, everything, scheduler
+
+_LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
+
+
+@contextmanager
+def installed() -> Iterator[dict[str, str]]:
+    """Have hbatune installed on it; yield every value from before, which all come back."""
+    with loaded_scsi_debug(**_LUN):
+        before = everything()
+        with running():
+            yield before
+        assert everything() == before, "uninstalled, all is as it was"
+
+
+@contextmanager
+def tuned_lun() -> Iterator[str]:
+    """Yield the LUN; afterwards it is tuned again, by a daemon that has just been reloaded."""
+    yield scsi_disks("scsi_debug")[0]
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    with Journal() as journal:
+        reloaded(journal)
+    assert well()
+
+
+def by_profile(disk: str) -> bool:
+    return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
+
+
+def reloaded(journal: Journal) -> None:
+    """Have the daemon look at everything, and wait until it has."""
+    systemctl("reload", UNIT)
+    journal.until_said("everything was looked at")
+
+
+def well() -> bool:
+    """Whether everything is as the profile says, by a diff and by the daemon's own word."""
+    return hbatune("diff").code == 0 and hbatune("status").code == 0

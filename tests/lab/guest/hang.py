@@ -1,0 +1,56 @@
+"""Commands of scsi_debug that hang in the queue of a disk, and a check that does not see them."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.lab.guest.values import cat, put
+
+SECONDS_HUNG = 25
+JIFFIES = 250  # a second of Debian's kernels, in which scsi_debug counts its delay
+
+Hanging = subprocess.Popen[bytes]
+
+
+@contextmanager
+def hung(disk: str, seconds: int = SECONDS_HUNG) -> Iterator[Hanging]:
+    """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
+    read = ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]
+    with _outstanding(disk, read, "inflight", seconds) as reader:
+        yield reader
+
+
+@contextmanager
+def hung_passthrough(disk: str) -> Iterator[Hanging]:
+    """Keep one command of user space in flight (SG_IO), which ``inflight`` does not count."""
+    read = f"sg_raw -t 300 -r 512 /dev/{disk} 28 00 00 00 00 00 00 00 01 00"
+    with _outstanding(disk, read.split(), "device/device_busy", SECONDS_HUNG) as sender:
+        assert cat(disk, "inflight").split() == ["0", "0"]
+        yield sender
+
+
+@contextmanager
+def _outstanding(disk: str, command: list[str], counter: str, seconds: int) -> Iterator[Hanging]:
+    delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
+    timeout = cat(disk, "device/timeout")
+    put(disk, "device/timeout", "300")
+    before = delay.read_text()
+    delay.write_text(str(seconds * JIFFIES))
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while cat(disk, counter).split()[0] == "0":
+            os.sched_yield()
+        yield process
+    finally:
+        process.wait()
+        delay.write_text(before)
+        put(disk, "device/timeout", timeout)
+
+
+def see_no_commands() -> None:
+    """Let this process see no command: each one begins to hang after the check."""
+    from hbatune.facts.commands import CommandCounters, QueueLoad
+
+    CommandCounters.read = lambda self: QueueLoad()  # type: ignore[method-assign]
