@@ -9,11 +9,12 @@ exactly, the rules skip more disks than necessary; the daemon tunes the remainin
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.act import paths
 from hbatune.facts.devices import is_link
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import Kind, TargetKind
@@ -87,6 +88,16 @@ def set_property(name: str, value: str) -> RulePart:
     return RulePart("ENV", "=", value, name)
 
 
+def set_properties(names: Iterable[str], value: str) -> RuleLine:
+    """Set these properties to the same value."""
+    return tuple(set_property(name, value) for name in names)
+
+
+def append_parts(matches: Iterable[RuleLine], *parts: RulePart) -> list[RuleLine]:
+    """Return the lines with these parts at the end of each."""
+    return [(*line, *parts) for line in matches]
+
+
 def jump_to(label: str) -> RulePart:
     """Continue at a later label."""
     return RulePart("GOTO", "=", label)
@@ -144,22 +155,24 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
 
 def make_import_section() -> RuleSection:
     """Return the lines that keep mark and original values, of all settings, in udev's database."""
-    disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
-    names = [SEEN_PROPERTY, *map(make_property_name, disks), make_property_name(ASYNC_DEPTH)]
+    names = [SEEN_PROPERTY]
+    for name, setting in SETTINGS.items():
+        if setting.on is TargetKind.ENDPOINT:
+            names.append(make_property_name(name))
+    names.append(make_property_name(ASYNC_DEPTH))
     title = "That it was seen and what was there before, through every later event."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
 
 def make_write_sections(values: Values) -> Iterator[RuleSection]:
     """Yield the lines that save and write, in the order of the settings."""
-    checks = [
-        (match_property(make_wish_property(n), "?*"), set_property(_ANY, "1")) for n in values
-    ]
-    unwished = (exclude_key("ENV", "1", _ANY), END)
-    yield RuleSection("Nothing to set: nothing to save.", (*checks, unwished))
+    checks: list[RuleLine] = []
+    for name in values:
+        checks.append((match_property(make_wish_property(name), "?*"), set_property(_ANY, "1")))
+    checks.append((exclude_key("ENV", "1", _ANY), END))
+    yield RuleSection("Nothing to set: nothing to save.", tuple(checks))
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
-    # udev executes assignments in the order of the text. An nr_requests before the scheduler would
-    # be reset by it.
+    # udev writes in the order of the text. An nr_requests before the scheduler would be reset.
     ordered = sorted(values, key=lambda name: SETTINGS[name].order)
     writes: list[RuleLine] = []
     for name in ordered:
@@ -221,8 +234,8 @@ def _write_if_different(
 
 
 def _flag_resets(name: str, planned: Sequence[str]) -> RuleLine:
-    resets = [reset for reset in SETTINGS[name].resets if reset in planned]
-    return tuple(set_property(f"{_RESET}{reset.upper()}", "1") for reset in resets)
+    flags = [f"{_RESET}{reset.upper()}" for reset in SETTINGS[name].resets if reset in planned]
+    return set_properties(flags, "1")
 
 
 def _exclude_active(path: str, scheduler: str) -> RuleLine:
@@ -239,6 +252,8 @@ _NUMBER = "DISKSEQ"
 
 _WWIDS = ("device/wwid", "wwid")  # SCSI disk, NVMe namespace
 _WWID = ".HBATUNE_WWID"
+_UNNAMED = exclude_key("ENV", "1", _WWID)
+"""Matches a disk without a world-wide name."""
 # Not a device name, or a name that changes from boot to boot.
 _NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
 _KERNELS_OWN = re.compile(
@@ -249,8 +264,8 @@ _ODD = "*[!] -[^-~]*"
 """Matches a text with a backslash, or with anything that is not printable ASCII."""
 
 
-def make_seen_section(marks: Path) -> RuleSection:
-    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory.
+def make_seen_section() -> RuleSection:
+    """Return the lines that check whether a disk was seen.
 
     An `add` event does not mean that a disk is new, since udev can announce all disks again. A
     disk counts as seen once these rules have run for it, which udev's database keeps until the
@@ -260,7 +275,7 @@ def make_seen_section(marks: Path) -> RuleSection:
     known = set_property(KNOWN_PROPERTY, "1")
     # udev substitutes only in the value of a TEST match. Without a number it would name the
     # directory.
-    marked = match_key("TEST", f"{marks}/$env{{{_NUMBER}}}")
+    marked = match_key("TEST", f"{paths.SEEN}/$env{{{_NUMBER}}}")
     lines = (
         (match_property(SEEN_PROPERTY, "?*"), known),
         (match_property(_NUMBER, "?*"), marked, known),
@@ -293,11 +308,6 @@ def is_for_maps(criteria: Match) -> bool | None:
     return True if replace(criteria, kind=(), multipath=()) == Match() else None
 
 
-def is_only_for_maps(criteria: Match) -> bool:
-    """Return whether a rule is only for dm-multipath maps, not for paths or heads of NVMe."""
-    return criteria.kind == (Kind.MAP,) and criteria.multipath == (Multipath.DM,)
-
-
 def match_activated_map() -> RuleLine:
     """Return the line that sends a map to its own lines when its table was just activated.
 
@@ -324,7 +334,7 @@ def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> 
     lines += (*mark_seen(), _SKIP_ZONED, *wishes)
     unaffected = [name for name in settings if table.Cause.LOADED not in SETTINGS[name].reset_by]
     if unaffected:
-        lines.append((known, *(set_property(make_wish_property(name), "") for name in unaffected)))
+        lines.append((known, *set_properties(map(make_wish_property, unaffected), "")))
     lines.append(make_label(_TUNE))
     return RuleSection("Maps, as they are activated.", tuple(lines))
 
@@ -348,7 +358,8 @@ def make_skip_sections(
     if asks_for_names:
         odd: list[RuleLine] = []
         for path in ("device/vendor", "device/model"):
-            odd += [(match_attribute(path, glob), END) for glob in (_ODD, " *")]
+            odd.append((match_attribute(path, _ODD), END))
+            odd.append((match_attribute(path, " *"), END))
         title = "Hands off: a name that is not all plain, which globs would read otherwise."
         yield RuleSection(title, tuple(odd))
     skipped, wishless = list[RuleLine](), list[RuleLine]()
@@ -358,11 +369,11 @@ def make_skip_sections(
         skipped += match_disks(id)
     for id in reverted:
         wishless += match_disks(id)
-    marks: list[RuleLine] = []
-    if any(part.name == _WWID for line in (*skipped, *wishless) for part in line):
-        marks = [(match_attribute(path, "?*"), set_property(_WWID, "1")) for path in _WWIDS]
-    yield RuleSection("Which disks have a world-wide name.", tuple(marks))
-    lines = tuple((*parts, END) for parts in dict.fromkeys(skipped))
+    if _UNNAMED in set(chain(*skipped, *wishless)):
+        marks = [(match_attribute(path, "?*"),) for path in _WWIDS]
+        title = "Which disks have a world-wide name."
+        yield RuleSection(title, tuple(append_parts(marks, set_property(_WWID, "1"))))
+    lines = tuple(append_parts(dict.fromkeys(skipped), END))
     yield RuleSection("Excluded in [site], or rolled back.", lines)
 
 
@@ -377,14 +388,14 @@ def match_disks(id: str) -> Iterator[RuleLine]:
         for path in _WWIDS:
             yield match_attribute(path, _match_loosely(name)), *adapter_match
     else:
-        yield exclude_key("ENV", "1", _WWID), *adapter_match
+        yield _UNNAMED, *adapter_match
 
 
 def _match_adapter(id: str) -> RuleLine:
     """Return a match for the adapter in an id, or nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     is_unknown = "@" not in id or _NO_DEVICE.fullmatch(adapter)
-    return () if is_unknown else (match_key("KERNELS", _ignore_case(adapter)),)
+    return () if is_unknown else (match_key("KERNELS", _match_loosely(adapter, ignore_case=True)),)
 
 
 def _match_named_disks(name: str) -> Iterator[RuleLine]:
@@ -396,9 +407,10 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
     is_kernel_name = not adapter_match and _KERNELS_OWN.fullmatch(kernel) is not None
     if not is_kernel_name and not digits.startswith("/"):
         # The attribute begins with the type of name (naa., eui., t10.), which people omit.
-        prefix = "" if digits.startswith(WORLD_WIDE) else "*."
+        glob = "" if digits.startswith(WORLD_WIDE) else "*."
+        glob += _match_loosely(digits, ignore_case=True)
         for path in _WWIDS:
-            yield match_attribute(path, prefix + _ignore_case(digits)), *adapter_match
+            yield match_attribute(path, glob), *adapter_match
         if stable.lower().startswith(WORLD_WIDE):
             return
     if "@" not in name:
@@ -407,18 +419,15 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
         yield (match_key("SYMLINK", _match_loosely(file)),)
     elif not is_kernel_name:
         # Composed of vendor, model and serial number, which udev cannot see.
-        yield exclude_key("ENV", "1", _WWID), *adapter_match
+        yield _UNNAMED, *adapter_match
 
 
-def _ignore_case(text: str) -> str:
-    """Return a glob that matches at least the text, in upper or lower case."""
+def _match_loosely(text: str, *, ignore_case: bool = False) -> str:
+    """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
     glob = ""
     for char in text:
-        is_letter = char.isascii() and char.isalpha()
-        glob += f"[{char.lower()}{char.upper()}]" if is_letter else _match_loosely(char)
+        if char == "_" or not is_plain(char):
+            glob += "*"
+        else:
+            glob += f"[{char.lower()}{char.upper()}]" if ignore_case and char.isalpha() else char
     return glob
-
-
-def _match_loosely(text: str) -> str:
-    """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
-    return "".join(escape_glob(char) if is_plain(char) and char != "_" else "*" for char in text)
