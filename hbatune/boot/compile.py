@@ -23,6 +23,7 @@ from hbatune.boot.lines import (
     match_key,
     match_property,
     set_property,
+    set_wish,
 )
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
@@ -33,7 +34,7 @@ from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, find_target_kind
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
@@ -102,6 +103,12 @@ def compile_rules(
 def format_rules(compiled: CompiledRules) -> str:
     """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
     return render_template("udev", "hbatune.rules.j2", compiled=compiled)
+
+
+def format_writer() -> str:
+    """Return the text of the program that the rules start."""
+    marks = (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    return render_template("udev", "hbatune-write.sh.j2", marks=marks, how=UdevWriter)
 
 
 class _Step(Struct, frozen=True):
@@ -208,9 +215,10 @@ def _make_wish_section(step: _Step) -> RuleSection:
     # that it certainly applies to get this one's. A doubtful case is left to the daemon.
     if step.text is None or not criteria.exact:
         is_left = not criteria.exact or step.why is not None
-        wishes += append_parts(criteria.possible, *_set_wish(step.rule, "", is_left))
+        no_wish = set_wish(step.rule.setting, "", is_left=is_left)
+        wishes += append_parts(criteria.possible, *no_wish)
     if step.text is not None:
-        wishes += append_parts(criteria.sure, *_set_wish(step.rule, step.text, False))
+        wishes += append_parts(criteria.sure, *set_wish(step.rule.setting, step.text))
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(wishes))
 
 
@@ -220,22 +228,14 @@ def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
         if step.maps is not False:
             text = step.text if step.maps and step.text is not None else ""
             is_left = step.maps is None or step.why is not None
-            wishes.append(_set_wish(step.rule, text, is_left))
+            wishes.append(set_wish(step.rule.setting, text, is_left=is_left))
     return wishes
-
-
-def _set_wish(rule: Rule, text: str, is_left: bool) -> RuleLine:
-    """Return the parts that set a wish, and for the scheduler whether the daemon decides it."""
-    wished = set_property(make_wish_property(rule.setting), text)
-    if rule.setting != SCHEDULER:
-        return (wished,)
-    return wished, set_property(lines.SCHEDULER_LEFT, "1" if is_left else "0")
 
 
 def _clear_wishes(
     site: Site, reverted: Collection[RevertedValue], values: Collection[str]
 ) -> Iterator[RuleSection]:
-    no_depth = set_property(make_wish_property(QUEUE_DEPTH), "")
+    [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
         safe = _list_families(depth_plain=True)

@@ -1,14 +1,14 @@
 """The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
-udev reads an attribute once in an event and remembers it, so a value that an earlier line has
-changed still looks unchanged. Settings that such a write resets are therefore always written.
+The rules decide which values a disk gets and save its original ones. A small program writes
+(``udev/hbatune-write.sh.j2``), since udev does not repeat a write that failed.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from msgspec import Struct
@@ -19,25 +19,23 @@ from hbatune.facts.devices import is_link
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.routes import MULTIPATH_UUID
-from hbatune.facts.udev import SEEN_PROPERTY
+from hbatune.facts.udev import SEEN_PROPERTY, UNSET_PROPERTY, UNSTARTED
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Match, Multipath
 from hbatune.settings import table
-from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import ASYNC_DEPTH, SETTINGS, list_affected_settings, make_property_name
+from hbatune.settings.table import (
+    ASYNC_DEPTH,
+    NR_REQUESTS,
+    SCHEDULER,
+    SETTINGS,
+    list_affected_settings,
+    make_property_name,
+)
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
-_WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
 
-SCHEDULER_LEFT = ".HBATUNE_SCHEDULER_LEFT"
-"""Whether the daemon may want another scheduler than udev knows."""
-QUEUED_PROPERTY = ".HBATUNE_QUEUED"
-"""Whether the disk has a scheduler other than none; only then is nr_requests written."""
+_LEFT = ".HBATUNE_SCHEDULER_LEFT"
 _ANY = ".HBATUNE_ANY"
-_RESET = ".HBATUNE_RESET_"
-
-Values = Mapping[str, Collection[str]]
-"""By setting, the texts that some rule may require."""
 
 
 class RulePart(Struct, frozen=True):
@@ -115,26 +113,14 @@ END = jump_to(END_LABEL)
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the text matches only itself in a value, after ``escape_glob``."""
+    """Return whether the text matches only itself in a value."""
     return bool(_PLAIN.fullmatch(text))
 
 
-def escape_glob(text: str) -> str:
-    """Return the glob that matches only this text. An alternative (``|``) cannot be escaped."""
-    return "".join(_WILD.get(char, char) for char in text)
-
-
-def make_globs_below(number: int) -> str:
-    """Return globs that match the decimal numbers below ``number``: udev has no ``<``."""
-    digits, globs = str(number), list[str]()
-    for length in range(1, len(digits)):  # fewer digits
-        globs.append("[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1))
-    for position, digit in enumerate(digits):
-        low, high = 1 if position == 0 and len(digits) > 1 else 0, int(digit) - 1
-        if low <= high:
-            digit_glob = str(low) if low == high else f"[{low}-{high}]"
-            globs.append(digits[:position] + digit_glob + "[0-9]" * (len(digits) - position - 1))
-    return "|".join(globs)
+def set_wish(name: str, text: str, *, is_left: bool = False) -> RuleLine:
+    """Return the parts that set a wish; the daemon may want another scheduler if it ``is_left``."""
+    wish = set_property(make_wish_property(name), text)
+    return (wish, set_property(_LEFT, "1" if is_left else "0")) if name == SCHEDULER else (wish,)
 
 
 def make_wish_property(name: str) -> str:
@@ -150,12 +136,13 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     """
     # Not only the written ones: a scheduler switch resets others.
     names = list_affected_settings(values)
-    return tuple(ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in names)
+    names = tuple(ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in names)
+    return tuple(dict.fromkeys(names))
 
 
 def make_import_section() -> RuleSection:
     """Return the lines that keep mark and original values, of all settings, in udev's database."""
-    names = [SEEN_PROPERTY]
+    names = [SEEN_PROPERTY, UNSET_PROPERTY]
     for name, setting in SETTINGS.items():
         if setting.on is TargetKind.ENDPOINT:
             names.append(make_property_name(name))
@@ -164,23 +151,23 @@ def make_import_section() -> RuleSection:
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
 
-def make_write_sections(values: Values) -> Iterator[RuleSection]:
-    """Yield the lines that save and write, in the order of the settings."""
+def make_write_sections(values: Collection[str]) -> Iterator[RuleSection]:
+    """Yield the lines that save the current values, and start the program that writes."""
     checks: list[RuleLine] = []
     for name in values:
         checks.append((match_property(make_wish_property(name), "?*"), set_property(_ANY, "1")))
     checks.append((exclude_key("ENV", "1", _ANY), END))
     yield RuleSection("Nothing to set: nothing to save.", tuple(checks))
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
-    # udev writes in the order of the text. An nr_requests before the scheduler would be reset.
-    ordered = sorted(values, key=lambda name: SETTINGS[name].order)
-    writes: list[RuleLine] = []
-    for name in ordered:
-        writes += _write_setting(name, sorted(values[name]), ordered)
-    yield RuleSection("In order: one write undoes what another one resets.", tuple(writes))
+    no_result = match_property(UNSET_PROPERTY, ""), set_property(UNSET_PROPERTY, "")  # not stored
+    writes = [(set_property(UNSET_PROPERTY, UNSTARTED),), _start_writer(values), no_result]
+    if NR_REQUESTS in values:
+        left = (match_property(make_wish_property(SCHEDULER), ""), match_property(_LEFT, "1"))
+        writes.insert(0, (*left, set_property(make_wish_property(NR_REQUESTS), "")))
+    yield RuleSection("In order, each write until the kernel takes it.", tuple(writes))
 
 
-def _save_values(values: Values) -> Iterator[RuleLine]:
+def _save_values(values: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
         saved, path = make_property_name(name), table.find_setting(name).path
@@ -191,58 +178,21 @@ def _save_values(values: Values) -> Iterator[RuleLine]:
                 yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
-def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
-    setting, path, wish = SETTINGS[name], SETTINGS[name].path, make_wish_property(name)
-    queued = set_property(QUEUED_PROPERTY, "1")
-    for text in texts:
-        wanted, write = match_property(wish, text), RulePart("ATTR", "=", text, path)
-        match setting.udev:
-            case UdevWriter.BRACKETED:
-                if text != "none":
-                    # If it is not listed yet, the write loads its module; a rule cannot see
-                    # whether it did.
-                    yield wanted, match_attribute(path, f"*{text}*"), queued
-                yield wanted, *_exclude_active(path, text), write, *_flag_resets(name, planned)
-            case UdevWriter.LOWER:
-                yield wanted, match_attribute(path, make_globs_below(int(text))), write
-            case UdevWriter.SCHEDULED:
-                needs = (match_property(QUEUED_PROPERTY, "1"),)
-                yield from _write_if_different(name, text, planned, needs)
-            case UdevWriter.DIFFERENT:
-                yield from _write_if_different(name, text, planned, ())
-    if setting.udev is UdevWriter.BRACKETED:
-        # Detects whether a disk has a scheduler that no rule changes.
-        settled = (match_property(wish, ""), exclude_key("ENV", "1", SCHEDULER_LEFT))
-        yield *settled, *_exclude_active(path, "none"), queued
+def _start_writer(values: Collection[str]) -> RuleLine:
+    """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
-
-def _write_if_different(
-    name: str, text: str, planned: Sequence[str], needs: RuleLine
-) -> Iterator[RuleLine]:
-    path, limit_path = SETTINGS[name].path, SETTINGS[name].most_in
-    if limit_path:
-        needs = (*needs, exclude_key("ATTR", make_globs_below(int(text)), limit_path))
-    needs = (*needs, match_property(make_wish_property(name), text))
-    write = RulePart("ATTR", "=", text, path)
-    differs = (match_attribute(path, "?*"), exclude_key("ATTR", text, path))
-    yield *needs, *differs, write, *_flag_resets(name, planned)
-    # udev remembers the old text: a value that an earlier write has reset looks right, and the line
-    # above skips it.
-    if any(name in SETTINGS[setting_name].resets for setting_name in planned):
-        was_reset = match_property(f"{_RESET}{name.upper()}", "1")
-        yield *needs, match_attribute(path, text), was_reset, write
-
-
-def _flag_resets(name: str, planned: Sequence[str]) -> RuleLine:
-    flags = [f"{_RESET}{reset.upper()}" for reset in SETTINGS[name].resets if reset in planned]
-    return set_properties(flags, "1")
-
-
-def _exclude_active(path: str, scheduler: str) -> RuleLine:
-    """Match if the disk has schedulers, and another one is active."""
-    bracket = escape_glob("[")
-    active = exclude_key("ATTR", f"*{bracket}{scheduler}]*", path)
-    return match_attribute(path, f"*{bracket}*"), active
+    udev's own assignment does not repeat a write that the kernel refuses with EBUSY. The program is
+    not in RUN, which starts after the assignments of all rules: it would overwrite an
+    administrator's later ones.
+    """
+    words = ["/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath"]
+    # nr_requests depends on the scheduler, which is read even if no rule sets it.
+    for name in sorted({SCHEDULER, *values}, key=lambda name: (SETTINGS[name].order, name)):
+        setting = SETTINGS[name]
+        wish = f"$env{{{make_wish_property(name)}}}"
+        words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")
+    result = set_property(UNSET_PROPERTY, "$result")
+    return match_key("PROGRAM", " ".join(words)), result
 
 
 KNOWN_PROPERTY = ".HBATUNE_KNOWN"

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # Set once the rules have run for a disk that appeared, to the disk's sequence number.
 SEEN_PROPERTY = "HBATUNE_SEEN"
+# The settings that the rules' program could not set, each with a colon and a reason, or UNSTARTED.
+UNSET_PROPERTY = "HBATUNE_UNSET"
+UNSTARTED = "unstarted"
 _APPEARED = "USEC_INITIALIZED"
 # The number of disks at which searching the entire database for marks is cheaper.
 _SEARCH_THRESHOLD = 16
