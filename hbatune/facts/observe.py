@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hbatune import loader
@@ -19,7 +20,14 @@ from hbatune.facts.adapters import SEVERITIES, list_pci_path, parse_bus_errors
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
+from hbatune.facts.health import (
+    AdapterHealth,
+    DiskHealth,
+    Health,
+    LinkRate,
+    UdevDisks,
+    UdevRule,
+)
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
@@ -27,6 +35,7 @@ from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import read_tuned_profile
+from hbatune.facts.udev import read_unset_settings
 
 _ROOT_SEVERITIES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
@@ -56,6 +65,9 @@ _IDENTITY = re.compile(
     r'\s*([!=])=\s*"((?:[^"\\]|\\.)*)"'
 )
 _GOTO = re.compile(r"\bGOTO\s*=")
+_MATCH = re.compile(r'\b([A-Z]+)(?:\{([^}"]*)\})?\s*([!=])=\s*"((?:[^"\\]|\\.)*)"')
+# The properties of the event of a whole disk that appears.
+_DISK_ADDED = {"ACTION": "add", "SUBSYSTEM": "block", "DEVTYPE": "disk"}
 _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
@@ -132,7 +144,9 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
     # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
     jump_patterns: dict[str, None] = {}
+    has_jumps = False
     for number, line in _join_lines(text):
+        disks = parse_disk_match(line)
         matches = [(sign, escape_text(glob)) for sign, glob in _IDENTITY.findall(line)]
         required = tuple(glob for sign, glob in matches if sign == "=") or tuple(jump_patterns)
         assigned: list[tuple[str, str | None]] = []
@@ -141,9 +155,31 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
         for program in _RUN.findall(line):
             assigned += [(attribute, None) for attribute in _WRITTEN.findall(program)]
         for attribute, value in assigned:
-            yield UdevRule(escape_text(file), number, escape_text(attribute), value, required)
+            certain = None if has_jumps else disks
+            name = escape_text(attribute)
+            yield UdevRule(escape_text(file), number, name, value, required, certain)
         if _GOTO.search(line):
+            has_jumps = has_jumps or disks is None or bool(disks.kernels)
             jump_patterns |= dict.fromkeys(glob for sign, glob in matches if sign == "!")
+
+
+def parse_disk_match(line: str) -> UdevDisks | None:
+    """Return the disks that a line applies to when they appear, or None if that is unknown."""
+    kernels: tuple[str, ...] = ("*",)
+    rotational = None
+    for key, name, sign, glob in _MATCH.findall(line):
+        is_equal = sign == "="
+        if (key if key != "ENV" else name) in _DISK_ADDED:
+            text = _DISK_ADDED[name or key]
+            if any(fnmatchcase(text, part) for part in glob.split("|")) is not is_equal:
+                return UdevDisks(())
+        elif key == "KERNEL" and is_equal:
+            kernels = tuple(map(escape_text, glob.split("|")))
+        elif (key, name) == ("ATTR", "queue/rotational") and glob in ("0", "1"):
+            rotational = (glob == "1") is is_equal
+        else:
+            return None
+    return UdevDisks(kernels, rotational)
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -210,6 +246,7 @@ def observe_health(
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
+        unset=read_unset_settings(),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hbatune.facts.health import UnsetSetting
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
 
 if TYPE_CHECKING:
@@ -69,6 +70,17 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
+
+
+def read_unset_settings() -> tuple[UnsetSetting, ...]:
+    """Return the settings of disks that hbatune's udev rules could not set as the disk appeared."""
+    unset = []
+    devices = load_context().list_devices(subsystem="block").match_property(UNSET_PROPERTY, "?*")
+    for device in devices:
+        for word in str(device.properties[UNSET_PROPERTY]).split(","):
+            setting, _, reason = word.rpartition(":")
+            unset.append(UnsetSetting(device.sys_name, setting or None, reason))
+    return tuple(unset)
 
 
 def find_marked_disks() -> list[str]:
