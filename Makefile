@@ -51,12 +51,12 @@ $(TESTING): $(BUILDING)
 	@$(PIP) install --editable '.[build,dev]'
 	@touch $@
 
-image: setup ## the lab's root image, made once and kept outside the checkout
+image: setup ## the lab's root images, made once and kept outside the checkout; the newest kernel
 	@$(PYTHON) -m tests.lab image
 
 # Both runs are done whatever becomes of the first, so that one command tells everything; it fails
 # where either does. Where the image cannot be made, the lab's tests fail and say why.
-test: ## every test; the lab boots both kernels
+test: ## every test; the lab boots three kernels
 	@test "$$(id -u)" -eq 0 || { ./.ci/packages all; echo "make test needs root: described machines \
 	are mounted, and the lab makes a root file system. As any user: make unit" >&2; exit 1; }
 	@$(MAKE) setup
@@ -71,8 +71,8 @@ unit: $(TESTING) ## the pure tests
 hosts: $(TESTING) ## the tests on described machines
 	@$(PYTEST) $(PARALLEL) -m 'not programs' tests/hosts
 
-lab: image ## the tests on real kernels, every one on both
-	@HBATUNE_LAB_KERNELS="6.1 6.12" $(PYTEST) tests/lab
+lab: image ## the tests on real kernels, every one on all three
+	@HBATUNE_LAB_KERNELS="6.1 6.12 newest" $(PYTEST) tests/lab
 
 docs: $(TESTING) ## the tables and pages that are generated from the code
 	@$(PYTHON) -m tools.docs

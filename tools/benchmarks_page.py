@@ -10,7 +10,7 @@ from hbatune.report.svg import make_log_axis
 from hbatune.shipped import find_shipped
 from tests.bench.guest.comparison import Comparison, Figure, load
 from tests.bench.guest.phases import PHASES
-from tests.lab.image import KERNELS
+from tests.lab.image import DEBIAN_12_KERNELS
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = _CHECKOUT / "tests" / "bench" / "results"
@@ -59,7 +59,7 @@ middle half of the pairs lies. Times are wall times of whole processes unless a 
 """
 PROMISED = (
     *("start", "status", "status-daemon", "diff-4", "diff-4096", "event-4096", "apply-modelled"),
-    *(f"{name}-{series}" for series in KERNELS for name in ("apply", "writing")),
+    *(f"{name}-{series}" for series in DEBIAN_12_KERNELS for name in ("apply", "writing")),
 )
 """The names of all results, in the page's order."""
 

@@ -14,7 +14,7 @@ from tests.lab.collect import (
     pytest_pycollect_makemodule,
     pytest_runtest_makereport,
 )
-from tests.lab.image import KERNELS
+from tests.lab.kernels import kernels
 from tests.lab.wheel import CHECKOUT
 from tools.benchmarks_page import RESULTS
 from tools.wheel import build_wheel
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int):  # type: ignore[no-untyped-def]
     yield
     collect.pytest_sessionfinish(session, exitstatus)
-    for series in KERNELS:
+    for series in kernels():
         for file in sorted((CHECKOUT / "build/lab" / series / "artifacts/bench").glob("*.json")):
             shutil.copy(file, RESULTS / file.name)
 

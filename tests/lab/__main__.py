@@ -7,12 +7,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from platform import freedesktop_os_release
 
 from tests.lab.alone import alone
 from tests.lab.emulator import emulator
 from tests.lab.events import Done, Ready, decode
-from tests.lab.image import KERNELS, image
+from tests.lab.image import DEBIAN_12_KERNELS, debian_12_image, list_releases
 from tests.lab.job import JobDisks, terminal_job
+from tests.lab.kernels import NEWEST, find_series, image, renew
 from tests.lab.machine import Machine, MachineEnded, Terminal
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
@@ -26,23 +28,27 @@ def main(argv: Sequence[str]) -> int:
     """Do what the command line says; a script's exit code is the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("image", help="make the root image where the cache has none")
+    commands.add_parser("image", help="make the root images that the cache lacks")
     shell = commands.add_parser("shell", help="a root shell in the guest; leave it with exit")
     run = commands.add_parser("run", help="run a shell script in the guest and show its output")
     run.add_argument("script", type=Path)
     for command in (shell, run):
-        command.add_argument("--kernel", choices=KERNELS, default=KERNELS[-1])
+        command.add_argument("--kernel", default=_host_kernel(), help="such as 6.12, or newest")
         command.add_argument(
             "--topology", type=Topology, choices=list(Topology), default=Topology.MIXED
         )
     args = parser.parse_args(argv)
     try:
         require_lab()
-        image()
         emulator()
         if args.command == "image":
+            debian_12_image()
+            renew()
             return 0
-        return _terminal(args.kernel, args.topology, args.script if args.command == "run" else None)
+        if args.kernel == NEWEST and not list_releases():
+            renew()
+        series = find_series(args.kernel)
+        return _terminal(series, args.topology, args.script if args.command == "run" else None)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 2
@@ -51,20 +57,32 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
+def _host_kernel() -> str:
+    """Return the kernel that a user of this machine's Debian is likely to have."""
+    try:
+        release = freedesktop_os_release().get("VERSION_CODENAME")
+    except OSError:
+        release = None
+    return NEWEST if release == "trixie" else DEBIAN_12_KERNELS[-1]
+
+
 def _terminal(series: str, topology: Topology, script: Path | None) -> int:
     folder = CHECKOUT / "build" / "lab" / "terminal"
+    guest_image = image(series)
     person = sys.stdout.isatty()
     size = os.get_terminal_size() if person else os.terminal_size((120, 40))
     arguments = [f"/job/{script.name}"] if script else []
     wanted = terminal_job(arguments, size, colours=person)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with alone(folder):
-        job = JobDisks(folder).make("job-disk", wanted, [script] if script else [])
+        job = JobDisks(folder, guest_image.python).make(
+            "job-disk", wanted, [script] if script else []
+        )
         disk, console = folder / "disk.img", folder / "console.log"
         make_disk(disk)
         terminal = Terminal.SHOWN if script else Terminal.TYPED
         with Machine(
-            image(),
+            guest_image,
             series,
             job=job,
             disk=disk,
@@ -73,7 +91,7 @@ def _terminal(series: str, topology: Topology, script: Path | None) -> int:
             terminal=terminal,
         ) as machine:
             try:
-                with step(f"lab: booting kernel {series}"):
+                with step(f"lab: booting Linux {guest_image.release(series)}"):
                     machine.start()
                     _expect_ready(machine)
                 return _exit_code(machine)

@@ -21,12 +21,12 @@ from tests.lab.alone import alone
 from tests.lab.emulator import emulator
 from tests.lab.events import Result
 from tests.lab.guestrun import GuestRun
-from tests.lab.image import KERNELS, image
+from tests.lab.image import debian_12_image
 from tests.lab.job import JobDisks, tests_job
+from tests.lab.kernels import find_series, image, kernels
 from tests.lab.machine import Machine
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
-from tests.lab.python import VERSION
 from tests.lab.topology import Topology, make_disk
 from tests.lab.wheel import CHECKOUT
 from tools import deb
@@ -49,11 +49,15 @@ class GuestFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         content = ast.parse(self.path.read_bytes()).body
-        kernels = _named() or _constant(content, "KERNELS", KERNELS)
+        names = _named() or _constant(content, "KERNELS", kernels())
+        try:
+            serieses = [find_series(name) for name in names]
+        except LabError as error:
+            raise self.CollectError(str(error)) from error
         topology = Topology(_constant(content, "TOPOLOGY", Topology.MIXED))
         for function in content:
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
-                for series in kernels:
+                for series in serieses:
                     name = f"{function.name}[{series}]"
                     yield GuestItem.from_parent(self, name=name, topology=topology)
             elif isinstance(function, ast.ClassDef) and function.name.startswith("Test"):
@@ -63,8 +67,9 @@ class GuestFile(pytest.File):
 def _constant(content: Iterable[ast.stmt], name: str, default: Any) -> Any:
     """Return what a file says of its guests.
 
-    ``KERNELS`` names the kernels that it is run under, of which one may be proof enough, so that a
-    full run stays short; ``TOPOLOGY`` is the machine that it needs (topology.py).
+    ``KERNELS`` names the kernels that it is run under, the newest one as ``newest``; one may be
+    proof enough, so that a full run stays short. ``TOPOLOGY`` is the machine that it needs
+    (topology.py).
     """
     for statement in content:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
@@ -103,7 +108,8 @@ class GuestItem(pytest.Item):
         failed = [result for result in results if result.outcome == "failed"]
         if failed:
             self._add_output(failed)
-            raise GuestFailure("\n\n".join(map(self._account, failed)))
+            accounts = "\n\n".join(map(self._account, failed))
+            raise GuestFailure(f"on Linux {image(self.series).release(self.series)}: {accounts}")
         if all(result.outcome == "skipped" for result in results):
             pytest.skip(results[0].text)
         if any(result.outcome == "xfailed" for result in results):
@@ -179,17 +185,16 @@ class Lab:
 
     def _boot(self) -> None:
         require_lab()
-        guest_image = image()
         emulator()
         items = [item for item in self._session.items if isinstance(item, GuestItem)]
         folder = CHECKOUT / "build" / "lab"
         self._stack.enter_context(alone(folder))
-        disks = JobDisks(folder)
+        disks: dict[Path, JobDisks] = {}
         packages = _packages(folder) if any("test_package" in item.nodeid for item in items) else []
         make_disk(folder / "disk.img")
         one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
         places = Semaphore(1 if one_by_one else PLACES)
-        for topology, series in itertools.product(Topology, KERNELS):
+        for topology, series in itertools.product(Topology, kernels()):
             guest = topology, series
             selected = [item.guest_name for item in items if item.guest == guest]
             if not selected:
@@ -198,11 +203,16 @@ class Lab:
             guest_folder = folder / name
             shutil.rmtree(guest_folder, ignore_errors=True)
             (guest_folder / "artifacts").mkdir(parents=True)
+            guest_image = image(series)
+            if guest_image.folder not in disks:
+                disks[guest_image.folder] = JobDisks(folder, guest_image.python)
             machine = self._stack.enter_context(
                 Machine(
                     guest_image,
                     series,
-                    job=disks.make(f"job-{name}", tests_job(selected), packages),
+                    job=disks[guest_image.folder].make(
+                        f"job-{name}", tests_job(selected), packages
+                    ),
                     disk=folder / "disk.img",
                     console=guest_folder / "console.log",
                     topology=topology,
@@ -216,7 +226,8 @@ class Lab:
 
 def _packages(folder: Path) -> list[Path]:
     """Return the Debian package in a list, none where this machine's are not for the guest."""
-    if sys.version_info[:2] != tuple(map(int, VERSION.split("."))):
+    python = debian_12_image().python  # test_package.py runs on Debian 12
+    if sys.version_info[:2] != tuple(map(int, python.version.split("."))):
         return []
     with step("lab: building the Debian package"):
         try:

@@ -22,6 +22,12 @@ def archives(suite: str = SUITE) -> list[str]:
     return [*machine_archives, *(() if secure else debians[-1:])]
 
 
+def backports(suite: str) -> list[str]:
+    """Return the archives of a release's backports: those of this machine, or Debian's own."""
+    suite = f"{suite}-backports"
+    return _known(suite) or [f"deb http://deb.debian.org/debian {suite} main"]
+
+
 def run(command: list[str], log: Path) -> None:
     """Run it to its end, its output appended to ``log``.
 

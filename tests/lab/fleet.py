@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.image import KERNELS, image
+from tests.lab.image import DEBIAN_12_KERNELS
 from tests.lab.job import JobDisks, terminal_job
+from tests.lab.kernels import image
 from tests.lab.machine import Machine, MachineEnded
 from tests.lab.problem import LabError
 from tests.lab.topology import make_disk
@@ -51,7 +52,7 @@ class FleetHost:
 
 @contextlib.contextmanager
 def fleet(
-    folder: Path, names: Sequence[str], series: str = KERNELS[-1]
+    folder: Path, names: Sequence[str], series: str = DEBIAN_12_KERNELS[-1]
 ) -> Iterator[list[FleetHost]]:
     """Yield as many guests as there are names, once each answers ssh.
 
@@ -63,14 +64,19 @@ def fleet(
         check=True,
     )
     wanted = terminal_job([f"/job/{SCRIPT.name}"], os.terminal_size((80, 24)), colours=False)
-    job = JobDisks(folder).make("job-disk", wanted, [SCRIPT, key.with_suffix(".pub")])
+    guest_image = image(series)
+    job = JobDisks(folder, guest_image.python).make(
+        "job-disk", wanted, [SCRIPT, key.with_suffix(".pub")]
+    )
     make_disk(disk)
     with contextlib.ExitStack() as stack:
         hosts = []
         for name in names:
             host = FleetHost(name, _free_port(), key)
             console = folder / f"{name}.log"
-            machine = Machine(image(), series, job=job, disk=disk, console=console, ssh=host.port)
+            machine = Machine(
+                guest_image, series, job=job, disk=disk, console=console, ssh=host.port
+            )
             stack.enter_context(machine)
             machine.start()
             hosts.append((host, machine))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.ext4 import pack
+from tests.lab.python import GuestPython
 from tests.lab.wheel import CHECKOUT, install
 
 AGENT = Path(__file__).parent / "agent"
@@ -41,15 +42,15 @@ def terminal_job(
 
 
 class JobDisks:
-    """Makes job disks in ``folder``; what they share is installed once."""
+    """Makes job disks in ``folder`` for guests with this Python; what they share is made once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: GuestPython) -> None:
         self._folder = folder
-        self._tree = folder / "job"
+        self._tree = folder / f"job-python{python.version}"
         if self._tree.exists():
             shutil.rmtree(self._tree)
         self._tree.mkdir(parents=True)
-        install(self._tree)
+        install(self._tree, python)
         shutil.copy(AGENT / "start", self._tree / "start")
         for code in (AGENT, KERNEL, *sorted((CHECKOUT / "tests").rglob("guest"))):
             shutil.copytree(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.lab.problem import LabError
 
-VERSION = "3.11"
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _LOADER = "ld-linux-x86-64.so.2"
 _NEEDED = (_LOADER, "libc.so.6", "libm.so.6", "libz.so.1", "libexpat.so.1")
@@ -20,14 +19,16 @@ _UNUSED = ("test", "__pycache__", "ensurepip", "idlelib", "tkinter", "lib2to3")
 
 def keep_python(root: Path, folder: Path) -> None:
     """Copy the interpreter, its libraries and its standard library out of the guest's root."""
+    name = (root / "usr/bin/python3").readlink().name
     (folder / "bin").mkdir(parents=True)
-    shutil.copy2(root / "usr/bin" / f"python{VERSION}", folder / "bin")
-    for name in _NEEDED:
-        library_file = root / _LIBRARIES / name
+    shutil.copy2(root / "usr/bin" / name, folder / "bin")
+    for needed in _NEEDED:
+        library_file = root / _LIBRARIES / needed
         shutil.copy2(
-            library_file if library_file.exists() else root / "lib/x86_64-linux-gnu" / name, folder
+            library_file if library_file.exists() else root / "lib/x86_64-linux-gnu" / needed,
+            folder,
         )
-    library = f"lib/python{VERSION}"
+    library = f"lib/{name}"
     ignored = shutil.ignore_patterns(*_UNUSED)
     shutil.copytree(root / "usr" / library, folder / library, symlinks=True, ignore=ignored)
 
@@ -38,16 +39,27 @@ class GuestPython:
 
     folder: Path
 
-    def compile(self, tree: Path, seen_as: str) -> None:
-        """Compile every module below ``tree``, which the guest sees at ``seen_as``.
+    @property
+    def version(self) -> str:
+        """Its version, such as ``3.13``."""
+        (program,) = (self.folder / "bin").iterdir()
+        return program.name.removeprefix("python")
+
+    @property
+    def site(self) -> str:
+        """Where Debian's Python looks for what pip installed as root; an image links it there."""
+        return f"/usr/local/lib/python{self.version}/dist-packages"
+
+    def compile(self, tree: Path) -> None:
+        """Compile every module below ``tree``, which the guest sees at ``site``.
 
         Raises LabError where one does not compile.
         """
         # By its own loader: the libraries of this machine may be older or newer.
         command = [
             *(str(self.folder / _LOADER), "--library-path", str(self.folder)),
-            *(str(self.folder / "bin" / f"python{VERSION}"), "-s", "-m", "compileall", "-q"),
-            *("-s", str(tree), "-p", seen_as, str(tree)),
+            *(str(self.folder / "bin" / f"python{self.version}"), "-s", "-m", "compileall", "-q"),
+            *("-s", str(tree), "-p", self.site, str(tree)),
         ]
         done = subprocess.run(
             command,

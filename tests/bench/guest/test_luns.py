@@ -11,6 +11,7 @@ from tests.bench.guest.comparison import Comparison, compared, in_turns, save, s
 from tests.bench.guest.luns import AFTER, BEFORE, LUNS, WRITERS
 from tests.lab.guest.command import JOURNAL, configure, hbatune
 
+KERNELS = ("6.1", "6.12")
 ARTIFACTS = Path("/run/lab/artifacts")  # what is in here goes to the host
 
 APPLY = ("apply", "--profile", "oltp", "--no-probe")

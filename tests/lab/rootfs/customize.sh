@@ -7,11 +7,12 @@ install -m 644 "$recipe/lab.target" "$recipe/lab.service" "$root/etc/systemd/sys
 ln -sf /etc/systemd/system/lab.target "$root/etc/systemd/system/default.target"
 
 # hbatune is installed on the job disk, seen where pip as root would have put it.
+python=$(readlink "$root/usr/bin/python3")
 mkdir -p "$root/job"
-rm -rf "$root/usr/local/bin" "$root/usr/local/lib/python3.11"
-mkdir -p "$root/usr/local/lib/python3.11"
+rm -rf "$root/usr/local/bin" "$root/usr/local/lib/$python"
+mkdir -p "$root/usr/local/lib/$python"
 ln -s /job/bin "$root/usr/local/bin"
-ln -s /job/site "$root/usr/local/lib/python3.11/dist-packages"
+ln -s /job/site "$root/usr/local/lib/$python/dist-packages"
 
 # Nobody but a test tunes or assembles anything, and nothing runs that no test looks at.
 chroot "$root" systemctl disable tuned.service irqbalance.service multipathd.service
@@ -45,8 +46,10 @@ for version in $(ls "$root/lib/modules"); do
     cp "$root/bin/busybox" "$tree/bin/"
     ln -s busybox "$tree/bin/sh"
     install -m 755 "$recipe/init" "$tree/init"
+    # Newer kernels have crc32c in lib/crc, not as a module.
     for module in virtio_pci virtio_blk crc32c_generic ext4; do
-        chroot "$root" modprobe -S "$version" --show-depends "$module"
+        chroot "$root" modprobe -S "$version" --show-depends "$module" ||
+            [ "$module" = crc32c_generic ]
     done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$tree/modules.order"
     while read -r module; do
         install -D -m 644 "$root$module" "$tree$module"

@@ -11,6 +11,7 @@ from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.service import systemctl
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 PAIRS = 5
 
 

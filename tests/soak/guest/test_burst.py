@@ -22,6 +22,7 @@ from tests.lab.guest.service import (
 from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUNS, EVENTS = 32, 1_000
 GROWTH = 1.05

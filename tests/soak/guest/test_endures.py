@@ -22,6 +22,7 @@ from tests.lab.guest.service import (
 from tests.lab.guest.values import put
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 EVENTS, REPAIRS, LUNS = 10_000, 500, 32
 CONFIG = "[daemon]\naudit_seconds = 1\nprobe = false\n"

@@ -9,6 +9,7 @@ from tests.lab.guest.fibre import fabric
 from tests.lab.guest.values import cat
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 MARGIN = 1.1
 """How far more may seem in flight than was issued: what is at an end of a run counts in full."""
 

@@ -15,6 +15,7 @@ from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.service import QUIET, UNIT, resident, running, systemctl, without_rules
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 TIMES = 50
 ROUNDS = 5

@@ -9,6 +9,7 @@ from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.values import everything
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 INSTANTS = 200
 FEWER = 100
 APPLY = ("apply", "--profile", "oltp", "--no-probe")

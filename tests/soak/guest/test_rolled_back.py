@@ -8,6 +8,7 @@ from tests.lab.guest.service import QUICK, UNIT, announce, let_be, running, syst
 from tests.lab.guest.values import everything
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 MINUTES, EACH = 60, 60
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}

@@ -12,6 +12,7 @@ from tests.lab.guest.service import QUIET, running
 from tests.lab.guest.tri_mode import OWN, Card, busy
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 TOPOLOGY = "tri-mode"
 TIMES = 5
 AFTER_RESET = 2.0

@@ -9,6 +9,7 @@ from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 from tests.lab.guest.values import put
 from tests.soak.guest.results import save_results
 
+KERNELS = ("6.1", "6.12")
 MARGIN = 0.05
 SECONDS = SERVICE_NS / 1e9
 

@@ -27,6 +27,7 @@ from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import save_results
 
 THEMSELVES, CUTS, SLOWER, SPOILED = 100, 20, 10, 20
+KERNELS = ("6.1", "6.12")
 WORKLOAD = Workload(depth=24, ramp=RAMP_S, runtime=0.5)
 
 

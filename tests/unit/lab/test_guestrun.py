@@ -14,8 +14,10 @@ import pytest
 
 from tests.lab.guestrun import GuestRun
 from tests.lab.machine import MachineEnded
+from tests.lab.newest import load_last_good, series_of
 
 Said = Mapping[str, object]
+LAST_GOOD = series_of(load_last_good())
 FILE = "tests/lab/guest/test_a.py"
 ONE, TWO = f"{FILE}::test_one", f"{FILE}::test_two"
 
@@ -193,10 +195,15 @@ def test_artifacts_are_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
+        (LAST_GOOD, [f"test_a.py::test_one[{LAST_GOOD}]", f"test_b.py::test_two[{LAST_GOOD}]"]),
+        ("newest", [f"test_a.py::test_one[{LAST_GOOD}]", f"test_b.py::test_two[{LAST_GOOD}]"]),
         ("6.1", ["test_a.py::test_one[6.1]", "test_b.py::test_two[6.1]"]),
         (
             "",
-            ["test_a.py::test_one[6.1]", "test_a.py::test_one[6.12]", "test_b.py::test_two[6.12]"],
+            [
+                *(f"test_a.py::test_one[{series}]" for series in ("6.1", "6.12", LAST_GOOD)),
+                *(f"test_b.py::test_two[{series}]" for series in ("6.12", LAST_GOOD)),
+            ],
         ),
     ],
 )
@@ -206,10 +213,11 @@ def test_guest_files_stay_unimported(
     guest = tmp_path / "guest"
     guest.mkdir()
     (guest / "test_a.py").write_text("raise SystemExit\n\ndef test_one(): ...\n")
-    (guest / "test_b.py").write_text("KERNELS = ('6.12',)\n\ndef test_two(): ...\n")
+    (guest / "test_b.py").write_text("KERNELS = ('6.12', 'newest')\n\ndef test_two(): ...\n")
     (tmp_path / "conftest.py").write_text("from tests.lab.conftest import *\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = lab\n")
     monkeypatch.setenv("HBATUNE_LAB_KERNELS", named)
+    monkeypatch.setenv("HBATUNE_LAB_CACHE", str(tmp_path))
     checkout = Path(__file__).resolve().parents[3]
     monkeypatch.setenv("PYTHONPATH", str(checkout))
     output = subprocess.run(

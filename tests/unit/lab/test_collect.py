@@ -1,0 +1,27 @@
+"""What the host says of a test in a guest."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.lab import collect
+from tests.lab.events import Result
+from tests.lab.image import Image
+from tests.lab.topology import Topology
+
+
+def test_failure_names_kernel(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new backport that breaks a test is named, since its series alone does not tell it."""
+    (tmp_path / "release-9.9").write_text("9.9.1+deb13-amd64")
+    failed = Result(test="one", outcome="failed", text="it broke", sections=[], seconds=0)
+    monkeypatch.setattr(collect, "image", lambda series: Image(tmp_path))
+    monkeypatch.setattr(
+        collect, "_lab", lambda session: SimpleNamespace(results=lambda *_: [failed])
+    )
+    file = collect.GuestFile.from_parent(request.session, path=tmp_path / "test_a.py")
+    item = collect.GuestItem.from_parent(file, name="test_one[9.9]", topology=Topology.MIXED)
+    with pytest.raises(collect.GuestFailure, match=r"9\.9\.1\+deb13-amd64: .*it broke"):
+        item.runtest()
