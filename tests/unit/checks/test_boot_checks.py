@@ -68,7 +68,7 @@ def test_lost_distribution_rule_is_reported() -> None:
         "line": 7,
         "disks": ("sda", "sdc"),
     }
-    assert "trigger --action=add /sys/block/sda /sys/block/sdc" in format_finding(finding).advice
+    assert "trigger --action=add /dev/sda /dev/sdc" in format_finding(finding).advice
 
 
 LOST = "udev-rule-lost"
