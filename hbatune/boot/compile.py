@@ -140,7 +140,7 @@ def _compile_rule(rule: Rule, *, room: bool) -> _Step:
     elif isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
         reason = "udev cannot see whether it would be lowered"
     elif isinstance(value, int):
-        # Rounded like the kernel does: udev compares this text with the file's later content.
+        # Rounded like the kernel does: this text is compared with the file's content.
         value -= value % setting.step
     return _Step(rule, criteria, of_maps, None if reason else str(value), reason)
 
