@@ -129,7 +129,9 @@ def test_no_scheduler_keeps_nr_requests(disk: Disk) -> None:
     assert disk.read("queue/scheduler") == "none"
 
 
-def test_lost_scheduler_keeps_nr_requests(disk: Disk) -> None:
+@pytest.mark.parametrize("schedulers", ["[none] mq-deadline kyber", "none mq-deadline [kyber]"])
+def test_lost_scheduler_keeps_nr_requests(disk: Disk, schedulers: str) -> None:
+    disk.put("queue/scheduler", schedulers)
     disk.refuse_writes("Invalid argument", times=9)
     wishes = (SCHEDULER.format("mq-deadline"), REQUESTS.format(2048))
     assert disk.run(*wishes) == "scheduler:refused"
