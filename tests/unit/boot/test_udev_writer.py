@@ -17,14 +17,20 @@ SECTORS = "different:queue/max_sectors_kb:{}:queue/max_hw_sectors_kb"
 MERGES = "different:queue/nomerges:{}:"
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
-# A write takes a moment to be refused: the directory is plain, so a wrapper takes echo's part.
+# The directory is plain, so a function refuses writes in place of the kernel. The shell has emptied
+# the file by then: the function writes the old text again.
 BUSY = """
 echo() {{
     count=$(cat "{count}")
     case $1 in
-    mq-deadline|2048) printf '%s' "$((count + 1))" >"{count}"
-        test "$count" -ge {times} || return 1 ;;
+    mq-deadline) old='{scheduler}' ;;
+    2048) old='{requests}' ;;
+    *) old= ;;
     esac
+    if [ -n "$old" ]; then
+        printf '%s' "$((count + 1))" >"{count}"
+        test "$count" -ge {times} || {{ printf '%s\\n' "$old"; return 1; }}
+    fi
     printf '%s\\n' "$1"
 }}
 dd() {{
@@ -94,7 +100,11 @@ class Disk:
         """Have the next writes of a scheduler or nr_requests refused; return their counter."""
         count = self.root / "count"
         count.write_text("0")
-        wrapper = BUSY.format(count=count, error=error, times=times)
+        old = {
+            "scheduler": self.read("queue/scheduler"),
+            "requests": self.read("queue/nr_requests"),
+        }
+        wrapper = BUSY.format(count=count, error=error, times=times, **old)
         self.program.write_text(wrapper + self.program.read_text())
         return count
 
