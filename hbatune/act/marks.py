@@ -31,13 +31,11 @@ class MarkError(HbatuneError):
 
 def list_marks(machine: Machine) -> dict[str, str]:
     """Return, by id, the mark of every target on the machine."""
-    numbers = {endpoint.id: endpoint.diskseq for endpoint in machine.endpoints}
-    marks: dict[str, str] = {}
-    for id in list_targets(machine):
-        number = numbers.get(id)
+    marks = {}
+    for id, target in list_targets(machine).items():
         # An id may contain slashes and be longer than a file name.
-        digest = None if isinstance(number, int) else files.compute_digest(id.encode())
-        marks[id] = str(number) if digest is None else f"id-{digest}"
+        number = target.diskseq
+        marks[id] = f"id-{files.compute_digest(id.encode())}" if number is None else str(number)
     return marks
 
 
@@ -45,7 +43,7 @@ def find_unseen_targets(folder: Path, machine: Machine) -> frozenset[str]:
     """Return the ids of the new targets on the machine: those without a mark in the directory."""
     marks = list_marks(machine)
     existing = _find_marks(folder, marks.values())
-    existing |= {path.name for path in _unwritten if path.parent == folder}
+    existing.update(path.name for path in _unwritten if path.parent == folder)
     return frozenset(id for id, mark in marks.items() if mark not in existing)
 
 
@@ -58,8 +56,8 @@ def remember_disks(
 ) -> None:
     """Mark these targets, or all, as seen, except ``unfinished`` ones. Raises MarkError."""
     marks = list_marks(machine)
-    chosen = marks if ids is None else marks.keys() & ids
-    names = {marks[id] for id in chosen if id not in unfinished}
+    chosen = marks.keys() if ids is None else marks.keys() & ids
+    names = set(map(marks.__getitem__, chosen - set(unfinished)))
     wanted = names - _find_marks(folder, names)
     try:
         if wanted:
@@ -74,7 +72,7 @@ def remember_disks(
                         with suppress(FileNotFoundError):
                             os.unlink(entry.path)
     except OSError as error:
-        _unwritten.update(folder / name for name in wanted)
+        _unwritten.update(map(folder.joinpath, wanted))
         message = f"disks cannot be marked as seen in {folder}: {error.strerror}"
         raise MarkError(message, hint=suggest_remedy(error, folder)) from error
 
@@ -87,17 +85,18 @@ _FEW = 64
 """Maximum marks that are checked individually: the directory may hold thousands."""
 
 
-def _find_marks(folder: Path, wanted: Collection[str]) -> frozenset[str]:
+def _find_marks(folder: Path, wanted: Iterable[str]) -> set[str]:
     """Return the marks that exist in the directory."""
-    if len(wanted) <= _FEW:
-        return frozenset(name for name in wanted if os.path.lexists(f"{folder}/{name}"))
-    names = frozenset(wanted)
-    try:
-        # One after another: if disks often change, most marks are of removed disks.
-        with os.scandir(folder) as entries:
-            return frozenset(entry.name for entry in entries if entry.name in names)
-    except OSError:
-        return frozenset()
+    names = set(wanted)
+    if len(names) <= _FEW:
+        return {name for name in names if os.path.lexists(f"{folder}/{name}")}
+    existing = set()
+    # One after another: if disks often change, most marks are of removed disks.
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name in names:
+                existing.add(entry.name)
+    return existing
 
 
 def load_counted(path: Path) -> tuple[ErrorCounters, ...]:

@@ -28,6 +28,8 @@ UNITS = Path("/etc/systemd/system")
 # 60-io-scheduler.rules) and multipath's verdict (60- or 62-multipath.rules). Before 90- and 99-,
 # used by administrators, whose rules win.
 UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
+# The program of the rules: /etc is mounted when udev starts, /var perhaps later.
+UDEV_WRITER = Path("/etc/udev/hbatune-write.sh")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 # The rollback record, permanent and for this boot: a file for each rollback. The compiled udev
 # rules cannot list a directory and test for the marks. Earlier versions kept single targets in one
@@ -65,6 +67,7 @@ class Paths:
         self.replacing = paths.pop("replacing", REPLACING)
         self.units = paths.pop("units", UNITS)
         self.udev_rules = paths.pop("udev_rules", UDEV_RULES)
+        self.udev_writer = paths.pop("udev_writer", UDEV_WRITER)
         self.modprobe = paths.pop("modprobe", MODPROBE)
         self.journal = paths.pop("journal", JOURNAL)
         self.history = paths.pop("history", HISTORY)

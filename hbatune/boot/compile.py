@@ -6,6 +6,7 @@ of the file sets the value that the plan would set (``plan.make``), or one that 
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -16,22 +17,24 @@ from hbatune.boot.lines import (
     END,
     RuleLine,
     RuleSection,
+    append_parts,
     exclude_key,
     make_wish_property,
     match_key,
     match_property,
     set_property,
+    set_wish,
 )
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, assume_no_default, assume_no_trap
-from hbatune.facts.model import Host, Protocol, Storage, TargetKind
+from hbatune.facts.model import Host, Kind, Protocol, Storage, TargetKind
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
-from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Profile, Rule
+from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, find_target_kind
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
@@ -60,7 +63,13 @@ def compile_rules(
     again. ``room`` is whether there is free memory for the requests of future disks, which udev
     cannot add up. Without it, nr_requests is left to the daemon.
     """
-    steps = [_compile_rule(rule, room=room) for rule in profile.rules if _is_for_disks(rule)]
+    steps = list[_Step]()
+    for_daemon = list[tuple[str, str]]()
+    for rule in profile.rules:
+        if find_target_kind(rule.setting) is TargetKind.ENDPOINT:
+            steps.append(_compile_rule(rule, room=room))
+        elif not isinstance(rule.effect, Leave):
+            for_daemon.append((rule.setting, "is not set on a disk"))
     # A map has names that udev's globs cannot express: if any is excluded, all maps are skipped.
     sets_maps = any(step.maps is True and step.text is not None for step in steps)
     mapped = sets_maps and not (site.exclude or excluded or reverted)
@@ -68,11 +77,6 @@ def compile_rules(
     for step in steps:
         if step.text is not None and (step.condition.sure or (mapped and step.maps)):
             values.setdefault(step.rule.setting, {})[step.text] = None
-    for_daemon = [
-        (rule.setting, "is not set on a disk")
-        for rule in profile.rules
-        if not _is_for_disks(rule) and not isinstance(rule.effect, Leave)
-    ]
     for_daemon += _list_inexact(steps, mapped=mapped)
     for_daemon += _list_site_dependent(site, values)
     sections = list(_select_disks())
@@ -84,24 +88,27 @@ def compile_rules(
             if step.rule.when.link != LinkMatch():
                 linked.update(step.rule.when.family)
         sections += conditions.make_class_sections(linked)
-        sections += [_write_wishes(step) for step in steps if step.condition.possible]
+        for step in steps:
+            if step.condition.possible:
+                sections.append(_make_wish_section(step))
         sections += _clear_wishes(site, reverted, values)
         if mapped:
-            wishes: list[RuleLine] = []
-            for step in (step for step in steps if step.maps is not False):
-                text = step.text if step.maps and step.text is not None else ""
-                is_left = step.maps is None or step.why is not None
-                wishes.append(_set_wish(step.rule, text, is_left))
-            sections.append(lines.make_maps_section(wishes, values))
+            sections.append(lines.make_maps_section(_list_map_wishes(steps), values))
         sections += lines.make_write_sections(values)
     sections.append(RuleSection("", (lines.make_label(lines.END_LABEL),)))
-    filled = tuple(section for section in sections if section.lines)
+    filled = tuple(filter(attrgetter("lines"), sections))
     return CompiledRules(profile.name, filled, tuple(values), tuple(dict.fromkeys(for_daemon)))
 
 
 def format_rules(compiled: CompiledRules) -> str:
     """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
     return render_template("udev", "hbatune.rules.j2", compiled=compiled)
+
+
+def format_writer() -> str:
+    """Return the text of the program that the rules start."""
+    marks = (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    return render_template("udev", "hbatune-write.sh.j2", marks=marks, how=UdevWriter)
 
 
 class _Step(Struct, frozen=True):
@@ -116,10 +123,6 @@ class _Step(Struct, frozen=True):
     maps: bool | None
     text: str | None = None
     why: str | None = None
-
-
-def _is_for_disks(rule: Rule) -> bool:
-    return find_target_kind(rule.setting) is TargetKind.ENDPOINT
 
 
 def _compile_rule(rule: Rule, *, room: bool) -> _Step:
@@ -137,7 +140,7 @@ def _compile_rule(rule: Rule, *, room: bool) -> _Step:
     elif isinstance(rule.effect, AtLeast) and setting.udev is not UdevWriter.LOWER:
         reason = "udev cannot see whether it would be lowered"
     elif isinstance(value, int):
-        # Rounded like the kernel does: udev compares this text with the file's later content.
+        # Rounded like the kernel does: this text is compared with the file's content.
         value -= value % setting.step
     return _Step(rule, criteria, of_maps, None if reason else str(value), reason)
 
@@ -154,14 +157,14 @@ def _list_inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str
                 yield description, "udev cannot always see whether it is for a disk"
         elif not (mapped and step.maps):
             yield description, "is for maps and their paths"
-        elif not lines.is_only_for_maps(step.rule.when):
+        elif (step.rule.when.kind, step.rule.when.multipath) != ((Kind.MAP,), (Multipath.DM,)):
             yield description, "is for more than dm-multipath maps"
 
 
 def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
     if QUEUE_DEPTH in settings:
-        names = ", ".join(family.name for family in families() if not _is_depth_plain(family))
-        yield f"queue_depth of {names}", "depends on the drive, or cannot be set"
+        names = _list_families(depth_plain=False)
+        yield f"queue_depth of {', '.join(names)}", "depends on the drive, or cannot be set"
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 
@@ -188,22 +191,23 @@ def _skip_disks(
     mapped: bool,
 ) -> Iterator[RuleSection]:
     # In case a rollback failed to remove the file.
-    marks = (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
-    rolled_back = tuple((match_key("TEST", str(mark)), END) for mark in marks)
-    yield RuleSection("Hands off: everything was rolled back.", rolled_back)
-    yield lines.make_seen_section(paths.SEEN)
+    rolled_back = (match_key("TEST", str(paths.HANDS_OFF)), END)
+    rolled_back_now = (match_key("TEST", str(paths.HANDS_OFF_NOW)), END)
+    title = "Hands off: everything was rolled back."
+    yield RuleSection(title, (rolled_back, rolled_back_now))
+    yield lines.make_seen_section()
     new: list[RuleLine] = [lines.match_activated_map()] if mapped else []
     new.append((exclude_key("ACTION", "add"), END))
     new.append((match_property(lines.KNOWN_PROPERTY, "1"), END))
     new += lines.mark_seen()
     title = "Only as a disk appears: nothing that an administrator set later is undone."
     yield RuleSection(title, tuple(new))
-    ids = [value.id for value in reverted]
+    ids = list(map(attrgetter("id"), reverted))
     has_names = any(step.rule.when.vendor or step.rule.when.model for step in steps)
     yield from lines.make_skip_sections(site, excluded, ids, asks_for_names=has_names)
 
 
-def _write_wishes(step: _Step) -> RuleSection:
+def _make_wish_section(step: _Step) -> RuleSection:
     """Return the lines that note the wish of one rule: the last one overrides, as in the plan."""
     criteria = step.condition
     wishes: list[RuleLine] = []
@@ -211,30 +215,31 @@ def _write_wishes(step: _Step) -> RuleSection:
     # that it certainly applies to get this one's. A doubtful case is left to the daemon.
     if step.text is None or not criteria.exact:
         is_left = not criteria.exact or step.why is not None
-        no_wish = _set_wish(step.rule, "", is_left)
-        wishes += [(*parts, *no_wish) for parts in criteria.possible]
+        no_wish = set_wish(step.rule.setting, "", is_left=is_left)
+        wishes += append_parts(criteria.possible, *no_wish)
     if step.text is not None:
-        wish = _set_wish(step.rule, step.text, False)
-        wishes += [(*parts, *wish) for parts in criteria.sure]
+        wishes += append_parts(criteria.sure, *set_wish(step.rule.setting, step.text))
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(wishes))
 
 
-def _set_wish(rule: Rule, text: str, is_left: bool) -> RuleLine:
-    """Return the parts that set a wish, and for the scheduler whether the daemon decides it."""
-    wished = set_property(make_wish_property(rule.setting), text)
-    if rule.setting != SCHEDULER:
-        return (wished,)
-    return wished, set_property(lines.SCHEDULER_LEFT, "1" if is_left else "0")
+def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
+    wishes = []
+    for step in steps:
+        if step.maps is not False:
+            text = step.text if step.maps and step.text is not None else ""
+            is_left = step.maps is None or step.why is not None
+            wishes.append(set_wish(step.rule.setting, text, is_left=is_left))
+    return wishes
 
 
 def _clear_wishes(
     site: Site, reverted: Collection[RevertedValue], values: Collection[str]
 ) -> Iterator[RuleSection]:
-    no_depth = set_property(make_wish_property(QUEUE_DEPTH), "")
+    [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
-        safe = "|".join(family.name for family in families() if _is_depth_plain(family))
-        depths.append((exclude_key("ENV", safe, conditions.FAMILY), no_depth))
+        safe = _list_families(depth_plain=True)
+        depths.append((exclude_key("ENV", "|".join(safe), conditions.FAMILY), no_depth))
         # Another rule has disabled native command queuing (plan/make.py).
         unqueued = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, "1")
         sata = match_property(conditions.PROTOCOL, Protocol.SATA)
@@ -249,8 +254,12 @@ def _clear_wishes(
     for value in reverted:
         if value.setting in values:
             no_wish = set_property(make_wish_property(value.setting), "")
-            tried += [(*parts, no_wish) for parts in lines.match_disks(value.id)]
+            tried += append_parts(lines.match_disks(value.id), no_wish)
     yield RuleSection("Tried, measured, and put back.", tuple(tried))
+
+
+def _list_families(*, depth_plain: bool) -> list[str]:
+    return [family.name for family in families() if _is_depth_plain(family) is depth_plain]
 
 
 def _is_depth_plain(family: Family) -> bool:

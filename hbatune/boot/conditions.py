@@ -6,9 +6,9 @@ unknown here, and leaves it to the daemon.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
+from operator import attrgetter
 from typing import NamedTuple
 
 from hbatune.boot.lines import (
@@ -16,7 +16,6 @@ from hbatune.boot.lines import (
     RuleLine,
     RulePart,
     RuleSection,
-    escape_glob,
     exclude_key,
     is_plain,
     jump_to,
@@ -24,6 +23,7 @@ from hbatune.boot.lines import (
     match_attribute,
     match_key,
     match_property,
+    set_properties,
     set_property,
 )
 from hbatune.facts import classify
@@ -63,39 +63,43 @@ class UdevCondition(NamedTuple):
         return self.sure == self.possible
 
 
+_ALWAYS = UdevCondition(((),), ((),))
+
+
 def build_condition(criteria: Match) -> UdevCondition:
     """Return the condition of a rule's ``when`` for the disks that udev tunes: no paths of maps."""
     if criteria.kind and Kind.DISK not in criteria.kind:
         return UdevCondition((), ())
     if criteria.multipath and Multipath.NONE not in criteria.multipath:
         return UdevCondition((), ())
-    operands = list(_translate_criteria(criteria))
-    sure = _combine_alternatives([operand.sure for operand in operands])
-    return UdevCondition(sure, _combine_alternatives([operand.possible for operand in operands]))
+    sure, possible = _ALWAYS
+    for condition in _translate_criteria(criteria):
+        sure = _combine_alternatives(sure, condition.sure)
+        possible = _combine_alternatives(possible, condition.possible)
+    return UdevCondition(sure, possible)
 
 
 def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
     if criteria.family:
         # udev knows only the shipped drivers. A rule may name others, which count as unknown here.
-        shipped_names = {family.name for family in families()}
+        shipped_names = set(map(attrgetter("name"), families()))
         names = [name for name in criteria.family if name in shipped_names]
-        yield _match_or_unknown(FAMILY, names)
+        yield _match_words(FAMILY, names, [UNKNOWN])
     if criteria.protocol:
         yield _match_protocol(criteria.protocol)
     if criteria.medium:
-        yield _match_words(MEDIUM, criteria.medium, criteria.medium)
+        yield _match_words(MEDIUM, criteria.medium)
     if criteria.storage:
-        yield _match_words(STORAGE, criteria.storage, criteria.storage)
+        yield _match_words(STORAGE, criteria.storage)
     if criteria.tri_mode is not None:
-        flag = ("1",) if criteria.tri_mode else ("0",)
-        yield _match_words(TRI_MODE, flag, flag)
+        yield _match_words(TRI_MODE, [str(int(criteria.tri_mode))])
     if criteria.rotational is not None:
         is_rotational = match_attribute("queue/rotational", str(int(criteria.rotational)))
         yield UdevCondition(((is_rotational,),), ((is_rotational,),))
     if criteria.link.gen:
-        yield _match_or_unknown(GEN, list(map(str, criteria.link.gen)))
+        yield _match_words(GEN, map(str, criteria.link.gen), [UNKNOWN])
     if criteria.link.width:
-        yield _match_or_unknown(WIDTH, list(map(str, criteria.link.width)))
+        yield _match_words(WIDTH, map(str, criteria.link.width), [UNKNOWN])
     # The disks with the strings that rules may require (facts/endpoints.py reads no others).
     if criteria.vendor:
         yield _match_names("device/vendor", criteria.vendor, (SCSI,))
@@ -103,61 +107,60 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
         yield _match_names("device/model", criteria.model, (SCSI, NVME))
 
 
-def _combine_alternatives(alternatives: Iterable[tuple[RuleLine, ...]]) -> tuple[RuleLine, ...]:
+def _combine_alternatives(
+    first: tuple[RuleLine, ...], second: tuple[RuleLine, ...]
+) -> tuple[RuleLine, ...]:
     """Return every combination of alternatives, except those with two names for one disk."""
-    combined = (tuple(dict.fromkeys(sum(choice, ()))) for choice in product(*alternatives))
-    return tuple(parts for parts in combined if sum(part.key == "KERNEL" for part in parts) < 2)
+    combinations = []
+    for pair in product(first, second):
+        parts = tuple(dict.fromkeys(sum(pair, ())))
+        if list(map(attrgetter("key"), parts)).count("KERNEL") < 2:
+            combinations.append(parts)
+    return tuple(combinations)
 
 
-def _match_words(name: str, sure: Iterable[str], possible: Iterable[str]) -> UdevCondition:
-    """Return the condition that a property is one of these words."""
-    sure_part = match_property(name, "|".join(sure))
-    return UdevCondition(((sure_part,),), ((match_property(name, "|".join(possible)),),))
+def _match_words(name: str, words: Iterable[str], doubtful: Iterable[str] = ()) -> UdevCondition:
+    """Return the condition that a property is one of these words; udev cannot decide others."""
+    sure = "|".join(words)
+    possible = "|".join(filter(None, (sure, *doubtful)))
+    sure_lines = ((match_property(name, sure),),) if sure else ()
+    return UdevCondition(sure_lines, ((match_property(name, possible),),))
 
 
 def _match_protocol(words: tuple[Protocol, ...]) -> UdevCondition:
     """Return the condition on the protocol; udev may know only that it is one of two."""
-    sure, possible = list[str](words), list[str](words)
+    sure, doubtful = list[str](words), list[str]()
     for doubt in _find_doubts():
         if set(doubt) <= set(words):
             sure.append("+".join(doubt))
-        if set(doubt) & set(words):
-            possible.append("+".join(doubt))
-    return _match_words(PROTOCOL, sure, possible)
+        elif set(doubt) & set(words):
+            doubtful.append("+".join(doubt))
+    return _match_words(PROTOCOL, sure, doubtful)
 
 
 @cache
 def _find_doubts() -> tuple[tuple[Protocol, ...], ...]:
     """Return the protocols between which udev cannot decide, for all families."""
-    combinations: set[tuple[Protocol, ...]] = set()
+    doubts = set()
     for family in families():
-        combinations |= _group_channels(family).keys()
-    return tuple(sorted(protocols for protocols in combinations if len(protocols) > 1))
-
-
-def _match_or_unknown(name: str, words: list[str]) -> UdevCondition:
-    """Return the condition on a property that may be unknown: then udev cannot decide."""
-    condition = _match_words(name, words, (*words, UNKNOWN))
-    return condition if words else UdevCondition((), condition.possible)
+        for protocols in _group_channels(family):
+            if len(protocols) > 1:
+                doubts.add(protocols)
+    return tuple(sorted(doubts))
 
 
 def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...]) -> UdevCondition:
     """Return the condition on a vendor or model; disks without the string have an empty one."""
-    if any(not glob.strip("*") for glob in globs):  # "*" also matches the empty string
-        return UdevCondition(((),), ((),))
     exact: list[str] = []
     for glob in globs:
+        if not glob.strip("*"):  # also matches the empty string
+            return _ALWAYS
         # Means the same to udev: it has no sets, and no blank at an end, which udev cuts.
         if glob == glob.strip() and is_plain(glob.replace("*", "x").replace("?", "x")):
-            exact.append("".join(char if char in "*?" else escape_glob(char) for char in glob))
+            exact.append(glob)
     sure, possible = list[RuleLine](), list[RuleLine]()
-    for disk_name in (SCSI, NVME, OTHER):
+    for disk_name in disk_names:
         kernel = match_key("KERNEL", disk_name)
-        if disk_name not in disk_names:
-            if any(fnmatchcase("", glob) for glob in globs):
-                sure.append((kernel,))
-                possible.append((kernel,))
-            continue
         fits = (kernel, match_attribute(path, "|".join(exact)))
         if exact:
             sure.append(fits)
@@ -168,9 +171,9 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
 
 def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that classify disks, and for ``linked`` families also their PCI link."""
-    unknown = [set_property(name, UNKNOWN) for name in (FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH)]
+    unknown = set_properties((FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH), UNKNOWN)
     defaults = (set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
-    yield RuleSection("What it is: not known yet.", (tuple(unknown), defaults))
+    yield RuleSection("What it is: not known yet.", (unknown, defaults))
     drivers = [(_match_drivers(f), set_property(FAMILY, f.name)) for f in families()]
     yield RuleSection("Which driver its adapter has.", tuple(drivers))
     for title, lines in (
@@ -197,9 +200,8 @@ def _detect_link(linked: Collection[str]) -> Iterator[RuleLine]:
             continue
         is_family = (match_property(FAMILY, family.name), _match_drivers(family))
         for speed, generation in GENERATIONS.items():
-            texts = dict.fromkeys((f"{speed:.1f}", f"{speed:g}"))  # 5.0, and 5 on older kernels
-            globs = "|".join(f"{text} GT/s*" for text in texts)
-            runs = match_key("ATTRS", globs, "current_link_speed")
+            globs = dict.fromkeys((f"{speed:.1f} GT/s*", f"{speed:g} GT/s*"))  # 5 on older kernels
+            runs = match_key("ATTRS", "|".join(globs), "current_link_speed")
             yield *is_family, runs, set_property(GEN, str(generation))
         for width in _WIDTHS:
             runs = match_key("ATTRS", str(width), "current_link_width")
@@ -283,7 +285,7 @@ def _match_sign(sign: Sign) -> RuleLine | None:
             # udev substitutes its name for $id (udev-rules.c: token_match_attr), and reads the file
             # itself. A PROGRAM would be a process for each disk.
             port = match_key("KERNELS", "end_device-*")
-            listed = "|".join(f"*{word}*" for word in sign.words)
+            listed = f"*{'*|*'.join(sign.words)}*"
             protocols = match_key("ATTRS", listed, "sas_device/$id/target_port_protocols")
             return match_property(_PORT, "1"), port, protocols
         case _:
@@ -305,7 +307,7 @@ def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
         elif len(channels) > len(_CHANNELS) // 2:
             # The other channels are fewer, and make a shorter line. The positive matches bind the
             # negated one to the SCSI device. Without them it would be true of any other parent.
-            others = [channel for channel in _CHANNELS if channel not in channels]
+            others = sorted(set(_CHANNELS).difference(channels))
             scsi = (match_key("SUBSYSTEMS", "scsi"), match_key("KERNELS", "*:*:*:*"))
             excluded = exclude_key("KERNELS", _format_channels(others))
             yield _classify(protocol, is_family, *scsi, excluded)

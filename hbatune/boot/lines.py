@@ -1,42 +1,41 @@
 """The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
-udev reads an attribute once in an event and remembers it, so a value that an earlier line has
-changed still looks unchanged. Settings that such a write resets are therefore always written.
+The rules decide which values a disk gets and save its original ones. A small program writes
+(``udev/hbatune-write.sh.j2``), since udev does not repeat a write that failed.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.act import paths
 from hbatune.facts.devices import is_link
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.routes import MULTIPATH_UUID
-from hbatune.facts.udev import SEEN_PROPERTY
+from hbatune.facts.udev import SEEN_PROPERTY, UNSET_PROPERTY, UNSTARTED
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Match, Multipath
 from hbatune.settings import table
-from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import ASYNC_DEPTH, SETTINGS, list_affected_settings, make_property_name
+from hbatune.settings.table import (
+    ASYNC_DEPTH,
+    NR_REQUESTS,
+    SCHEDULER,
+    SETTINGS,
+    list_affected_settings,
+    make_property_name,
+)
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
-_WILD = {"*": "[*]", "?": "[?]", "[": "[[]"}
 
-SCHEDULER_LEFT = ".HBATUNE_SCHEDULER_LEFT"
-"""Whether the daemon may want another scheduler than udev knows."""
-QUEUED_PROPERTY = ".HBATUNE_QUEUED"
-"""Whether the disk has a scheduler other than none; only then is nr_requests written."""
+_LEFT = ".HBATUNE_SCHEDULER_LEFT"
 _ANY = ".HBATUNE_ANY"
-_RESET = ".HBATUNE_RESET_"
-
-Values = Mapping[str, Collection[str]]
-"""By setting, the texts that some rule may require."""
 
 
 class RulePart(Struct, frozen=True):
@@ -87,6 +86,16 @@ def set_property(name: str, value: str) -> RulePart:
     return RulePart("ENV", "=", value, name)
 
 
+def set_properties(names: Iterable[str], value: str) -> RuleLine:
+    """Set these properties to the same value."""
+    return tuple(set_property(name, value) for name in names)
+
+
+def append_parts(matches: Iterable[RuleLine], *parts: RulePart) -> list[RuleLine]:
+    """Return the lines with these parts at the end of each."""
+    return [(*line, *parts) for line in matches]
+
+
 def jump_to(label: str) -> RulePart:
     """Continue at a later label."""
     return RulePart("GOTO", "=", label)
@@ -104,26 +113,14 @@ END = jump_to(END_LABEL)
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the text matches only itself in a value, after ``escape_glob``."""
+    """Return whether the text matches only itself in a value."""
     return bool(_PLAIN.fullmatch(text))
 
 
-def escape_glob(text: str) -> str:
-    """Return the glob that matches only this text. An alternative (``|``) cannot be escaped."""
-    return "".join(_WILD.get(char, char) for char in text)
-
-
-def make_globs_below(number: int) -> str:
-    """Return globs that match the decimal numbers below ``number``: udev has no ``<``."""
-    digits, globs = str(number), list[str]()
-    for length in range(1, len(digits)):  # fewer digits
-        globs.append("[0-9]" if length == 1 else "[1-9]" + "[0-9]" * (length - 1))
-    for position, digit in enumerate(digits):
-        low, high = 1 if position == 0 and len(digits) > 1 else 0, int(digit) - 1
-        if low <= high:
-            digit_glob = str(low) if low == high else f"[{low}-{high}]"
-            globs.append(digits[:position] + digit_glob + "[0-9]" * (len(digits) - position - 1))
-    return "|".join(globs)
+def set_wish(name: str, text: str, *, is_left: bool = False) -> RuleLine:
+    """Return the parts that set a wish; the daemon may want another scheduler if it ``is_left``."""
+    wish = set_property(make_wish_property(name), text)
+    return (wish, set_property(_LEFT, "1" if is_left else "0")) if name == SCHEDULER else (wish,)
 
 
 def make_wish_property(name: str) -> str:
@@ -145,30 +142,31 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
 
 def make_import_section() -> RuleSection:
     """Return the lines that keep mark and original values, of all settings, in udev's database."""
-    disks = [name for name in SETTINGS if table.find_target_kind(name) is TargetKind.ENDPOINT]
-    names = [SEEN_PROPERTY, *map(make_property_name, disks)]
+    names = [SEEN_PROPERTY, UNSET_PROPERTY]
+    for name, setting in SETTINGS.items():
+        if setting.on is TargetKind.ENDPOINT:
+            names.append(make_property_name(name))
     title = "That it was seen and what was there before, through every later event."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
 
-def make_write_sections(values: Values) -> Iterator[RuleSection]:
-    """Yield the lines that save and write, in the order of the settings."""
-    checks = [
-        (match_property(make_wish_property(n), "?*"), set_property(_ANY, "1")) for n in values
-    ]
-    unwished = (exclude_key("ENV", "1", _ANY), END)
-    yield RuleSection("Nothing to set: nothing to save.", (*checks, unwished))
+def make_write_sections(values: Collection[str]) -> Iterator[RuleSection]:
+    """Yield the lines that save the current values, and start the program that writes."""
+    checks: list[RuleLine] = []
+    for name in values:
+        checks.append((match_property(make_wish_property(name), "?*"), set_property(_ANY, "1")))
+    checks.append((exclude_key("ENV", "1", _ANY), END))
+    yield RuleSection("Nothing to set: nothing to save.", tuple(checks))
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
-    # udev executes assignments in the order of the text. An nr_requests before the scheduler would
-    # be reset by it.
-    ordered = sorted(values, key=lambda name: SETTINGS[name].order)
-    writes: list[RuleLine] = []
-    for name in ordered:
-        writes += _write_setting(name, sorted(values[name]), ordered)
-    yield RuleSection("In order: one write undoes what another one resets.", tuple(writes))
+    no_result = match_property(UNSET_PROPERTY, ""), set_property(UNSET_PROPERTY, "")  # not stored
+    writes = [(set_property(UNSET_PROPERTY, UNSTARTED),), _start_writer(values), no_result]
+    if NR_REQUESTS in values:
+        left = (match_property(make_wish_property(SCHEDULER), ""), match_property(_LEFT, "1"))
+        writes.insert(0, (*left, set_property(make_wish_property(NR_REQUESTS), "")))
+    yield RuleSection("In order, each write until the kernel takes it.", tuple(writes))
 
 
-def _save_values(values: Values) -> Iterator[RuleLine]:
+def _save_values(values: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
         saved = make_property_name(name)
@@ -180,58 +178,21 @@ def _save_values(values: Values) -> Iterator[RuleLine]:
                     yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
-def _write_setting(name: str, texts: Sequence[str], planned: Sequence[str]) -> Iterator[RuleLine]:
-    setting, path, wish = SETTINGS[name], SETTINGS[name].path, make_wish_property(name)
-    queued = set_property(QUEUED_PROPERTY, "1")
-    for text in texts:
-        wanted, write = match_property(wish, text), RulePart("ATTR", "=", text, path)
-        match setting.udev:
-            case UdevWriter.BRACKETED:
-                if text != "none":
-                    # If it is not listed yet, the write loads its module; a rule cannot see
-                    # whether it did.
-                    yield wanted, match_attribute(path, f"*{text}*"), queued
-                yield wanted, *_exclude_active(path, text), write, *_flag_resets(name, planned)
-            case UdevWriter.LOWER:
-                yield wanted, match_attribute(path, make_globs_below(int(text))), write
-            case UdevWriter.SCHEDULED:
-                needs = (match_property(QUEUED_PROPERTY, "1"),)
-                yield from _write_if_different(name, text, planned, needs)
-            case UdevWriter.DIFFERENT:
-                yield from _write_if_different(name, text, planned, ())
-    if setting.udev is UdevWriter.BRACKETED:
-        # Detects whether a disk has a scheduler that no rule changes.
-        settled = (match_property(wish, ""), exclude_key("ENV", "1", SCHEDULER_LEFT))
-        yield *settled, *_exclude_active(path, "none"), queued
+def _start_writer(values: Collection[str]) -> RuleLine:
+    """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
-
-def _write_if_different(
-    name: str, text: str, planned: Sequence[str], needs: RuleLine
-) -> Iterator[RuleLine]:
-    path, limit_path = SETTINGS[name].path, SETTINGS[name].most_in
-    if limit_path:
-        needs = (*needs, exclude_key("ATTR", make_globs_below(int(text)), limit_path))
-    needs = (*needs, match_property(make_wish_property(name), text))
-    write = RulePart("ATTR", "=", text, path)
-    differs = (match_attribute(path, "?*"), exclude_key("ATTR", text, path))
-    yield *needs, *differs, write, *_flag_resets(name, planned)
-    # udev remembers the old text: a value that an earlier write has reset looks right, and the line
-    # above skips it.
-    if any(name in SETTINGS[setting_name].resets for setting_name in planned):
-        was_reset = match_property(f"{_RESET}{name.upper()}", "1")
-        yield *needs, match_attribute(path, text), was_reset, write
-
-
-def _flag_resets(name: str, planned: Sequence[str]) -> RuleLine:
-    resets = [reset for reset in SETTINGS[name].resets if reset in planned]
-    return tuple(set_property(f"{_RESET}{reset.upper()}", "1") for reset in resets)
-
-
-def _exclude_active(path: str, scheduler: str) -> RuleLine:
-    """Match if the disk has schedulers, and another one is active."""
-    bracket = escape_glob("[")
-    active = exclude_key("ATTR", f"*{bracket}{scheduler}]*", path)
-    return match_attribute(path, f"*{bracket}*"), active
+    udev's own assignment does not repeat a write that the kernel refuses with EBUSY. The program is
+    not in RUN, which starts after the assignments of all rules: it would overwrite an
+    administrator's later ones.
+    """
+    words = ["/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath"]
+    # nr_requests depends on the scheduler, which is read even if no rule sets it.
+    for name in sorted({SCHEDULER, *values}, key=lambda name: (SETTINGS[name].order, name)):
+        setting = SETTINGS[name]
+        wish = f"$env{{{make_wish_property(name)}}}"
+        words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")
+    result = set_property(UNSET_PROPERTY, "$result")
+    return match_key("PROGRAM", " ".join(words)), result
 
 
 KNOWN_PROPERTY = ".HBATUNE_KNOWN"
@@ -241,6 +202,8 @@ _NUMBER = "DISKSEQ"
 
 _WWIDS = ("device/wwid", "wwid")  # SCSI disk, NVMe namespace
 _WWID = ".HBATUNE_WWID"
+_UNNAMED = exclude_key("ENV", "1", _WWID)
+"""Matches a disk without a world-wide name."""
 # Not a device name, or a name that changes from boot to boot.
 _NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
 _KERNELS_OWN = re.compile(
@@ -251,8 +214,8 @@ _ODD = "*[!] -[^-~]*"
 """Matches a text with a backslash, or with anything that is not printable ASCII."""
 
 
-def make_seen_section(marks: Path) -> RuleSection:
-    """Return the lines that check whether a disk was seen; ``marks`` is hbatune's directory.
+def make_seen_section() -> RuleSection:
+    """Return the lines that check whether a disk was seen.
 
     An `add` event does not mean that a disk is new, since udev can announce all disks again. A
     disk counts as seen once these rules have run for it, which udev's database keeps until the
@@ -262,7 +225,7 @@ def make_seen_section(marks: Path) -> RuleSection:
     known = set_property(KNOWN_PROPERTY, "1")
     # udev substitutes only in the value of a TEST match. Without a number it would name the
     # directory.
-    marked = match_key("TEST", f"{marks}/$env{{{_NUMBER}}}")
+    marked = match_key("TEST", f"{paths.SEEN}/$env{{{_NUMBER}}}")
     lines = (
         (match_property(SEEN_PROPERTY, "?*"), known),
         (match_property(_NUMBER, "?*"), marked, known),
@@ -295,11 +258,6 @@ def is_for_maps(criteria: Match) -> bool | None:
     return True if replace(criteria, kind=(), multipath=()) == Match() else None
 
 
-def is_only_for_maps(criteria: Match) -> bool:
-    """Return whether a rule is only for dm-multipath maps, not for paths or heads of NVMe."""
-    return criteria.kind == (Kind.MAP,) and criteria.multipath == (Multipath.DM,)
-
-
 def match_activated_map() -> RuleLine:
     """Return the line that sends a map to its own lines when its table was just activated.
 
@@ -326,7 +284,7 @@ def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> 
     lines += (*mark_seen(), _SKIP_ZONED, *wishes)
     unaffected = [name for name in settings if table.Cause.LOADED not in SETTINGS[name].reset_by]
     if unaffected:
-        lines.append((known, *(set_property(make_wish_property(name), "") for name in unaffected)))
+        lines.append((known, *set_properties(map(make_wish_property, unaffected), "")))
     lines.append(make_label(_TUNE))
     return RuleSection("Maps, as they are activated.", tuple(lines))
 
@@ -350,7 +308,8 @@ def make_skip_sections(
     if asks_for_names:
         odd: list[RuleLine] = []
         for path in ("device/vendor", "device/model"):
-            odd += [(match_attribute(path, glob), END) for glob in (_ODD, " *")]
+            odd.append((match_attribute(path, _ODD), END))
+            odd.append((match_attribute(path, " *"), END))
         title = "Hands off: a name that is not all plain, which globs would read otherwise."
         yield RuleSection(title, tuple(odd))
     skipped, wishless = list[RuleLine](), list[RuleLine]()
@@ -360,11 +319,11 @@ def make_skip_sections(
         skipped += match_disks(id)
     for id in reverted:
         wishless += match_disks(id)
-    marks: list[RuleLine] = []
-    if any(part.name == _WWID for line in (*skipped, *wishless) for part in line):
-        marks = [(match_attribute(path, "?*"), set_property(_WWID, "1")) for path in _WWIDS]
-    yield RuleSection("Which disks have a world-wide name.", tuple(marks))
-    lines = tuple((*parts, END) for parts in dict.fromkeys(skipped))
+    if _UNNAMED in set(chain(*skipped, *wishless)):
+        marks = [(match_attribute(path, "?*"),) for path in _WWIDS]
+        title = "Which disks have a world-wide name."
+        yield RuleSection(title, tuple(append_parts(marks, set_property(_WWID, "1"))))
+    lines = tuple(append_parts(dict.fromkeys(skipped), END))
     yield RuleSection("Excluded in [site], or rolled back.", lines)
 
 
@@ -379,14 +338,14 @@ def match_disks(id: str) -> Iterator[RuleLine]:
         for path in _WWIDS:
             yield match_attribute(path, _match_loosely(name)), *adapter_match
     else:
-        yield exclude_key("ENV", "1", _WWID), *adapter_match
+        yield _UNNAMED, *adapter_match
 
 
 def _match_adapter(id: str) -> RuleLine:
     """Return a match for the adapter in an id, or nothing if udev knows no device by its name."""
     adapter = id.rpartition("@")[2].partition("/")[0]
     is_unknown = "@" not in id or _NO_DEVICE.fullmatch(adapter)
-    return () if is_unknown else (match_key("KERNELS", _ignore_case(adapter)),)
+    return () if is_unknown else (match_key("KERNELS", _match_loosely(adapter, ignore_case=True)),)
 
 
 def _match_named_disks(name: str) -> Iterator[RuleLine]:
@@ -398,9 +357,10 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
     is_kernel_name = not adapter_match and _KERNELS_OWN.fullmatch(kernel) is not None
     if not is_kernel_name and not digits.startswith("/"):
         # The attribute begins with the type of name (naa., eui., t10.), which people omit.
-        prefix = "" if digits.startswith(WORLD_WIDE) else "*."
+        glob = "" if digits.startswith(WORLD_WIDE) else "*."
+        glob += _match_loosely(digits, ignore_case=True)
         for path in _WWIDS:
-            yield match_attribute(path, prefix + _ignore_case(digits)), *adapter_match
+            yield match_attribute(path, glob), *adapter_match
         if stable.lower().startswith(WORLD_WIDE):
             return
     if "@" not in name:
@@ -409,18 +369,15 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
         yield (match_key("SYMLINK", _match_loosely(file)),)
     elif not is_kernel_name:
         # Composed of vendor, model and serial number, which udev cannot see.
-        yield exclude_key("ENV", "1", _WWID), *adapter_match
+        yield _UNNAMED, *adapter_match
 
 
-def _ignore_case(text: str) -> str:
-    """Return a glob that matches at least the text, in upper or lower case."""
+def _match_loosely(text: str, *, ignore_case: bool = False) -> str:
+    """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
     glob = ""
     for char in text:
-        is_letter = char.isascii() and char.isalpha()
-        glob += f"[{char.lower()}{char.upper()}]" if is_letter else _match_loosely(char)
+        if char == "_" or not is_plain(char):
+            glob += "*"
+        else:
+            glob += f"[{char.lower()}{char.upper()}]" if ignore_case and char.isalpha() else char
     return glob
-
-
-def _match_loosely(text: str) -> str:
-    """Return a glob that matches at least the text; blanks, also escaped, have become ``_``."""
-    return "".join(escape_glob(char) if is_plain(char) and char != "_" else "*" for char in text)

@@ -7,8 +7,9 @@ each file until all are installed.
 
 import errno
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import starmap
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,21 +46,15 @@ class Manifest(Struct, frozen=True):
 
     def list_sums(self, path: Path) -> tuple[str, ...] | None:
         """Return the sums of the file installed at this path, or None if it is not hbatune's."""
-        return next((file.sums for file in self.placed if file.path == str(path)), None)
+        return self.collect_sums().get(str(path))
 
-    def having(self, placed: Iterable[PlacedFile], folders: Iterable[str] = ()) -> "Manifest":
-        """Return the manifest with these files added; a file that it has gets further sums."""
-        sums_by_path = {file.path: file.sums for file in self.placed}
-        for file in placed:
-            sums = dict.fromkeys((*sums_by_path.get(file.path, ()), *file.sums))
-            sums_by_path[file.path] = tuple(sums)
-        files = tuple(PlacedFile(path, sums) for path, sums in sums_by_path.items())
-        return Manifest(files, tuple(dict.fromkeys((*self.folders, *folders))), self.schema)
+    def collect_sums(self) -> dict[str, tuple[str, ...]]:
+        """Return the sums of all installed files, by path."""
+        return {file.path: file.sums for file in self.placed}
 
-    def without(self, paths: Iterable[str]) -> "Manifest":
-        """Return the manifest without these paths."""
-        removed = set(paths)
-        return replace(self, placed=tuple(f for f in self.placed if f.path not in removed))
+    def with_sums(self, sums_by_path: Mapping[str, tuple[str, ...]]) -> "Manifest":
+        """Return the manifest of these files instead."""
+        return replace(self, placed=tuple(starmap(PlacedFile, sums_by_path.items())))
 
 
 class ManifestError(HbatuneError):
@@ -119,9 +114,9 @@ class Piece(Struct, frozen=True):
     link: bool = False
 
     @property
-    def placed(self) -> PlacedFile:
-        """Its entry in the manifest."""
-        return PlacedFile(str(self.path), (hash_data(self.text.encode()),))
+    def sum(self) -> str:
+        """The SHA-256 of its text."""
+        return hash_data(self.text.encode())
 
 
 class InstallError(HbatuneError):
@@ -149,8 +144,7 @@ def join_root(root: Path, path: Path) -> Path:
 
 def find_differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces that are missing, or installed with another text."""
-    pairs = ((piece, hash_file(join_root(root, piece.path))) for piece in pieces)
-    return [piece for piece, current_sum in pairs if current_sum not in piece.placed.sums]
+    return [piece for piece in pieces if hash_file(join_root(root, piece.path)) != piece.sum]
 
 
 def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
@@ -169,11 +163,17 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
             foreign.append(piece.path)
     if foreign:
         raise ForeignError(foreign)
-    folders: dict[str, None] = {}
-    for path in (manifest_path, *(piece.path for piece in new)):
-        missing = [folder for folder in path.parents if not join_root(root, folder).is_dir()]
-        folders |= dict.fromkeys(map(str, reversed(missing)))
-    begun = before.having((piece.placed for piece in pieces), folders)
+    changed = [piece.path for piece in new]
+    folders = dict.fromkeys(before.folders)
+    for path in (manifest_path, *changed):
+        for folder in reversed(path.parents):
+            if not join_root(root, folder).is_dir():
+                folders[str(folder)] = None
+    sums = before.collect_sums()
+    new_sums = {str(piece.path): (piece.sum,) for piece in pieces}
+    for name, new_sum in new_sums.items():
+        sums[name] = tuple(dict.fromkeys((*sums.get(name, ()), *new_sum)))
+    begun = replace(before.with_sums(sums), folders=tuple(folders))
     # Before the first file: if killed at any instant, `uninstall` identifies every file as
     # hbatune's.
     try:
@@ -199,10 +199,8 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
             _save_or_drop(record, existing)
             raise _make_error(path, error) from error
     # If this fails, the manifest still has the sums of both the new files and the old ones.
-    placed = {file.path: file for file in begun.placed}
-    placed |= {piece.placed.path: piece.placed for piece in pieces}
-    _save_or_drop(record, replace(begun, placed=tuple(placed.values())))
-    return [piece.path for piece in new]
+    _save_or_drop(record, begun.with_sums(sums | new_sums))
+    return changed
 
 
 class RemovedFiles(Struct, frozen=True):
@@ -221,12 +219,12 @@ def remove_files(
     if manifest is None:
         return RemovedFiles()
     removed, retained = [], []
+    sums_by_path = manifest.collect_sums()
     for file in manifest.placed:
         path = Path(file.path)
         if only is not None and path not in only:
             continue
-        current_sum = hash_file(join_root(root, path))
-        if current_sum is not None and current_sum not in file.sums:
+        if _is_edited(root, path, file.sums):
             retained.append(path)
             continue
         try:
@@ -234,12 +232,12 @@ def remove_files(
         except OSError as error:
             raise InstallError(f"{path} cannot be removed: {error.strerror}") from error
         removed.append(path)
+        del sums_by_path[file.path]
     # The manifest comes last. If killed before, it names removed files, which is harmless. In the
     # other order, files would remain that hbatune no longer identifies as its own.
-    remaining = manifest.without(map(str, removed))
     if removed:
-        keeps_files = retained or only is not None
-        _save_or_drop(join_root(root, manifest_path), remaining if keeps_files else None)
+        remaining = manifest.with_sums(sums_by_path) if retained or only is not None else None
+        _save_or_drop(join_root(root, manifest_path), remaining)
     return RemovedFiles(tuple(removed), tuple(retained), manifest.folders)
 
 
@@ -257,8 +255,12 @@ def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
     """Return whether the file installed at this path has changed since."""
     manifest = load_installed(root, manifest_path)
     sums = manifest.list_sums(path) if manifest else None
+    return sums is not None and _is_edited(root, path, sums)
+
+
+def _is_edited(root: Path, path: Path, sums: Collection[str]) -> bool:
     current_sum = hash_file(join_root(root, path))
-    return sums is not None and current_sum is not None and current_sum not in sums
+    return current_sum is not None and current_sum not in sums
 
 
 def record_file(root: Path, manifest_path: Path, path: Path) -> None:
@@ -266,10 +268,12 @@ def record_file(root: Path, manifest_path: Path, path: Path) -> None:
     manifest = load_installed(root, manifest_path)
     if manifest is None:
         return
+    sums_by_path = manifest.collect_sums()
+    sums_by_path.pop(str(path), None)
     current_sum = hash_file(join_root(root, path))
-    updated = manifest.without([str(path)])
     if current_sum is not None:
-        updated = updated.having([PlacedFile(str(path), (current_sum,))])
+        sums_by_path[str(path)] = (current_sum,)
+    updated = manifest.with_sums(sums_by_path)
     try:
         if updated != manifest:
             save_manifest(join_root(root, manifest_path), updated)

@@ -108,11 +108,22 @@ class Mount(Struct, frozen=True):
     options: tuple[str, ...]
 
 
+class UdevDisks(Struct, frozen=True):
+    """The disks that a udev rule is for: globs of kernel names, and ``rotational`` if it matters.
+
+    ``kernels`` is empty if the rule is for no disk that appears.
+    """
+
+    kernels: tuple[str, ...]
+    rotational: bool | None = None
+
+
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
 
     ``value`` is None if a program sets it. ``of`` are the patterns of vendors, models, serial
-    numbers and maps that the rule, or an earlier jump in the file, requires.
+    numbers and maps that the rule, or an earlier jump in the file, requires. ``disks`` is None if
+    other conditions decide.
     """
 
     file: str
@@ -120,6 +131,19 @@ class UdevRule(Struct, frozen=True):
     attribute: str
     value: str | None
     of: tuple[str, ...] = ()
+    disks: UdevDisks | None = None
+
+
+class UnsetSetting(Struct, frozen=True):
+    """A setting that hbatune's udev rules could not set as a disk appeared.
+
+    ``setting`` is None if udev did not start the rules' program. ``reason`` is a word of
+    ``udev/hbatune-write.sh.j2``.
+    """
+
+    target: str
+    setting: str | None
+    reason: str
 
 
 class TunedWrite(Struct, frozen=True):
@@ -144,7 +168,8 @@ class Health(Struct, frozen=True):
     the programs that hbatune can use and whether each is installed. ``irq_policies`` are the
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
-    switches MSI off for all devices. ``tuned`` is the profile of a running tuned.
+    switches MSI off for all devices. ``tuned`` is the profile of a running tuned. ``unset`` are the
+    settings that hbatune's own udev rules could not set.
     """
 
     adapters: dict[str, AdapterHealth]
@@ -157,6 +182,7 @@ class Health(Struct, frozen=True):
     log: bool | Missing = Missing(Reason.ABSENT)
     msi_off: str | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
+    unset: tuple[UnsetSetting, ...] = ()
 
 
 # The severities of errors, with the name of each in the last line of ``aer_dev_*``.

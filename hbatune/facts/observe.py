@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import starmap
 from operator import attrgetter
@@ -22,7 +23,14 @@ from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevRule
+from hbatune.facts.health import (
+    AdapterHealth,
+    DiskHealth,
+    Health,
+    LinkRate,
+    UdevDisks,
+    UdevRule,
+)
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
@@ -30,6 +38,7 @@ from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import read_tuned_profile
+from hbatune.facts.udev import read_unset_settings
 
 # The MSI and MSI-X vectors of a function; absent if it has a line instead.
 _VECTORS = "msi_irqs/"
@@ -64,6 +73,9 @@ _IDENTITY = re.compile(
     r'\s*([!=])=\s*"((?:[^"\\]|\\.)*)"'
 )
 _GOTO = re.compile(r"\bGOTO\s*=")
+_MATCH = re.compile(r'\b([A-Z]+)(?:\{([^}"]*)\})?\s*([!=])=\s*"((?:[^"\\]|\\.)*)"')
+# The properties of the event of a whole disk that appears.
+_DISK_ADDED = {"ACTION": "add", "SUBSYSTEM": "block", "DEVTYPE": "disk"}
 _WRITTEN = re.compile(r">\s*\S*?((?:queue|device)/\w+)")
 _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
@@ -134,19 +146,46 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
     # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
     jump_patterns: dict[str, None] = {}
+    has_jumps = False
     for number, line in _join_lines(text):
+        disks = parse_disk_match(line)
+        certain = None if has_jumps else disks
         patterns: dict[str, list[str]] = {"=": [], "!": []}
         for sign, glob in _IDENTITY.findall(line):
             patterns[sign].append(escape_text(glob))
         required = tuple(patterns["="] or jump_patterns)
-        position = (escape_text(file), number)
+        assigned: list[tuple[str, str | None]] = []
         for attribute, value in _ASSIGNED.findall(line):
-            yield UdevRule(*position, escape_text(attribute), escape_text(value), required)
+            assigned.append((attribute, escape_text(value)))
         for program in _RUN.findall(line):
             for attribute in _WRITTEN.findall(program):
-                yield UdevRule(*position, escape_text(attribute), None, required)
+                assigned.append((attribute, None))
+        for attribute, value in assigned:
+            yield UdevRule(
+                escape_text(file), number, escape_text(attribute), value, required, certain
+            )
         if _GOTO.search(line):
+            has_jumps = has_jumps or disks is None or bool(disks.kernels)
             jump_patterns |= dict.fromkeys(patterns["!"])
+
+
+def parse_disk_match(line: str) -> UdevDisks | None:
+    """Return the disks that a line applies to when they appear, or None if that is unknown."""
+    kernels: tuple[str, ...] = ("*",)
+    rotational = None
+    for key, name, sign, glob in _MATCH.findall(line):
+        is_equal = sign == "="
+        if (key if key != "ENV" else name) in _DISK_ADDED:
+            text = _DISK_ADDED[name or key]
+            if any(fnmatchcase(text, part) for part in glob.split("|")) is not is_equal:
+                return UdevDisks(())
+        elif key == "KERNEL" and is_equal:
+            kernels = tuple(map(escape_text, glob.split("|")))
+        elif (key, name) == ("ATTR", "queue/rotational") and glob in ("0", "1"):
+            rotational = (glob == "1") is is_equal
+        else:
+            return None
+    return UdevDisks(kernels, rotational)
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -213,6 +252,7 @@ def observe_health(
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
+        unset=read_unset_settings(),
     )
 
 

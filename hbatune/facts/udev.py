@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hbatune.facts.health import UnsetSetting
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 # Set once the rules have run for a disk that appeared, to the disk's sequence number.
 SEEN_PROPERTY = "HBATUNE_SEEN"
+# The settings that the rules' program could not set, each with a colon and a reason, or UNSTARTED.
+UNSET_PROPERTY = "HBATUNE_UNSET"
+UNSTARTED = "unstarted"
 _APPEARED = "USEC_INITIALIZED"
 # The number of disks at which searching the entire database for marks is cheaper.
 _SEARCH_THRESHOLD = 16
@@ -67,6 +71,17 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
+
+
+def read_unset_settings() -> tuple[UnsetSetting, ...]:
+    """Return the settings of disks that hbatune's udev rules could not set as the disk appeared."""
+    unset = []
+    devices = load_context().list_devices(subsystem="block").match_property(UNSET_PROPERTY, "?*")
+    for device in devices:
+        for word in str(device.properties[UNSET_PROPERTY]).split(","):
+            setting, _, reason = word.rpartition(":")
+            unset.append(UnsetSetting(device.sys_name, setting or None, reason))
+    return tuple(unset)
 
 
 def find_marked_disks() -> list[str]:

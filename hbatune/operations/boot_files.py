@@ -19,6 +19,7 @@ from msgspec import Struct
 from hbatune.act import interrupts, system
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
+from hbatune.act.paths import Paths
 from hbatune.boot import placement
 from hbatune.boot.placement import ForeignError, Piece
 from hbatune.errors import HbatuneError, suggest_remedy
@@ -70,9 +71,10 @@ class BootPolicy(Struct, frozen=True):
     room: bool = True
 
 
-def compile_policy(policy: BootPolicy, path: Path) -> tuple[CompiledRules, Piece]:
-    """Compile the rules; return them, and as a file to place. RejectedError for an unsafe name."""
-    from hbatune.boot.compile import compile_rules, format_rules  # only if hbatune is installed
+def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[Piece]]:
+    """Compile the rules; return them, and the files to place. RejectedError for an unsafe name."""
+    # Loaded only if hbatune is installed.
+    from hbatune.boot.compile import compile_rules, format_rules, format_writer
 
     rules = compile_rules(
         policy.profile,
@@ -82,7 +84,9 @@ def compile_policy(policy: BootPolicy, path: Path) -> tuple[CompiledRules, Piece
         room=policy.room,
     )
     try:
-        return rules, Piece(path, format_rules(rules))
+        # The program first: the rules start it.
+        writer = Piece(paths.udev_writer, format_writer())
+        return rules, [writer, Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
@@ -94,6 +98,8 @@ def check_pieces(pieces: Iterable[Piece]) -> None:
 
     with tempfile.TemporaryDirectory(prefix="hbatune-") as folder:
         for piece in pieces:
+            if piece.path.suffix == ".sh":  # is the same everywhere
+                continue
             file = Path(folder) / piece.path.name
             file.write_text(piece.text)
             is_rules = file.suffix == ".rules"
@@ -115,10 +121,10 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     """
     if not has_rules(context):
         return True
-    _, piece = compile_policy(policy, context.paths.udev_rules)
+    _, pieces = compile_policy(policy, context.paths)
     try:
-        check_pieces([piece])
-        changed = placement.place_pieces(placement.ROOT, context.paths.manifest, [piece])
+        check_pieces(pieces)
+        changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
     except (ForeignError, RejectedError, placement.InstallError) as error:
         context.note(TaskFailed(Task.PLACE_RULES, error))
         return False

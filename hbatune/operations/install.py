@@ -164,11 +164,11 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             chosen = load_profile(name, image, load_followed_rules(image, config.site))
         policy = boot_files.BootPolicy(chosen, config.site, Journal(""))
     executable = _find_executable(root)
-    rules, rules_piece = boot_files.compile_policy(policy, paths.udev_rules)
+    rules, rules_pieces = boot_files.compile_policy(policy, paths)
     pieces = [
         _render_unit(paths.units / system.UNIT, executable, config.metrics),
         _render_unit(paths.units / system.LATENCY, executable, config.metrics),
-        rules_piece,
+        *rules_pieces,
     ]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:

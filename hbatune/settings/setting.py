@@ -203,12 +203,12 @@ def accept_any_value(wanted: Value, current: Value, device: Device) -> LegalValu
 
 
 class UdevWriter(StrEnum):
-    """The comparison that a udev rule makes before it writes, since udev(7) has no ``<``."""
+    """The comparison that the program of the udev rules makes before it writes."""
 
     DIFFERENT = "different"  # write if the text differs
     BRACKETED = "bracketed"  # the current value is in brackets
     LOWER = "lower"  # write if the number is lower: it is only ever raised
-    SCHEDULED = "scheduled"  # write only if the rules know that there is a scheduler
+    SCHEDULED = "scheduled"  # write only if the disk has a scheduler
 
 
 class Cause(StrEnum):

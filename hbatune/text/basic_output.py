@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     Color = Literal["auto", "always", "never"]
     import argparse
+
+
+_FEW = 4
+"""Maximum settings that a sentence names."""
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
@@ -37,6 +41,17 @@ def format_sentence(text: str) -> str:
 def format_second(seconds: float) -> str:
     """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def describe_unset(unset: Sequence[tuple[str, str | None]]) -> str:
+    """Return the targets and settings that udev's rules could not set, as a sentence."""
+    names = [f"{setting or 'any setting'} of {target}" for target, setting in unset[:_FEW]]
+    if more := len(unset) - len(names):
+        names.append(f"{more} more")
+    return (
+        f"udev's rules could not set {', '.join(names)} as the disks appeared "
+        "(`hbatune check` shows the reasons)."
+    )
 
 
 def describe_tuned(profile: str, endpoints: int) -> str:

@@ -6,6 +6,7 @@ from hbatune.act import paths
 from hbatune.agent.brief import SCHEMA
 from hbatune.agent.status import Ages, DaemonState, Stall, Status
 from hbatune.errors import UsageError
+from hbatune.facts.health import UnsetSetting
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.text.terminal import print_note
@@ -17,7 +18,8 @@ _LATEST = 5
 class StatusDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `status`; ``verdicts`` are the most recent ones, in order of time.
 
-    ``stalls`` are the reasons for the ``state`` stalled.
+    ``stalls`` are the reasons for the ``state`` stalled. ``unset`` are the settings that udev's
+    rules could not set as a disk appeared, and that the daemon has not set since.
     """
 
     schema: str = SCHEMA
@@ -28,6 +30,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     ages: Ages | None = None
     status: Status | None
     verdicts: tuple[Record, ...]
+    unset: tuple[UnsetSetting, ...] = ()
 
 
 def read_latest_verdicts() -> tuple[Record, ...]:

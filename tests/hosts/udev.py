@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hbatune.boot.compile import CompiledRules
+from hbatune.act import paths
+from hbatune.boot.compile import CompiledRules, format_writer
 from hbatune.boot.lines import RuleLine, RulePart
 from hbatune.facts.model import SAVED_PREFIX
+from hbatune.settings.setting import UdevWriter, parse_selected
 from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
-_ENV = re.compile(r"\$env\{(\w+)\}")
+_ENV = re.compile(r"\$env\{([.\w]+)\}")
 _KEPT = re.compile(r"[^A-Za-z0-9#+\-.:=@_/ $%?,]")
 
 
@@ -64,7 +66,7 @@ class Event:
     def _line(self, line: RuleLine) -> str | None:
         matches = [part for part in line if part.op != "=" and part.key not in _PARENTS]
         parents = [part for part in line if part.key in _PARENTS]
-        later = {"TEST": 1, "IMPORT": 2}
+        later = {"TEST": 1, "IMPORT": 2, "PROGRAM": 3}
         matches.sort(key=lambda part: later.get(part.key, 0))
         early = [part for part in matches if part.key not in later]
         if not all(map(self._matches, early)) or (parents and not self._climbs(parents)):
@@ -78,9 +80,6 @@ class Event:
             elif part.op == "=" and part.key == "ENV":
                 assert part.name is not None
                 self.environment[part.name] = self._expanded(part.value)
-            elif part.op == "=" and part.key == "ATTR":
-                assert part.name is not None
-                self.written[part.name] = part.value
         return target
 
     def _matches(self, part: RulePart) -> bool:
@@ -97,6 +96,9 @@ class Event:
                 if part.value in self.database:
                     self.environment[part.value] = self.database[part.value]
                 return part.value in self.database
+            case "PROGRAM":
+                self._write(part.value)
+                return True
             case "DEVPATH":
                 value = "/" + str(self.device.relative_to(self.root / "sys"))
             case "KERNEL":
@@ -107,6 +109,26 @@ class Event:
             case _:
                 value = {"SUBSYSTEM": "block", "ACTION": self.environment["ACTION"]}[part.key]
         return value is not None and _fits(part, value)
+
+    def _write(self, command: str) -> None:
+        """Note what the program of the rules would write; nothing resets another value here."""
+        shell, program, device, *wishes = _ENV.sub(self._property, command).split()
+        assert (shell, program, device) == ("/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath")
+        scheduler = "none"
+        for wish in wishes:
+            how, path, value, most_in = wish.split(":")
+            text = _content(self.device / path)
+            if how == UdevWriter.BRACKETED and text and "[" in text:
+                scheduler = parse_selected(text)
+                if value and value != scheduler:
+                    self.written[path] = scheduler = value
+            if how == UdevWriter.BRACKETED or not (value and text) or text == value:
+                continue
+            most = _content(self.device / most_in) if most_in else value
+            raised = how != UdevWriter.LOWER or int(text) < int(value)
+            queued = how != UdevWriter.SCHEDULED or scheduler != "none"
+            if raised and queued and most and int(value) <= int(most):
+                self.written[path] = value
 
     def _climbs(self, parts: Sequence[RulePart]) -> bool:
         for directory in self._ancestors():
@@ -137,6 +159,8 @@ class Event:
         return self.environment.get(match[1], "")
 
     def _expanded(self, text: str) -> str:
+        if text == "$result":  # everything was set
+            return ""
         text = _ENV.sub(self._property, text)
         match = re.fullmatch(r"\$attr\{(.+)\}", text)
         if match is None:
@@ -176,14 +200,16 @@ def _content(file: Path) -> str | None:
         return None
 
 
-# udev's test mode writes attributes; what it does below /dev and /run stays in the namespace.
+# udev's test mode starts programs, which write to the tree; what is done below /dev, /etc/udev and
+# /run stays in the namespace.
 _TEST = """
 mkdir -p /run/empty /run/udev/rules.d
 mount -t tmpfs tmpfs /run/empty
 mknod /run/empty/null c 1 3
 mount --bind /run/empty /dev
 printf '%s' "$1" > /run/udev/rules.d/89-hbatune.rules
-exec "$2" test --action="$3" "$(readlink -f "/sys/class/block/$4")" 2>&1
+printf '%s' "$2" > /etc/udev/hbatune-write.sh
+exec "$3" test --action="$4" "$(readlink -f "/sys/class/block/$5")" 2>&1
 """
 
 UDEVADM = os.environ.get("HBATUNE_UDEVADM") or shutil.which("udevadm")
@@ -192,12 +218,12 @@ UDEVADM = os.environ.get("HBATUNE_UDEVADM") or shutil.which("udevadm")
 def real(root: Path, rules: str, disk: str, action: str = "add") -> str:
     """Have udev itself evaluate the rules for a disk of the tree, and return what it says."""
     assert UDEVADM is not None
-    done = run(root, ["sh", "-c", _TEST, "sh", rules, UDEVADM, action, disk])
+    done = run(root, ["sh", "-c", _TEST, "sh", rules, format_writer(), UDEVADM, action, disk])
     return done.decode(errors="replace")
 
 
 def has_udev() -> bool:
-    """Whether udev is installed, in the version whose test mode writes (255 and later do not)."""
+    """Whether udev is installed, in a version whose test mode starts programs (before 255)."""
     if UDEVADM is None:
         return False
     version = subprocess.run([UDEVADM, "--version"], capture_output=True, text=True, check=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hbatune.agent.status import DaemonHealth, Status
+    from hbatune.facts.health import UnsetSetting
     from hbatune.probe.history import Record
 
 # LSB's code for this is 3, which every hbatune command uses if another one is running.
@@ -59,12 +60,34 @@ def run(args: "argparse.Namespace") -> int:
 
 
 def _say_not_running() -> None:
+    _say(_NOT_RUNNING_TEXT)
+    if unset := _find_unset(None):
+        _say(basic_output.describe_unset([(entry.target, entry.setting) for entry in unset]))
+
+
+def _say(line: str) -> None:
     if not sys.stdout.isatty():
-        print(_NOT_RUNNING_TEXT)  # no wrapping, which would import many modules
+        print(line)  # no wrapping, which would import many modules
         return
     from hbatune.text.terminal import print_line
 
-    print_line(_NOT_RUNNING_TEXT)
+    print_line(line)
+
+
+def _find_unset(status: "Status | None") -> "tuple[UnsetSetting, ...]":
+    """Return the settings that udev's rules could not set, and that the daemon has not set since.
+
+    Without hbatune's rules, udev's library is not loaded.
+    """
+    if _is_absent(paths.UDEV_RULES) or (status is not None and not status.open):
+        return ()
+    from hbatune.facts.udev import read_unset_settings
+
+    unset = read_unset_settings()
+    if status is None:
+        return unset
+    keys = {(change.target, change.setting) for change in status.open}
+    return tuple(entry for entry in unset if (entry.target, entry.setting) in keys)
 
 
 def _is_absent(path: "Path") -> bool:
@@ -102,6 +125,7 @@ def _print_status(*, as_json: bool) -> int:
             ages=health.ages,
             status=status,
             verdicts=read_latest_verdicts(),
+            unset=_find_unset(status),
         )
         show_json(document)
     elif status is None:
@@ -141,3 +165,5 @@ def _show_details(status: "Status", health: "DaemonHealth") -> None:
 
         verdicts = read_latest_verdicts()
     show_status(status, health, verdicts)
+    if unset := _find_unset(status):
+        _say(basic_output.describe_unset([(entry.target, entry.setting) for entry in unset]))

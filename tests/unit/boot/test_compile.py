@@ -4,18 +4,15 @@ That they agree with the plan is shown on described machines (tests/hosts/test_b
 """
 
 import re
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hbatune.act import paths
 from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
 from hbatune.boot.conditions import build_condition
-from hbatune.boot.lines import escape_glob, make_globs_below
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import LimitScope, Site, SiteArray
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Profile, Rule
@@ -50,17 +47,14 @@ def part(rules: CompiledRules, title: str) -> list[str]:
     return [line for line in text.split("\n") if line and not line.startswith("#")]
 
 
-@given(st.integers(1, 5000), st.integers(0, 12000))
-def test_below_globs_match_smaller_numbers(number: int, value: int) -> None:
-    fits = any(fnmatchcase(str(value), glob) for glob in make_globs_below(number).split("|"))
-    assert fits == (value < number)
-
-
-@given(st.text(st.characters(codec="ascii", exclude_characters="|\\"), max_size=12))
-def test_literal_matches_exact_text_only(text: str) -> None:
-    assert fnmatchcase(text, escape_glob(text))
-    assert not fnmatchcase(f"{text}x", escape_glob(text))
-    assert not fnmatchcase(text.replace("*", "y").replace("?", "y") + "y", escape_glob(text))
+def find_program(rules: CompiledRules) -> tuple[int, list[str]]:
+    """Return the number of the line that starts the program, and the program's words."""
+    [found] = [
+        (number, match[1].split())
+        for number, line in enumerate(lines(rules))
+        if (match := re.match(r'PROGRAM=="([^"]+)", ENV{HBATUNE_UNSET}="\$result"$', line))
+    ]
+    return found
 
 
 def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
@@ -84,13 +78,30 @@ def test_shipped_profiles_compile_to_rules(site: SiteFolder) -> None:
 
 
 def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
-    rule_lines = lines(compile_rules(site.load("throughput"), Site()))
-    written = [line for line in rule_lines if re.search(r', ATTR\{[^}]+\}="', line)]
-    paths = [re.findall(r'ATTR\{([^}]+)\}="', line)[-1] for line in written]
-    order = ["queue/scheduler", "device/queue_depth", "queue/nr_requests"]
-    assert paths == sorted(paths, key=order.index)
-    saving = [number for number, line in enumerate(rule_lines) if '="$attr{' in line]
-    assert max(saving) < min(map(rule_lines.index, written))
+    rules = compile_rules(site.load("throughput"), Site())
+    position, words = find_program(rules)
+    assert words == [
+        "/bin/sh",
+        str(paths.UDEV_WRITER),
+        "$sys$devpath",
+        "bracketed:queue/scheduler:$env{.HBATUNE_SCHEDULER}:",
+        "lower:device/queue_depth:$env{.HBATUNE_QUEUE_DEPTH}:",
+        "scheduled:queue/nr_requests:$env{.HBATUNE_NR_REQUESTS}:",
+    ]
+    saving = [number for number, line in enumerate(lines(rules)) if '="$attr{' in line]
+    assert max(saving) < position
+
+
+def test_failed_start_is_recorded(site: SiteFolder) -> None:
+    rules = compile_rules(site.load("oltp"), Site())
+    position, _ = find_program(rules)
+    assert lines(rules)[position - 1] == 'ENV{HBATUNE_UNSET}="unstarted"'
+
+
+def test_undecided_scheduler_defers_nr_requests(site: SiteFolder) -> None:
+    rules = compile_rules(site.load("oltp"), Site())
+    undecided = 'ENV{.HBATUNE_SCHEDULER}=="", ENV{.HBATUNE_SCHEDULER_LEFT}=="1", '
+    assert f'{undecided}ENV{{.HBATUNE_NR_REQUESTS}}=""' in lines(rules)
 
 
 def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
@@ -122,21 +133,15 @@ def test_rules_skip_initramfs(site: SiteFolder) -> None:
     assert 'TEST=="/etc/initrd-release", GOTO="hbatune_end"' in rule_lines[:6]
 
 
-def test_depth_is_only_raised(site: SiteFolder) -> None:
-    rules = compile_rules(ruled(Exactly(64), "queue_depth"), Site())
-    [line] = [
-        candidate
-        for candidate in lines(rules)
-        if candidate.endswith('ATTR{device/queue_depth}="64"')
-    ]
-    assert 'ATTR{device/queue_depth}=="[0-9]|[1-5][0-9]|6[0-3]"' in line
-
-
 def test_read_ahead_is_written_last() -> None:
-    base_profile = profile(("read_ahead_kb", Exactly(131)), ("iostats", Exactly(0)))
-    rule_lines = lines(compile_rules(base_profile, Site()))
-    assert 'ATTR{queue/read_ahead_kb}="128"' in rule_lines[-2]
-    assert 'ENV{.HBATUNE_RESET_READ_AHEAD_KB}=="1"' in rule_lines[-2]
+    base_profile = profile(("read_ahead_kb", Exactly(131)), ("max_sectors_kb", Exactly(64)))
+    rules = compile_rules(base_profile, Site())
+    assert find_program(rules)[1][-2:] == [
+        "different:queue/max_sectors_kb:$env{.HBATUNE_MAX_SECTORS_KB}:queue/max_hw_sectors_kb",
+        "different:queue/read_ahead_kb:$env{.HBATUNE_READ_AHEAD_KB}:",
+    ]
+    # Rounded like the kernel does.
+    assert 'ENV{.HBATUNE_READ_AHEAD_KB}="128"' in format_rules(rules)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +298,11 @@ def test_hostile_names_stay_quoted(first: str, second: str, third: str) -> None:
     text = format_rules(rules)
     assert all(line.isprintable() for line in text.split("\n"))
     assert all(RULE.fullmatch(line) for line in lines(rules)), text
-    ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}")
-    substituted = [line for line in lines(rules) if "$" in ours.sub("", line)]
+    ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}|\$env\{\.HBATUNE_\w+\}|\$sys|\$devpath")
+    ours_alone = '"$result"'
+    substituted = [
+        line for line in lines(rules) if "$" in ours.sub("", line.removesuffix(ours_alone))
+    ]
     assert all("ATTRS{sas_device/$id/target_port_protocols}==" in line for line in substituted)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import observe
-from hbatune.facts.health import UdevRule
+from hbatune.facts.health import UdevDisks
 from hbatune.facts.observe import parse_assignments, parse_gigabits
 
 
@@ -35,7 +35,7 @@ def test_shell_write_counts() -> None:
 
 def test_rule_text_is_escaped() -> None:
     [rule] = parse_assignments("/etc/\x1b.rules", 'ATTR{queue/scheduler}="\x1b[2J\u202e"')
-    assert rule == UdevRule("/etc/\\x1b.rules", 1, "queue/scheduler", "\\x1b[2J\\u202e")
+    assert (rule.file, rule.value) == ("/etc/\\x1b.rules", "\\x1b[2J\\u202e")
 
 
 NIMBLE = """\
@@ -93,3 +93,40 @@ def test_port_speeds_are_parsed() -> None:
     assert parse_gigabits("4 Gbit, 8 Gbit, 16 Gbit") == [4, 8, 16]
     assert parse_gigabits("12.0 Gbit") == [12]
     assert parse_gigabits("Unknown") == parse_gigabits("Phy disabled") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "disks"),
+    [
+        ('ATTR{queue/scheduler}="bfq"', UdevDisks(("*",))),
+        ('KERNEL=="sd*|vd*", ATTR{queue/scheduler}="bfq"', UdevDisks(("sd*", "vd*"))),
+        (
+            'ACTION=="add|change", SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", KERNEL=="sd[a-z]", '
+            'ATTR{queue/rotational}!="0", ATTR{queue/scheduler}="bfq"',
+            UdevDisks(("sd[a-z]",), True),
+        ),
+        ('ACTION=="change", ATTR{queue/scheduler}="bfq"', UdevDisks(())),
+        ('SUBSYSTEM=="scsi", ATTR{queue/scheduler}="bfq"', UdevDisks(())),
+        ('ENV{ID_MODEL}=="PERC*", ATTR{queue/scheduler}="bfq"', None),
+        ('KERNEL!="sd*", ATTR{queue/scheduler}="bfq"', None),
+        ('TEST=="queue/iosched", ATTR{queue/scheduler}="bfq"', None),
+    ],
+)
+def test_disks_of_a_rule(line: str, disks: UdevDisks | None) -> None:
+    [rule] = observe.parse_assignments("60-a.rules", line)
+    assert rule.disks == disks
+
+
+@pytest.mark.parametrize(
+    ("jump", "is_certain"),
+    [
+        ('SUBSYSTEM!="block", GOTO="end"', True),
+        ('ACTION!="add|change", GOTO="end"', True),
+        ('KERNEL=="sd*", GOTO="end"', False),
+        ('ENV{ID_BUS}=="usb", GOTO="end"', False),
+    ],
+)
+def test_jump_makes_later_rules_uncertain(jump: str, is_certain: bool) -> None:
+    text = f'{jump}\nATTR{{queue/scheduler}}="bfq"\n'
+    [rule] = observe.parse_assignments("60-a.rules", text)
+    assert (rule.disks == UdevDisks(("*",))) is is_certain

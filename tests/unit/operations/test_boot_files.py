@@ -18,6 +18,7 @@ from tests.unit.site_folder import SiteFolder
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
+    monkeypatch.setattr(paths, "UDEV_WRITER", tmp_path / "hbatune-write.sh")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
 
 
@@ -37,7 +38,10 @@ def test_apply_regenerates_rules(site: SiteFolder) -> None:
     assert boot_files.refresh_rules(
         make_context(), BootPolicy(site.load("balanced"), Site(), Journal("boot"))
     )
-    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+    rules_text = paths.UDEV_RULES.read_text()
+    assert "from its profile balanced" in rules_text
+    assert f'PROGRAM=="/bin/sh {paths.UDEV_WRITER} ' in rules_text
+    assert "set_value" in paths.UDEV_WRITER.read_text()
 
 
 def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
@@ -60,6 +64,17 @@ def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixt
     errors = capsys.readouterr().err
     assert "udev's rules are as they were" in errors
     assert "it tunes disks still" in errors
+
+
+def test_edited_program_is_preserved(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    installed()
+    policy = BootPolicy(site.load(), Site(), Journal("boot"))
+    assert boot_files.refresh_rules(make_context(), policy)
+    paths.UDEV_WRITER.write_text("mine\n")
+    other = BootPolicy(site.load("throughput"), Site(), Journal("boot"))
+    assert not boot_files.refresh_rules(make_context(), other)
+    assert paths.UDEV_WRITER.read_text() == "mine\n"
+    assert "hbatune-write.sh" in capsys.readouterr().err
 
 
 def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:

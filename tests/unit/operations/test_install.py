@@ -41,6 +41,7 @@ def test_image_install_uninstall_round_trip(
     assert (image / "etc/hbatune/hbatune.toml").read_text() == 'profile = "oltp"\n'
     output = capsys.readouterr().out
     assert "89-hbatune.rules is placed" in output
+    assert "hbatune-write.sh is placed" in output
     assert main(["install", "--root", str(image)]) == 0
     assert "in place already" in capsys.readouterr().out
     assert main(["uninstall", "--root", str(image)]) == 0
@@ -63,7 +64,7 @@ def test_image_rules_are_used(image: Path) -> None:
         '[[rule]]\nname = "own"\nsetting = "nomerges"\nvalue = 2\nbecause = "b"\nsource = "site"\n'
     )
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 0
-    assert 'ATTR{queue/nomerges}="2"' in join_root(image, RULES).read_text()
+    assert 'ENV{.HBATUNE_NOMERGES}="2"' in join_root(image, RULES).read_text()
     main(["uninstall", "--root", str(image)])
     assert (folder / "own.toml").exists()
 

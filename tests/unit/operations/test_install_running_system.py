@@ -26,7 +26,7 @@ FAILED = ToolResult(("systemctl", "restart", "hbatune.service"), 1, "Job failed.
 @pytest.fixture(autouse=True)
 def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
     """Record the calls to systemd and udev. Every path of hbatune lies in a folder of the test."""
-    for name in ("UNITS", "UDEV_RULES", "MODPROBE"):
+    for name in ("UNITS", "UDEV_RULES", "UDEV_WRITER", "MODPROBE"):
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
     monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from hbatune.agent.brief import read_brief
 from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import Status, Times
 from hbatune.cli import main
+from hbatune.facts.health import UnsetSetting
 from hbatune.plan.rows import Outcome
 from hbatune.processes import read_clock_id
 from hbatune.settings.setting import Limit, LimitReason
@@ -67,6 +69,39 @@ def test_status_shows_daemon_health(
     assert document["schema"] == "hbatune.status/1"
     assert (document["running"], document["well"]) == (True, code == 0)
     assert document["status"]["endpoints"] == 12
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have hbatune's rules in place, which could not set two disks."""
+    rules = tmp_path / "89-hbatune.rules"
+    rules.touch()
+    monkeypatch.setattr(paths, "UDEV_RULES", rules)
+    settings = (
+        UnsetSetting(LEFT.target, LEFT.setting, "busy"),
+        UnsetSetting("sdx", "scheduler", "commands"),
+    )
+    monkeypatch.setattr("hbatune.facts.udev.read_unset_settings", lambda: settings)
+
+
+def test_unset_settings_are_shown(unset: None, capsys: Capture) -> None:
+    assert main(["status"]) == 4
+    both = f"udev's rules could not set {LEFT.setting} of {LEFT.target}, scheduler of sdx as the"
+    assert both in " ".join(capsys.readouterr().out.split())
+    assert main(["status", "--json"]) == 4
+    entries = json.loads(capsys.readouterr().out)["unset"]
+    assert entries[1] == {"target": "sdx", "setting": "scheduler", "reason": "commands"}
+
+
+def test_repaired_settings_are_hidden(unset: None, capsys: Capture) -> None:
+    status.save(paths.STATUS, replace(GOOD, open=(LEFT,)))
+    main(["status"])
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"could not set {LEFT.setting} of {LEFT.target} as the disks appeared" in output
+    assert "sdx" not in output
+    status.save(paths.STATUS, GOOD)
+    main(["status"])
+    assert "could not set" not in capsys.readouterr().out
 
 
 def overdue(cause: str) -> tuple[Times, str]:

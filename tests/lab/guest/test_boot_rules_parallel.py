@@ -1,0 +1,130 @@
+"""LUNs of one adapter appear concurrently, and udev's workers set all of them at that moment.
+
+Recent kernels lock the adapter for each scheduler and each nr_requests, and refuse other writers.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab.guest.boot import RULES, SITE_RULES, by_rule, database, installed_for, values
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
+from tests.lab.guest.service import QUIET, running
+from tests.lab.guest.values import cat, put
+
+pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
+MANY = {"max_luns": 24, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
+FEW = {**MANY, "max_luns": 4}
+DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
+HANGS_SECONDS = "60"
+IGNORE_COMMAND = "0x4"  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
+
+
+@contextmanager
+def udev_paused() -> Iterator[None]:
+    """Have udev keep the events of new disks for later."""
+    subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["udevadm", "control", "--start-exec-queue"], check=True)
+        settle()
+
+
+@contextmanager
+def hanging_read(disk: str) -> Iterator[None]:
+    """Have one read of the disk hang until its timeout, and all later commands answer."""
+    (DRIVER / "opts").write_text(IGNORE_COMMAND)
+    (DRIVER / "every_nth").write_text("1")
+    requests = cat(disk, "device/iorequest_cnt")
+    words = ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL):
+        while cat(disk, "device/iorequest_cnt") == requests:
+            os.sched_yield()
+        (DRIVER / "every_nth").write_text("0")
+        (DRIVER / "opts").write_text("0")
+        yield
+
+
+@contextmanager
+def few_luns() -> Iterator[None]:
+    """Remove the adapter with few LUNs afterwards."""
+    try:
+        yield
+    finally:
+        settle()
+        subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
+
+
+def load_few_luns() -> list[str]:
+    """Load an adapter, and return its disks before udev has set them."""
+    words = [f"{name}={value}" for name, value in FEW.items()]
+    subprocess.run(["modprobe", "scsi_debug", *words], check=True)
+    while len(disks := scsi_disks("scsi_debug")) < FEW["max_luns"]:
+        os.sched_yield()
+    return disks
+
+
+def find_wrong(disks: list[str]) -> dict[str, dict[str, str]]:
+    """Return the values of the disks that are not as the profile has them."""
+    return {disk: values(disk) for disk in disks if not by_rule(disk)}
+
+
+def test_all_luns_are_set_without_daemon() -> None:
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        with loaded_scsi_debug(**MANY) as disks:
+            assert len(disks) == MANY["max_luns"]
+            assert find_wrong(disks) == {}
+            assert [disk for disk in disks if "HBATUNE_UNSET" in database(disk)] == []
+            originals = {database(disk)["HBATUNE_WAS_NR_REQUESTS"] for disk in disks}
+            assert len(originals) == 1
+            assert "2048" not in originals
+
+
+def test_all_luns_are_set_with_daemon() -> None:
+    with running(QUIET), loaded_scsi_debug(**MANY) as disks:
+        wrong = [disk for disk in disks if cat(disk, "queue/nr_requests") != "2048"]
+        assert wrong == []
+        assert len(disks) == MANY["max_luns"]
+
+
+def test_hanging_command_prevents_writes() -> None:
+    """Without statistics `inflight` is 0, as for commands that programs send by themselves."""
+    with installed_for("oltp") as done, few_luns(), ExitStack() as reads:
+        assert done.code == 0, done.out + done.err
+        with udev_paused():
+            read, uncounted, *others = load_few_luns()
+            put(uncounted, "queue/iostats", "0")
+            before = values(read)
+            for disk in (read, uncounted):
+                put(disk, "device/timeout", HANGS_SECONDS)
+                reads.enter_context(hanging_read(disk))
+        assert find_wrong(others) == {}
+        for disk in (read, uncounted):
+            assert values(disk) == before
+            assert "scheduler:commands" in database(disk)["HBATUNE_UNSET"]
+        findings = hbatune("check", "--json").json["findings"]
+        unset = [finding for finding in findings if finding["id"] == "boot-unset"]
+        assert {finding["target"] for finding in unset} == {read, uncounted}
+
+
+def test_missing_program_is_recorded() -> None:
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        program = Path("/etc/udev/hbatune-write.sh")
+        text = program.read_text()
+        program.unlink()
+        try:
+            with loaded_scsi_debug(**{**MANY, "max_luns": 1}) as [disk]:
+                assert database(disk)["HBATUNE_UNSET"] == "unstarted"
+        finally:
+            program.write_text(text)
+    assert not program.exists(), "an uninstallation removes it"
+    assert not RULES.exists()
+    assert not SITE_RULES.exists()
