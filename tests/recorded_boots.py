@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Attribute, Control, Endpoint, Machine, Missing
-from hbatune.plan.kernel_changes import Effect, forecast_changes
+from hbatune.plan.kernel_changes import Cause, forecast_changes
 from hbatune.settings.limits import SCHEDULER_FILE
 from hbatune.settings.setting import parse_selected
 from hbatune.snapshot.file import load_snapshot
@@ -17,8 +17,6 @@ Place = tuple[str, str]
 
 Values = tuple[str | None, str | None]
 """The texts before and after, None if the file does not exist."""
-
-_OPTION_EFFECTS = (Effect.OPTION_ADDED, Effect.OPTION_REMOVED)
 
 
 def load_boot(topology: str, series: str) -> Machine:
@@ -41,7 +39,7 @@ def forecast_differences(before: Machine, series: str) -> dict[Place, Values]:
     """Return the forecast's changes of files, without the options of modules."""
     differences: dict[Place, Values] = {}
     for change in forecast_changes(before, series):
-        if change.effect not in _OPTION_EFFECTS:
+        if change.cause is not Cause.OPTION:
             values = [None if value is None else str(value) for value in (change.now, change.then)]
             differences[change.id, change.attribute] = (values[0], values[1])
     return differences
