@@ -1,7 +1,7 @@
 """Changes of a host's storage between two kernel series, for `forecast`. Pure.
 
 A kernel gives each disk default values. A rule derives a default from the disk's facts, for each
-series that the table covers. A value that is not the default of the present series was chosen, so a
+series that the table covers. A value that is not the default of the running series was chosen, so a
 moved default does not affect it. The lab boots the same adapters on each series and compares
 (tests/lab/boots). Nothing is interpolated between series.
 """
@@ -36,14 +36,13 @@ _MAX_SECTORS, _READ_AHEAD = "queue/max_sectors_kb", "queue/read_ahead_kb"
 _MIN_READ_AHEAD_KB = 128  # include/linux/pagemap.h: VM_READAHEAD_PAGES
 
 
-class Cause(StrEnum):
+class ChangeKind(StrEnum):
     """The type of a change."""
 
     DEFAULT = "default"
     OPTION = "option"  # a module's option appears or disappears
     RENDERED = "rendered"  # an option that hbatune has set disappears
     DRIVER = "driver"
-    LOST = "lost"  # the active profile sets it, and the kernel does not have it
     REFUSED = "refused"  # the active profile sets it, and the kernel refuses the value
     UNKNOWN = "unknown"  # a fact is missing
 
@@ -60,7 +59,7 @@ class KernelChange(Struct, frozen=True):
     attribute: str
     now: Value | None
     then: Value | None
-    cause: Cause = Cause.DEFAULT
+    kind: ChangeKind = ChangeKind.DEFAULT
 
 
 class UnknownKernelError(UsageError):
@@ -135,7 +134,7 @@ def _read_disk(endpoint: Endpoint) -> _Disk | None:
     )
 
 
-def _default_max_sectors(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_max_sectors(disk: _Disk, series: str, running: str) -> Value | None:
     """block/blk-settings.c: blk_validate_limits. On 6.1 sd takes the optimal size instead."""
     cap = 4096 if _is_since(series, "7.3") else 1280  # block/blk.h: BLK_DEF_MAX_SECTORS_CAP
     is_taken = disk.optimal_kb > cap or (series == "6.1" and disk.endpoint.target.startswith("sd"))
@@ -144,17 +143,17 @@ def _default_max_sectors(disk: _Disk, series: str, now: str) -> Value | None:
     return min(cap, disk.hardware_kb)
 
 
-def _default_read_ahead(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_read_ahead(disk: _Disk, series: str, running: str) -> Value | None:
     """block/blk-settings.c: blk_apply_bdi_limits. A chosen max_sectors_kb stays chosen."""
     optimal, max_sectors = disk.optimal_kb, disk.max_sectors
     if optimal == 0 and disk.rotational and _is_since(series, "7.3"):
-        if max_sectors == _default_max_sectors(disk, now, now):
-            max_sectors = int(_default_max_sectors(disk, series, now) or 0)
+        if max_sectors == _default_max_sectors(disk, running, running):
+            max_sectors = int(_default_max_sectors(disk, series, running) or 0)
         optimal = max_sectors or 0
     return max(2 * optimal, _MIN_READ_AHEAD_KB)
 
 
-def _default_async_depth(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_async_depth(disk: _Disk, series: str, running: str) -> Value | None:
     """block/elevator.c: elevator_change, since 7.2. kyber and bfq take three quarters."""
     if disk.requests is None or disk.is_bio_based or not _is_since(series, "7.3"):
         return None
@@ -162,37 +161,37 @@ def _default_async_depth(disk: _Disk, series: str, now: str) -> Value | None:
     return 3 * disk.requests // 4 if has_share else disk.requests
 
 
-def _default_old_async_depth(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_old_async_depth(disk: _Disk, series: str, running: str) -> Value | None:
     """block/mq-deadline.c: dd_depth_updated, which only this scheduler has."""
     has_file = disk.scheduler == "mq-deadline" and not _is_since(series, "7.3")
     return disk.requests if has_file else None
 
 
-def _default_tags(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_tags(disk: _Disk, series: str, running: str) -> Value | None:
     """drivers/scsi/scsi_lib.c: scsi_mq_setup_tags. Only scsi_debug reserves commands so far."""
     if disk.endpoint.family != "scsi_debug" or disk.tags is None:
         return disk.tags
-    return disk.tags + _is_since(series, "7.3") - _is_since(now, "7.3")
+    return disk.tags + _is_since(series, "7.3") - _is_since(running, "7.3")
 
 
-def _default_requests(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_requests(disk: _Disk, series: str, running: str) -> Value | None:
     """Under ``none`` it is the tag set."""
     is_tag_set = disk.scheduler == "none" and disk.requests == disk.tags
-    return _default_tags(disk, series, now) if is_tag_set else disk.requests
+    return _default_tags(disk, series, running) if is_tag_set else disk.requests
 
 
-def _default_merges(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_merges(disk: _Disk, series: str, running: str) -> Value | None:
     """mpt3sas_scsih.c: scsih_slave_configure; megaraid_sas_base.c. NVMe drives only, up to 6.1."""
     is_tri_mode = disk.endpoint.protocol is Protocol.NVME and not disk.is_nvme
     is_set = is_tri_mode and disk.endpoint.family in ("mpt3sas", "megaraid_sas")
     return 2 if is_set and not _is_since(series, "6.12") else 0
 
 
-def _default_statistics(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_statistics(disk: _Disk, series: str, running: str) -> Value | None:
     return int(not disk.is_bio_based or _is_since(series, "6.12"))
 
 
-def _default_optimal_size(disk: _Disk, series: str, now: str) -> Value | None:
+def _default_optimal_size(disk: _Disk, series: str, running: str) -> Value | None:
     """drivers/nvme/host/core.c: up to 6.1 a drive that reports no size gets one block."""
     block = parse_integer(disk.endpoint.attributes, BLOCK_SIZE)
     if isinstance(block, Missing) or not disk.is_nvme or _is_since(series, "6.12"):
@@ -212,7 +211,7 @@ _DEFAULTS: Mapping[str, _Default] = {
     "queue/iostats": _default_statistics,
     OPTIMAL_SIZE: _default_optimal_size,
 }
-"""The default of each file under a series, given the series now; None if there is no file."""
+"""The default of each file under a series, given the running series; None if there is no file."""
 
 _BIO_BASED_FILES: Mapping[str, Value] = {
     SCHEDULER_FILE: "none",
@@ -223,17 +222,20 @@ _BIO_BASED_FILES: Mapping[str, Value] = {
 blk_mq_queue_attr_visible), with their defaults."""
 
 
-def _compare_disk(disk: _Disk, now: str, then: str) -> Iterator[KernelChange]:
+def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange]:
     endpoint = disk.endpoint
     for path, find_default in _DEFAULTS.items():
         current = parse_integer(endpoint.attributes, path)
         value = None if isinstance(current, Missing) else current
-        default, default_then = find_default(disk, now, now), find_default(disk, then, now)
+        default, default_then = (
+            find_default(disk, running, running),
+            find_default(disk, then, running),
+        )
         # A file that moves or disappears takes a chosen value with it.
         is_affected = value == default or default_then is None
         if is_affected and value != default_then and default != default_then:
             yield KernelChange(endpoint.target, endpoint.id, path, value, default_then)
-    is_gone, was_gone = _is_since(then, "6.12"), _is_since(now, "6.12")
+    is_gone, was_gone = _is_since(then, "6.12"), _is_since(running, "6.12")
     if disk.is_bio_based and is_gone != was_gone:
         for path, default in _BIO_BASED_FILES.items():
             values = (default, None) if is_gone else (None, default)
@@ -266,9 +268,6 @@ OPTION_CHANGES = (
     OptionChange("qla2xxx", "ql2xiidmaenable", "7.3", is_removed=True),
 )
 
-_DRIVERS_REMOVED = {"cxlflash": "7.3"}
-"""The series from which a driver is gone."""
-
 
 class InstalledModules(Struct, frozen=True):
     """The options of the drivers' modules of an installed kernel, by module.
@@ -281,7 +280,7 @@ class InstalledModules(Struct, frozen=True):
 
 
 def _compare_modules(
-    machine: Machine, now: str, then: str, installed: InstalledModules | None
+    machine: Machine, running: str, then: str, installed: InstalledModules | None
 ) -> Iterator[KernelChange]:
     """Yield the drivers that disappear and the options that change, once for each driver."""
     targets: dict[str, str] = {}
@@ -291,28 +290,24 @@ def _compare_modules(
     if "nvme" in targets:
         targets["nvme_core"] = targets["nvme"]
     for driver, target in targets.items():
-        removed = _DRIVERS_REMOVED.get(driver)
-        is_gone = removed is not None and _is_since(then, removed)
-        if installed is not None:
-            is_gone = driver not in installed.options
-        if is_gone:
-            yield KernelChange(target, target, "driver", driver, None, Cause.DRIVER)
+        if installed is not None and driver not in installed.options:
+            yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
     for change in OPTION_CHANGES:
         if change.module not in targets:
             continue
-        before, after = (_is_since(at, change.since) != change.is_removed for at in (now, then))
+        before, after = (_is_since(at, change.since) != change.is_removed for at in (running, then))
         if installed is not None and change.module in installed.options:
             after = change.option in installed.options[change.module]
         if before != after:
             target = targets[change.module]
             present, present_then = ("present", None) if before else (None, "present")
             attribute = f"{change.module}.{change.option}"
-            values = (attribute, present, present_then, Cause.OPTION)
+            values = (attribute, present, present_then, ChangeKind.OPTION)
             yield KernelChange(target, target, *values)
 
 
-def _compare_controllers(machine: Machine, now: str, then: str) -> Iterator[KernelChange]:
-    is_new, was_new = _is_since(then, "7.3"), _is_since(now, "7.3")
+def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[KernelChange]:
+    is_new, was_new = _is_since(then, "7.3"), _is_since(running, "7.3")
     for control in machine.controls:
         if control.kind is TargetKind.CONTROLLER and is_new != was_new:
             for name, default in _CONTROLLER_TIMEOUTS.items():
@@ -321,13 +316,11 @@ def _compare_controllers(machine: Machine, now: str, then: str) -> Iterator[Kern
 
 
 def _compare_profile(rows: Iterable[Row], then: str) -> Iterator[KernelChange]:
+    """Yield the refused values (drivers/nvme/host/multipath.c: nvme_iopolicy_names, since 6.11)."""
     for row in rows:
-        cause = None
-        # drivers/nvme/host/multipath.c: nvme_iopolicy_names, since 6.11
         if (row.setting, row.value) == ("iopolicy", "queue-depth") and then == "6.1":
-            cause = Cause.REFUSED
-        if cause is not None:
-            yield KernelChange(row.target, row.id, row.setting, row.value, None, cause)
+            values = (row.setting, row.value, None, ChangeKind.REFUSED)
+            yield KernelChange(row.target, row.id, *values)
 
 
 def forecast_changes(
@@ -344,26 +337,26 @@ def forecast_changes(
     option that hbatune has set. ``installed`` are the modules of an installed kernel of that
     series. Raises UnknownKernelError if the rules do not cover the machine's kernel.
     """
-    now = find_series(machine.kernel, is_running=True)
-    if now == then:
+    running = find_series(machine.kernel, is_running=True)
+    if running == then:
         return ()
     changes: list[KernelChange] = []
     for endpoint in machine.endpoints:
         disk = _read_disk(endpoint)
         if disk is None:
-            unknown = (endpoint.target, endpoint.id, _MAX_SECTORS, None, None, Cause.UNKNOWN)
+            unknown = (endpoint.target, endpoint.id, _MAX_SECTORS, None, None, ChangeKind.UNKNOWN)
             changes.append(KernelChange(*unknown))
         else:
-            changes += _compare_disk(disk, now, then)
-    changes += _compare_controllers(machine, now, then)
+            changes += _compare_disk(disk, running, then)
+    changes += _compare_controllers(machine, running, then)
     modules = {
-        change.attribute: change for change in _compare_modules(machine, now, then, installed)
+        change.attribute: change for change in _compare_modules(machine, running, then, installed)
     }
     changes += modules.values()
     for module, option, text in rendered:
         change = modules.get(f"{module}.{option}")
         if change is not None and change.then is None:
-            lost = (change.target, change.id, change.attribute, text, None, Cause.RENDERED)
+            lost = (change.target, change.id, change.attribute, text, None, ChangeKind.RENDERED)
             changes.append(KernelChange(*lost))
     changes += _compare_profile(rows, then)
     return tuple(changes)

@@ -8,7 +8,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode
 from hbatune.operations.forecast import Forecast, forecast_host
-from hbatune.plan.kernel_changes import Cause, KernelChange
+from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.plan_tables import fold_names, fold_rows
@@ -54,12 +54,11 @@ _EFFECTS = {
     "nvme_core.multipath_always_on": "a drive with one path becomes a map, too",
     "virtio_scsi.virtscsi_poll_queues": "queues with polled completions",
 }
-_CAUSES = {
-    Cause.RENDERED: "set by hbatune, and ignored by this kernel's module",
-    Cause.DRIVER: "this kernel has no such driver: the adapter's disks disappear",
-    Cause.LOST: "the active profile sets it, and this kernel does not have it",
-    Cause.REFUSED: "the active profile sets it, and this kernel refuses the value",
-    Cause.UNKNOWN: "unknown: the snapshot lacks a file that the forecast needs",
+_KINDS = {
+    ChangeKind.RENDERED: "set by hbatune, and ignored by this kernel's module",
+    ChangeKind.DRIVER: "this kernel has no such driver: the adapter's disks disappear",
+    ChangeKind.REFUSED: "the active profile sets it, and this kernel refuses the value",
+    ChangeKind.UNKNOWN: "unknown: the snapshot lacks a file that the forecast needs",
 }
 
 
@@ -125,9 +124,9 @@ def _make_row(change: KernelChange) -> ForecastRow:
 
 def describe_effect(change: KernelChange) -> str:
     """Return the meaning of a change in one clause."""
-    if change.cause in _CAUSES:
-        return _CAUSES[change.cause]
-    if change.cause is Cause.OPTION and change.then is None:
+    if change.kind in _KINDS:
+        return _KINDS[change.kind]
+    if change.kind is ChangeKind.OPTION and change.then is None:
         return "the module has no such option: the kernel ignores and logs it"
     return _EFFECTS[change.attribute]
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, TargetKind
 from hbatune.plan.kernel_changes import (
-    Cause,
+    ChangeKind,
     InstalledModules,
     KernelChange,
     UnknownKernelError,
@@ -166,7 +166,7 @@ def test_missing_fact_is_unknown() -> None:
     disk = DISKS["pvscsi"].endpoint(0)
     texts = {path: text for path, text in disk.attributes.items() if "optimal" not in path}
     changes = forecast_changes(boot("6.12", replace(disk, attributes=texts), adapters=()), "7.3")
-    assert [change.cause for change in changes] == [Cause.UNKNOWN]
+    assert [change.kind for change in changes] == [ChangeKind.UNKNOWN]
 
 
 def test_same_series_changes_nothing() -> None:
@@ -189,15 +189,15 @@ def test_options_come_and_go() -> None:
     rendered = (("qla2xxx", "ql2xetsenable", "1"), ("mpi3mr", "poll_queues", "4"))
     changes = forecast_changes(host, "7.3", rendered=rendered)
     options = {
-        (change.attribute, change.cause): (change.now, change.then)
+        (change.attribute, change.kind): (change.now, change.then)
         for change in changes
         if "." in change.attribute
     }
     assert options == {
-        ("mpi3mr.threaded_isr_poll", Cause.OPTION): (None, "present"),
-        ("qla2xxx.ql2xetsenable", Cause.OPTION): ("present", None),
-        ("qla2xxx.ql2xiidmaenable", Cause.OPTION): ("present", None),
-        ("qla2xxx.ql2xetsenable", Cause.RENDERED): ("1", None),
+        ("mpi3mr.threaded_isr_poll", ChangeKind.OPTION): (None, "present"),
+        ("qla2xxx.ql2xetsenable", ChangeKind.OPTION): ("present", None),
+        ("qla2xxx.ql2xiidmaenable", ChangeKind.OPTION): ("present", None),
+        ("qla2xxx.ql2xetsenable", ChangeKind.RENDERED): ("1", None),
     }
 
 
@@ -209,7 +209,7 @@ def test_installed_modules_decide() -> None:
     assert "mpi3mr.threaded_isr_poll" not in names
     changes = forecast_changes(host, "7.3", installed=InstalledModules("7.3.9", {}))
     [driver] = [change for change in changes if change.attribute == "driver"]
-    assert (driver.now, driver.then, driver.cause) == ("mpi3mr", None, Cause.DRIVER)
+    assert (driver.now, driver.then, driver.kind) == ("mpi3mr", None, ChangeKind.DRIVER)
 
 
 def test_merges_of_tri_mode_drives_change() -> None:
@@ -250,8 +250,8 @@ def test_refused_profile_value_is_reported() -> None:
         rule="ontap-iopolicy",
     )
     host = boot("6.12", DISKS["nvme"].endpoint(0), adapters=())
-    causes = {change.cause for change in forecast_changes(host, "6.1", rows=(row,))}
-    assert Cause.REFUSED in causes
+    kinds = {change.kind for change in forecast_changes(host, "6.1", rows=(row,))}
+    assert ChangeKind.REFUSED in kinds
 
 
 @pytest.mark.parametrize("release", ["6.18.44", "7.30.1", "linux", ""])
