@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Attribute, Control, Endpoint, Machine, Missing
-from hbatune.plan.kernel_changes import Effect, forecast_changes
+from hbatune.plan.kernel_changes import ChangeKind, forecast_changes
 from hbatune.settings.limits import SCHEDULER_FILE
 from hbatune.settings.setting import parse_selected
 from hbatune.snapshot.file import load_snapshot
@@ -13,12 +13,10 @@ from hbatune.snapshot.file import load_snapshot
 FOLDER = Path(__file__).parent / "lab" / "boots"
 
 Place = tuple[str, str]
-"""The id of a target, and a path below its directory."""
+"""The name of a target and its adapter, and a path below its directory."""
 
 Values = tuple[str | None, str | None]
 """The texts before and after, None if the file does not exist."""
-
-_OPTION_EFFECTS = (Effect.OPTION_ADDED, Effect.OPTION_REMOVED)
 
 
 def load_boot(topology: str, series: str) -> Machine:
@@ -41,9 +39,9 @@ def forecast_differences(before: Machine, series: str) -> dict[Place, Values]:
     """Return the forecast's changes of files, without the options of modules."""
     differences: dict[Place, Values] = {}
     for change in forecast_changes(before, series):
-        if change.effect not in _OPTION_EFFECTS:
+        if change.kind is not ChangeKind.OPTION:
             values = [None if value is None else str(value) for value in (change.now, change.then)]
-            differences[change.id, change.attribute] = (values[0], values[1])
+            differences[_get_name(change.id), change.attribute] = (values[0], values[1])
     return differences
 
 
@@ -52,9 +50,15 @@ def _iterate_texts(machine: Machine) -> Iterator[tuple[Place, str]]:
     for target in targets:
         for path, attribute in target.attributes.items():
             if path != ERROR_COUNTER and not isinstance(attribute, Missing):
-                yield (target.id, path), _get_text(path, attribute)
+                yield (_get_name(target.id), path), _get_text(path, attribute)
 
 
 def _get_text(path: str, attribute: Attribute) -> str:
     # The order of the schedulers differs between kernels.
     return parse_selected(attribute.text) if path == SCHEDULER_FILE else attribute.text
+
+
+def _get_name(id: str) -> str:
+    """Return an id without the route behind the adapter, whose numbers vary between boots."""
+    name, _, route = id.partition("@")
+    return f"{name}@{route.partition('/')[0]}"

@@ -80,7 +80,7 @@ def put_back_for_predecessor() -> None:
     Print the reason if values could not be restored, otherwise nothing. Older daemons call this
     function by name, so it must keep its name.
     """
-    from hbatune.policy.chosen import load_configuration
+    from hbatune.policy.config import load_configuration
 
     try:
         config = load_configuration()

@@ -2,7 +2,6 @@
 
 from hbatune.checks import (
     adapter_checks,
-    boot_checks,
     depth_checks,
     disk_checks,
     error_checks,
@@ -52,8 +51,8 @@ CHECKS = (
     Check("tuned-running", "K-last-write", software_checks.find_tuned),
     Check("irqbalance-running", "K-irq-affinity", software_checks.find_irqbalance),
     Check("udev-rule", "K-last-write", software_checks.find_udev_rules),
-    Check("boot-unset", "K-adapter-lock", boot_checks.find_unset_at_boot),
-    Check("udev-rule-lost", "K-adapter-lock", boot_checks.find_ineffective_rules),
+    Check("boot-unset", "K-adapter-lock", software_checks.find_unset_at_boot),
+    Check("udev-rule-lost", "K-adapter-lock", software_checks.find_ineffective_rules),
     Check("vendor-advice", "V-pure-rules", software_checks.find_advice),
     Check("fio-missing", "D0-11", software_checks.find_missing_fio),
     Check("bpftrace-missing", "D0-8", software_checks.find_missing_bpftrace),

@@ -32,7 +32,7 @@ from hbatune.operations.differences import Differences
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, Plan, Row, State
-from hbatune.policy.chosen import find_configuration_file, load_configuration
+from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:

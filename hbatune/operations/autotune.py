@@ -27,7 +27,7 @@ from hbatune.operations.probe import is_named, keep_records
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
-from hbatune.policy.chosen import find_configuration_file, load_configuration
+from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
 from hbatune.probe.history import Record, ValueChange, make_record

@@ -1,22 +1,28 @@
 """Forecast the changes of a host's storage by another kernel, before the reboot."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
-from hbatune.facts.installed_modules import (
-    InstalledModules,
-    find_installed_release,
-    read_installed_modules,
-)
+from hbatune import children
 from hbatune.facts.model import Machine
+from hbatune.facts.names import natural_key
 from hbatune.operations.context import Context
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import take_snapshot
-from hbatune.plan.kernel_changes import KernelChange, find_series, forecast_changes
+from hbatune.plan.kernel_changes import (
+    InstalledModules,
+    KernelChange,
+    find_series,
+    forecast_changes,
+)
 from hbatune.plan.rows import Row
 from hbatune.snapshot.file import load_snapshot
+
+_MODULES = "/lib/modules"
+_SECONDS = 10.0  # for each module; it takes milliseconds, unless the disk does not answer
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -61,10 +67,10 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
 
 
 def _read_modules(machine: Machine, series: str) -> InstalledModules | None:
-    release = find_installed_release(series)
+    release = _find_installed_release(series)
     if release is None or release == machine.kernel:
         return None
-    return read_installed_modules(release, _list_drivers(machine))
+    return _read_installed_modules(release, _list_drivers(machine))
 
 
 def _list_drivers(machine: Machine) -> Iterable[str]:
@@ -73,3 +79,31 @@ def _list_drivers(machine: Machine) -> Iterable[str]:
         if isinstance(adapter.driver, str):
             drivers.add(adapter.driver)
     return drivers | {"nvme_core"} if "nvme" in drivers else drivers
+
+
+def _find_installed_release(series: str, folder: str = _MODULES) -> str | None:
+    """Return the newest installed kernel of a series such as ``6.12``, or None."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    releases = []
+    for name in names:
+        remainder = name.removeprefix(series)
+        if remainder != name and not remainder[:1].isdigit():
+            releases.append(name)
+    return max(releases, key=natural_key, default=None)
+
+
+def _read_installed_modules(release: str, drivers: Iterable[str]) -> InstalledModules | None:
+    """Return the options of these drivers' modules, by modinfo(8); None if it does not answer."""
+    options: dict[str, frozenset[str]] = {}
+    for driver in drivers:
+        try:
+            done = children.run(("modinfo", "-k", release, "-F", "parm", driver), _SECONDS)
+        except OSError:
+            return None
+        if done.returncode == 0:
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            options[driver] = frozenset(line.partition(":")[0] for line in lines)
+    return InstalledModules(release, options)

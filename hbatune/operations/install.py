@@ -34,12 +34,16 @@ from hbatune.operations.situation import SituationRequest, read_situation, unloc
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
 from hbatune.policy import toml_files
-from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import MetricsConfig, load_config
+from hbatune.policy.config import (
+    MetricsConfig,
+    find_configuration_file,
+    load_config,
+    load_configuration,
+)
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
-from hbatune.policy.vendors import load_followed_rules
+from hbatune.policy.vendors import load_chosen_profile, load_followed_rules
 from hbatune.render import UnsafeNameError, render_template
 
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))

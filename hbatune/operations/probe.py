@@ -36,9 +36,10 @@ from hbatune.operations.context import (
 from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import Standing, compare_on_machine

@@ -43,8 +43,7 @@ from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, w
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy import budget
 from hbatune.policy.budget import SHARE_RULE_PREFIX
-from hbatune.policy.chosen import find_configuration_file, load_configuration
-from hbatune.policy.config import Config, UnmatchedName
+from hbatune.policy.config import Config, UnmatchedName, find_configuration_file, load_configuration
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
 from hbatune.settings.table import BASE_SETTINGS, Value

@@ -30,8 +30,7 @@ from hbatune.operations.context import (
 )
 from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
 from hbatune.plan.rows import Restored
-from hbatune.policy.chosen import find_configuration_file, load_configuration
-from hbatune.policy.config import Config
+from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
 

@@ -26,11 +26,17 @@ from hbatune.facts.udev import read_saved_texts
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget, match
-from hbatune.policy.chosen import find_configuration_file, load_chosen_profile, load_configuration
-from hbatune.policy.config import ActConfig, Config, Site, UnmatchedName
+from hbatune.policy.config import (
+    ActConfig,
+    Config,
+    Site,
+    UnmatchedName,
+    find_configuration_file,
+    load_configuration,
+)
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
-from hbatune.policy.vendors import load_enabled_rules
+from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import SCHEDULER, SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool

@@ -1,4 +1,4 @@
-"""Take a snapshot (all facts and the policy of a host), and check a host."""
+"""Take a snapshot (all facts and the policy of a host), check a host, or gather its report."""
 
 import time
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
+from hbatune.act.journal import Journal, load_with_current_ids
+from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.health import (
@@ -17,7 +19,7 @@ from hbatune.facts.health import (
     find_earlier_counters,
     retain_observations,
 )
-from hbatune.facts.model import TargetKind
+from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
@@ -34,10 +36,13 @@ from hbatune.operations.situation import (
 )
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import Plan
-from hbatune.policy.chosen import load_configuration
-from hbatune.policy.library import installed_library, list_profiles, load_profile
+from hbatune.policy.config import load_configuration
+from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
 from hbatune.policy.match import resolve_site_links
+from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_followed_rules
+from hbatune.probe import history
+from hbatune.probe.history import Record
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 
@@ -162,3 +167,57 @@ def make_check_input(
         arrays=installed_library().arrays(),
         advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )
+
+
+class MeasuredHost(Struct, frozen=True, kw_only=True):
+    """A machine with its profile and plan, the journal of changes, and the measured results.
+
+    ``profile`` and ``plan`` are None if no profile is active or named, as after a rollback. The
+    settings ``not_understood`` are the situation's.
+    """
+
+    machine: Machine
+    journal: Journal
+    records: tuple[Record, ...]
+    yardsticks: Yardsticks
+    profile: Profile | None = None
+    plan: Plan | None = None
+    not_understood: tuple[str, ...] = ()
+
+
+def read_measured_host(
+    profile: str | None, *, snapshot: Path | None = None, results: Path | None = None
+) -> MeasuredHost:
+    """Read this machine, or the host of a snapshot, which contains no results.
+
+    ``results`` is a copy of a host's history, used instead of this machine's.
+    """
+    paths, yardsticks = Paths(), installed_library().yardsticks()
+    records: tuple[Record, ...] = ()
+    if results is not None:
+        records = history.load_named(results).records
+    elif snapshot is None:
+        records = history.load(paths.history).records
+    if snapshot is None:
+        active = load_configuration().profile
+    else:
+        active = load_snapshot(snapshot).policy.active
+    if profile is not None or active is not None:
+        situation = read_situation(SituationRequest(profile=profile, snapshot=snapshot))
+        return MeasuredHost(
+            machine=situation.machine,
+            journal=situation.journal,
+            records=records,
+            yardsticks=yardsticks,
+            profile=situation.profile,
+            plan=situation.plan(),
+            not_understood=situation.not_understood,
+        )
+    if snapshot is None:
+        require_readable(paths)
+        machine = unlocked_means(paths).gather((), load_configuration().act)
+        journal, _ = load_with_current_ids(paths.journal, machine)
+    else:
+        machine = load_snapshot(snapshot).machine
+        journal = Journal(machine.boot_id)
+    return MeasuredHost(machine=machine, journal=journal, records=records, yardsticks=yardsticks)

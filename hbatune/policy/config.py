@@ -4,11 +4,12 @@ Everything has a default. A machine without the file has no active profile.
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hbatune.policy.library import Commands, Library
+from hbatune.policy.library import Commands, Library, installed_library
 from hbatune.policy.profile import Name, Text
 from hbatune.policy.schema import decode_file
 from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
@@ -248,3 +249,13 @@ def with_profile(text: str, name: str | None) -> str:
     else:
         document["profile"] = name
     return tomlkit.dumps(document)
+
+
+def load_configuration() -> Config:
+    """Return the site's configuration."""
+    return load_config(installed_library())
+
+
+def find_configuration_file() -> Path:
+    """Return the path of the site's configuration."""
+    return installed_library().site / CONFIG_FILE

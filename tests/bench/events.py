@@ -17,7 +17,8 @@ from hbatune.agent import orders, work
 from hbatune.agent.child import IDLE_AFTER_S, Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 
 DISK = "sda"
 WANTED = "2048"

@@ -167,7 +167,8 @@ from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 
 Path("/etc/hbatune/hbatune.toml").write_text('profile = "small"\\n')
 config = load_configuration()

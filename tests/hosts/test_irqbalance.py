@@ -30,7 +30,8 @@ from hbatune.agent import passes
 from hbatune.agent.orders import decode_report
 from hbatune.agent.orders import Order, PassReason
 from hbatune.cli import main
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 
 # Interrupts alone: a tree of files does not change nr_requests as a scheduler's switch would.
 profile = Path("/etc/hbatune/profiles/placing.toml")

@@ -42,7 +42,8 @@ from hbatune.agent.child import Server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason
 from hbatune.facts.machine import gather_machine
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 from tests.bench.events import request_pass
 
 config = load_configuration()

@@ -30,7 +30,8 @@ from hbatune.agent.work import PassMaker
 from hbatune.boot import placement
 from hbatune.boot.placement import Piece
 from hbatune.cli import main
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.settings.table import Value
 from tests.kernel import calls, kills
 from tests.kernel.calls import HANG, LATE, SHORT, WRITES, Call, Role

@@ -6,8 +6,9 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
+from hbatune.policy.vendors import load_chosen_profile
 from tests.kernel.seams import World
 
 STEP = 400.0

@@ -15,8 +15,9 @@ from hbatune.agent.status import StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import LockRole
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.daemon_messages import JournalReporter
 
 if TYPE_CHECKING:

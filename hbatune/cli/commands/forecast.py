@@ -2,13 +2,18 @@
 
 import argparse
 
+from msgspec import Struct
+
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode
-from hbatune.operations.forecast import forecast_host
-from hbatune.text.basic_output import add_pager
-from hbatune.text.forecast_table import make_forecast_document, show_forecast
-from hbatune.text.terminal import show_json
+from hbatune.operations.forecast import Forecast, forecast_host
+from hbatune.plan.kernel_changes import ChangeKind, KernelChange
+from hbatune.settings.setting import Value
+from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.plan_tables import fold_names, fold_rows
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.terminal import print_line, show_json, show_table
 
 SUMMARY = "show the changes of this host's storage by another kernel"
 GROUP = "look"
@@ -16,6 +21,72 @@ EXAMPLES = (
     ("hbatune forecast --kernel 7.3", "this host, before the upgrade"),
     ("hbatune forecast --kernel 7.3 --snapshot db1.snap", "another host, from its snapshot"),
 )
+
+_COLUMNS = make_columns("id TARGET | id ATTRIBUTE | value NOW | value THEN | reason EFFECT")
+
+_REQUEST_FILE = "this device has no requests: the file exists only up to 6.1"
+_CONTROLLER_TIMEOUT = "sets the timeout of all namespaces of this controller"
+_ASYNC_DEPTH = "moved from queue/iosched to queue: rules with the old path have no effect"
+_EFFECTS = {
+    "queue/max_sectors_kb": "the default size of the largest request",
+    "queue/read_ahead_kb": (
+        "the default of read-ahead: more is faster for sequential reads, and wastes memory and "
+        "reads with random I/O"
+    ),
+    "queue/iosched/async_depth": _ASYNC_DEPTH,
+    "queue/async_depth": "limits asynchronous requests, so reads find free requests",
+    "queue/nr_requests": "the default of requests, with the tags that a driver reserves",
+    "mq/0/nr_tags": "includes the tags that a driver reserves",
+    "queue/nomerges": "the driver's default: 0 merges requests, 2 does not",
+    "queue/iostats": "diskstats count the I/O of this device only with 1",
+    "queue/optimal_io_size": "the drive reports no optimal size: 6.1 takes one block for it",
+    "queue/scheduler": _REQUEST_FILE,
+    "queue/rq_affinity": _REQUEST_FILE,
+    "io_timeout": _CONTROLLER_TIMEOUT,
+    "admin_timeout": _CONTROLLER_TIMEOUT,
+    "ahci.mask_port_map": "ports that the driver ignores",
+    "ahci.mask_port_ext": "ports that the driver ignores",
+    "mpi3mr.max_sgl_entries": "segments of the largest request",
+    "mpi3mr.threaded_isr_poll": "false completes commands in the interrupt, with less latency",
+    "mpt3sas.command_retry_count": "attempts for a drive that is starting",
+    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "waits for drives that are starting",
+    "nvme.quirks": "workarounds for drives, by their ids",
+    "nvme_core.multipath_always_on": "a drive with one path becomes a map, too",
+    "virtio_scsi.virtscsi_poll_queues": "queues with polled completions",
+}
+_KINDS = {
+    ChangeKind.RENDERED: "set by hbatune, and ignored by this kernel's module",
+    ChangeKind.DRIVER: "this kernel has no such driver: the adapter's disks disappear",
+    ChangeKind.REFUSED: "the active profile sets it, and this kernel refuses the value",
+    ChangeKind.UNKNOWN: "unknown: the snapshot lacks a file that the forecast needs",
+}
+
+
+class ForecastRow(Struct, frozen=True):
+    """One value that the other kernel changes; null if a kernel does not have it."""
+
+    target: str
+    id: str
+    attribute: str
+    now: Value | None
+    then: Value | None
+    effect: str
+
+
+class ForecastDocument(Struct, frozen=True, kw_only=True):
+    """The JSON document of `forecast`.
+
+    ``then`` is the series of the other kernel, ``installed`` its release on this host if its
+    modules were read. ``profile`` is the active profile.
+    """
+
+    schema: str = "hbatune.forecast/1"
+    hostname: str
+    kernel: str
+    then: str
+    installed: str | None
+    profile: str | None
+    rows: tuple[ForecastRow, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +101,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the changes; exit 1 if there are any."""
     forecast = forecast_host(make_context(), args.kernel, args.snapshot)
+    rows = tuple(map(_make_row, forecast.changes))
     if args.json:
-        show_json(make_forecast_document(forecast))
+        document = ForecastDocument(
+            hostname=forecast.hostname,
+            kernel=forecast.kernel,
+            then=forecast.then,
+            installed=forecast.installed,
+            profile=forecast.profile,
+            rows=rows,
+        )
+        show_json(document)
     else:
-        show_forecast(forecast)
+        _show_forecast(forecast, rows)
     return ExitCode.FOUND if forecast.changes else 0
+
+
+def _make_row(change: KernelChange) -> ForecastRow:
+    values = (change.target, change.id, change.attribute, change.now, change.then)
+    return ForecastRow(*values, describe_effect(change))
+
+
+def describe_effect(change: KernelChange) -> str:
+    """Return the meaning of a change in one clause."""
+    if change.kind in _KINDS:
+        return _KINDS[change.kind]
+    if change.kind is ChangeKind.OPTION and change.then is None:
+        return "the module has no such option: the kernel ignores and logs it"
+    return _EFFECTS[change.attribute]
+
+
+def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
+    """Print the changes; equal changes of many disks share one row."""
+    kernels = f"from {forecast.kernel} to {forecast.then}"
+    if not rows:
+        print_line(f"No changes of {forecast.hostname}'s storage {kernels}.")
+        return
+    table = Table(_COLUMNS)
+    for targets, row in fold_rows(rows, _get_content):
+        values = [EMPTY_CELL if value is None else str(value) for value in (row.now, row.then)]
+        table.rows.append([fold_names(targets), row.attribute, *values, row.effect])
+    show_table(table)
+    print_line()
+    changed = {row.target for row in rows}
+    changes = format_count(len(table.rows), "change")
+    print_line(f"{changes} of {format_count(len(changed), 'target')} {kernels}.")
+    if forecast.installed is not None:
+        print_line(f"Drivers and options are those of the installed kernel {forecast.installed}.")
+    print_line("Only defaults change. hbatune sets the active profile's values again.")
+
+
+def _get_content(row: ForecastRow) -> object:
+    return (row.attribute, row.now, row.then, row.effect)

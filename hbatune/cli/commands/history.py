@@ -11,7 +11,7 @@ from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.situation import resolve_target_name
-from hbatune.policy.chosen import load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.text import probe_tables

@@ -34,7 +34,7 @@ from hbatune.operations.situation import (
     resolve_target_name,
 )
 from hbatune.plan.rows import find_skipped_disks
-from hbatune.policy.chosen import load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.documents import make_facts_document

@@ -5,7 +5,7 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_json
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
     AtLeast,
@@ -18,6 +18,7 @@ from hbatune.policy.profile import (
     Rule,
     Source,
 )
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.basic_output import add_pager
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_section, show_table

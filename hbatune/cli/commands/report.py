@@ -4,7 +4,7 @@ import argparse
 
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
-from hbatune.operations.measured_host import read_measured_host
+from hbatune.operations.snapshot import read_measured_host
 from hbatune.render import render_template
 from hbatune.report.page import ReportData
 from hbatune.report.summary import format_values_csv, make_page

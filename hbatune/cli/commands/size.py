@@ -15,7 +15,7 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
-from hbatune.policy.chosen import load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import find_shipped
 from hbatune.sizing import needs, shortfall

@@ -21,10 +21,10 @@ from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler, find_sampled_places
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import resolve_target_name
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
-from hbatune.policy.config import Config
+from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import load_yardsticks
 from hbatune.policy.profile import ProbeSpec
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
 from hbatune.probe.history import find_latest_knees

@@ -19,7 +19,7 @@ from hbatune.agent.orders import (
     encode_report,
 )
 from hbatune.errors import UsageError
-from hbatune.policy import chosen
+from hbatune.policy import config as configuration
 from hbatune.policy.config import Config
 from tests.unit.profiles import profile
 
@@ -100,7 +100,7 @@ def test_predecessor_restore_survives_mistake(
         configs.append(config)
         return encode_report(PassReport(error=error))
 
-    monkeypatch.setattr(chosen, "load_configuration", configured)
+    monkeypatch.setattr(configuration, "load_configuration", configured)
     monkeypatch.setattr(passes, "restore_all", put_back)
     work.put_back_for_predecessor()
     assert configs == [Config() if mistake else loaded_config]

@@ -24,7 +24,8 @@ from hbatune.operations.context import (
 )
 from hbatune.operations.rollback import roll_back_targets
 from hbatune.plan.rows import Outcome, Plan, Row, State
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine, vector
 from tests.unit.site_folder import SiteFolder

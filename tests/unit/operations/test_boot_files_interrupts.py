@@ -31,8 +31,9 @@ from hbatune.operations.boot_files import (
 )
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
-from hbatune.policy.chosen import load_chosen_profile, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.profile import Exactly
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.shipped import find_shipped
 from hbatune.text.limit_text import describe_limit

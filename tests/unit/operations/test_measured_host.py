@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act import paths
-from hbatune.operations.measured_host import read_measured_host
+from hbatune.operations.snapshot import read_measured_host
 from hbatune.probe import history
 from tests.unit import report_server
 from tests.unit.command_runs import see_machine

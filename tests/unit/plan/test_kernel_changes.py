@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.facts.installed_modules import InstalledModules
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, TargetKind
 from hbatune.plan.kernel_changes import (
-    Effect,
+    ChangeKind,
+    InstalledModules,
     KernelChange,
     UnknownKernelError,
     find_series,
@@ -166,7 +166,7 @@ def test_missing_fact_is_unknown() -> None:
     disk = DISKS["pvscsi"].endpoint(0)
     texts = {path: text for path, text in disk.attributes.items() if "optimal" not in path}
     changes = forecast_changes(boot("6.12", replace(disk, attributes=texts), adapters=()), "7.3")
-    assert [change.effect for change in changes] == [Effect.UNKNOWN]
+    assert [change.kind for change in changes] == [ChangeKind.UNKNOWN]
 
 
 def test_same_series_changes_nothing() -> None:
@@ -189,15 +189,15 @@ def test_options_come_and_go() -> None:
     rendered = (("qla2xxx", "ql2xetsenable", "1"), ("mpi3mr", "poll_queues", "4"))
     changes = forecast_changes(host, "7.3", rendered=rendered)
     options = {
-        (change.attribute, change.effect): (change.now, change.then)
+        (change.attribute, change.kind): (change.now, change.then)
         for change in changes
         if "." in change.attribute
     }
     assert options == {
-        ("mpi3mr.threaded_isr_poll", Effect.OPTION_ADDED): (None, "present"),
-        ("qla2xxx.ql2xetsenable", Effect.OPTION_REMOVED): ("present", None),
-        ("qla2xxx.ql2xiidmaenable", Effect.OPTION_REMOVED): ("present", None),
-        ("qla2xxx.ql2xetsenable", Effect.RENDERED_LOST): ("1", None),
+        ("mpi3mr.threaded_isr_poll", ChangeKind.OPTION): (None, "present"),
+        ("qla2xxx.ql2xetsenable", ChangeKind.OPTION): ("present", None),
+        ("qla2xxx.ql2xiidmaenable", ChangeKind.OPTION): ("present", None),
+        ("qla2xxx.ql2xetsenable", ChangeKind.RENDERED): ("1", None),
     }
 
 
@@ -209,7 +209,7 @@ def test_installed_modules_decide() -> None:
     assert "mpi3mr.threaded_isr_poll" not in names
     changes = forecast_changes(host, "7.3", installed=InstalledModules("7.3.9", {}))
     [driver] = [change for change in changes if change.attribute == "driver"]
-    assert (driver.now, driver.then, driver.effect) == ("mpi3mr", None, Effect.DRIVER_REMOVED)
+    assert (driver.now, driver.then, driver.kind) == ("mpi3mr", None, ChangeKind.DRIVER)
 
 
 def test_merges_of_tri_mode_drives_change() -> None:
@@ -229,7 +229,8 @@ def test_map_of_bios_loses_queue_files() -> None:
     changes = as_pairs(forecast_changes(boot("6.1", head, adapters=()), "6.12"))
     assert changes == {
         "queue/scheduler": ("none", None),
-        "queue/nr_requests": ("128", None),
+        "queue/nr_requests": (128, None),
+        "queue/rq_affinity": (0, None),
     }
 
 
@@ -249,8 +250,8 @@ def test_refused_profile_value_is_reported() -> None:
         rule="ontap-iopolicy",
     )
     host = boot("6.12", DISKS["nvme"].endpoint(0), adapters=())
-    effects = {change.effect for change in forecast_changes(host, "6.1", rows=(row,))}
-    assert Effect.SETTING_REFUSED in effects
+    kinds = {change.kind for change in forecast_changes(host, "6.1", rows=(row,))}
+    assert ChangeKind.REFUSED in kinds
 
 
 @pytest.mark.parametrize("release", ["6.18.44", "7.30.1", "linux", ""])

@@ -1,4 +1,4 @@
-"""Tests of hbatune/checks/boot_checks.py."""
+"""Checks of udev rules that did not take effect."""
 
 import pytest
 
