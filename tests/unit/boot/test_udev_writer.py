@@ -180,6 +180,29 @@ def test_busy_write_is_repeated(disk: Disk) -> None:
     assert int(count.read_text()) > 7
 
 
+@pytest.mark.parametrize(
+    ("device", "adapter"),
+    [
+        ("pci/host7/target7:0:0/7:0:0:1", "pci/host7"),
+        ("pci/host7/rport-7:0-1/target7:0:0/7:0:0:1", "pci/host7"),
+        ("pci/nvme/nvme0", "pci/nvme/nvme0"),
+    ],
+)
+def test_collided_disks_of_an_adapter_take_turns(disk: Disk, device: str, adapter: str) -> None:
+    (disk.root / device).parent.mkdir(parents=True)
+    os.rename(disk.directory / "device", disk.root / device)
+    (disk.directory / "device").symlink_to(disk.root / device)
+    log = disk.root / "locked"
+    disk.refuse_writes("Device or resource busy", times=4)
+    note_lock = f"flock() {{ readlink /proc/$$/fd/$3 >>{log}; }}\n"
+    disk.program.write_text(note_lock + disk.program.read_text())
+    assert disk.run(MERGES.format(2)) == ""
+    assert not log.exists(), "nothing was refused"
+    assert disk.run(SCHEDULER.format("mq-deadline"), REQUESTS.format(2048)) == ""
+    assert log.read_text() == f"{disk.root / adapter}\n"
+    assert disk.read("queue/nr_requests") == "2048"
+
+
 def test_busy_write_ends(disk: Disk) -> None:
     text = disk.program.read_text()
     assert "RETRY=500" in text
