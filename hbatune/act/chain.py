@@ -31,7 +31,7 @@ from hbatune.text.limit_text import describe_limit
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
-MAX_BUSY_PAUSE_S = 0.16
+MAX_BUSY_PAUSE_S = 0.04
 RAMP_WRITES = 6
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes."""

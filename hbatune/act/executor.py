@@ -2,7 +2,7 @@
 
 The first LUN of each adapter is written before its others. After that its LUNs are written in
 parallel, but the paths of one map one at a time. If the kernel locks the adapter for some settings
-and answers EBUSY, these are written one LUN at a time, each LUN starting when its turn comes.
+and answers EBUSY, these are written one LUN at a time, and the next LUN starts during its writes.
 
 A LUN whose write does not return costs its own rows, and the settings for which it locks the
 adapter. After the first such LUN its adapter's LUNs are written one at a time, and after the third
@@ -69,6 +69,9 @@ STUCK_LIMIT = 3
 INITIAL_WORKERS = 16
 """Initial size of a crew. A crew that is configured smaller does not grow."""
 MAX_WORKERS = 64
+LOCKING_LUNS = 2
+"""LUNs of an adapter that the kernel locks: one writes, and the next one reads its files, which
+takes as long. More would only collide."""
 IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT_WRITE_S = 1.0
@@ -114,8 +117,9 @@ class _Lane(Struct):
         return self.running == 0 or (self.tried and not self.stuck)
 
     def has_turn(self, chain: Chain) -> bool:
-        """Return whether no other chain has to write under the adapter's lock before this one."""
-        return not (self.busy and self.locking and _list_locking_settings(chain))
+        """Return whether the chain may start, if it writes under the adapter's lock."""
+        is_full = self.busy and len(self.locking) >= LOCKING_LUNS
+        return not (is_full and _list_locking_settings(chain))
 
     def start(self, chain: Chain) -> Chain:
         """Count the chain as running; return it with the stuck disk that may lock its adapter."""

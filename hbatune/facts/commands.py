@@ -28,7 +28,7 @@ _RUNNING = {
 }
 """By subject, the states in which commands are executed; of a map, whether it is suspended."""
 _HOST, _PORT, _SESSION = re.compile(r"host\d+"), re.compile(r"rport-[\d:-]+"), re.compile("session")
-_AGE = re.compile(r"allocated (\d+)\.\d+ s ago")
+_AGE = re.compile(r"allocated\s(\d+)\.")
 # Documentation/block/stat.rst: completed reads, writes, discards and flushes.
 _COMPLETED = (0, 4, 11, 15)
 

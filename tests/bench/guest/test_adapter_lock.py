@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.act.journal_format import find_trace
 from tests.bench.guest import luns
 from tests.bench.guest.comparison import compared, in_turns, save
 from tests.bench.guest.luns import AFTER, BEFORE
@@ -30,6 +31,7 @@ def disks(virtual_disks_wanted: None) -> list[str]:
 def begin(disks: list[str]) -> None:
     """Bring the LUNs back to the state at which each round begins, with nothing filed."""
     luns.put(disks, BEFORE, writers=1)
+    find_trace(JOURNAL).unlink(missing_ok=True)  # first: a trace without its journal is a loss
     JOURNAL.unlink(missing_ok=True)
     assert not luns.unlike(disks, BEFORE)
 

@@ -15,6 +15,7 @@ from hbatune.act.chain import Chain, Step, WriteResult, encode_result
 from hbatune.act.executor import (
     IDLE_WINDOW_S,
     INITIAL_WORKERS,
+    LOCKING_LUNS,
     MAX_WORKERS,
     Executor,
     IdleCpus,
@@ -238,7 +239,7 @@ def test_locking_adapter_gets_few_writes() -> None:
     report = run(kernel, 800, adapters=2)
     assert {result.outcome for result in report.results.values()} == {Outcome.WRITTEN}
     late = kernel.beside["adapter0"][MAX_WORKERS:]
-    assert set(late) == {0}, "a LUN begins when the one before it has left the lock"
+    assert max(late) < LOCKING_LUNS
     assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS
 
 
