@@ -85,7 +85,8 @@ def test_polled_vectors_are_not_moved() -> None:
         [card] = [adapter for adapter in document["adapters"] if adapter["family"] == "mpi3mr"]
         vectors = [vector for vector in document["vectors"] if vector["adapter"] == card["target"]]
         assert [vector["role"] for vector in vectors] == ["admin", "data", "data", "polled"]
-        assert [vector["serves"] for vector in vectors[1:3]] == ["0", "1"]
+        # The kernel chooses which serves which CPU (lib/group_cpus.c: group_cpus_evenly).
+        assert sorted(vector["serves"] for vector in vectors[1:3]) == ["0", "1"]
         polled = f"irq{vectors[-1]['irq']}"
         plan = hbatune("diff", "--profile", "oltp", "--json")
         assert not plan.rows(target=polled)
