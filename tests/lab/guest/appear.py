@@ -122,8 +122,11 @@ class Reloaded:
         put(self._map, "queue/read_ahead_kb", "64")
 
     def happen(self) -> None:
-        """Have multipath load every table again."""
-        subprocess.run(["multipath", "-r"], check=True, capture_output=True)
+        """Load it once more. `multipath -r` of Debian 13 returned with the table as it was."""
+        name = cat(self._map, "dm/name")
+        table = subprocess.run(["dmsetup", "table", name], check=True, capture_output=True).stdout
+        subprocess.run(["dmsetup", "reload", name], input=table, check=True)
+        subprocess.run(["dmsetup", "resume", name], check=True)
 
     def heralds(self, device: pyudev.Device) -> bool:
         """Whether this is the event of a table that is in use."""

@@ -9,6 +9,8 @@ from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.machine_state import by_place, list_files, look_at_a_tuned_machine
 from tests.lab.guest.service import systemctl
 
+KERNELS = ("6.1",)
+
 
 def udev_database() -> str:
     """Return all that udev keeps of all devices."""

@@ -20,6 +20,7 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import cat, everything, put
 
+KERNELS = ("6.12",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 
 

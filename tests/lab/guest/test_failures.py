@@ -14,6 +14,7 @@ from tests.lab.guest.hang import hung, see_no_commands
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
+KERNELS = ("6.1",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
 
 ScsiDebug = Callable[..., list[str]]

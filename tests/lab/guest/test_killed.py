@@ -1,8 +1,8 @@
 """SIGKILL at any instant of a run: the next command says so, and rollback restores everything.
 
 The instants here are every third of the boundaries of the settings' writes and of the journal's.
-Three kernels share them: each has every ninth, and none has those of another. ``make soak`` adds
-two hundred that are spread over time, and ten thousand on modelled kernels.
+The kernels share them: each has boundaries of its own. ``make soak`` adds two hundred that are
+spread over time, and ten thousand on modelled kernels.
 """
 
 import os
@@ -17,6 +17,7 @@ from tests.lab.guest.kill_points import Counter, boundaries
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import everything, nvme_queues
 
+KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 SWITCH = ("apply", "--profile", "throughput", "--no-probe")
@@ -29,8 +30,9 @@ value = 1
 because = "a test"
 source = "site"
 """
-STEP = 9
-FIRST = {"6.1": 1, "6.12": 4}.get(".".join(os.uname().release.split(".")[:2]), 7)
+STEP = 3 * len(KERNELS)
+_SERIES = ".".join(os.uname().release.split(".")[:2])
+FIRST = 1 + 3 * (KERNELS.index(_SERIES) if _SERIES in KERNELS else len(KERNELS) - 1)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.lab.guest.service import QUICK, QUIET, Journal, restarted, running
 from tests.lab.guest.tri_mode import OWN, Card, busy
 from tests.lab.guest.values import disks
 
+KERNELS = ("6.12",)
 TOPOLOGY = "tri-mode"
 TIMES = 5
 """More often than what somebody sets back is repaired before it is left."""
