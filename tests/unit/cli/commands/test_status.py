@@ -20,7 +20,7 @@ from hbatune.agent.orders import (
 )
 from hbatune.agent.status import Status, Times
 from hbatune.cli import main
-from hbatune.facts.health import UnsetSetting
+from hbatune.facts.udev import UnsetSetting
 from hbatune.processes import read_clock_id
 from hbatune.workers import Process, find_process
 from tests.unit.statuses import (
