@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_text, make_unparsable
 from hbatune.facts.model import Machine, Missing, Reason
+from hbatune.facts.udev import UnsetSetting
 
 
 class ErrorKind(StrEnum):
@@ -132,18 +133,6 @@ class UdevRule(Struct, frozen=True):
     value: str | None
     of: tuple[str, ...] = ()
     disks: UdevDisks | None = None
-
-
-class UnsetSetting(Struct, frozen=True):
-    """A setting that hbatune's udev rules could not set as a disk appeared.
-
-    ``setting`` is None if udev did not start the rules' program. ``reason`` is a word of
-    ``udev/hbatune-write.sh.j2``.
-    """
-
-    target: str
-    setting: str | None
-    reason: str
 
 
 class TunedWrite(Struct, frozen=True):

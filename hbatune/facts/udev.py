@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hbatune.facts.health import UnsetSetting
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
 
 if TYPE_CHECKING:
@@ -71,6 +70,18 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         if texts:
             saved_by_id[endpoint.id] = SavedTexts(texts, str(properties.get(_APPEARED, "")))
     return saved_by_id
+
+
+class UnsetSetting(Struct, frozen=True):
+    """A setting that hbatune's udev rules could not set as a disk appeared.
+
+    ``setting`` is None if udev did not start the rules' program. ``reason`` is a word of
+    ``udev/hbatune-write.sh.j2``.
+    """
+
+    target: str
+    setting: str | None
+    reason: str
 
 
 def read_unset_settings() -> tuple[UnsetSetting, ...]:

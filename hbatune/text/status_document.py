@@ -6,7 +6,7 @@ from hbatune.act import paths
 from hbatune.agent.brief import SCHEMA
 from hbatune.agent.status import Ages, DaemonState, Stall, Status
 from hbatune.errors import UsageError
-from hbatune.facts.health import UnsetSetting
+from hbatune.facts.udev import UnsetSetting
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.text.terminal import print_note

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hbatune.agent.status import DaemonHealth, Status
-    from hbatune.facts.health import UnsetSetting
+    from hbatune.facts.udev import UnsetSetting
     from hbatune.probe.history import Record
 
 # LSB's code for this is 3, which every hbatune command uses if another one is running.

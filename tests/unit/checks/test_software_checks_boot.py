@@ -2,7 +2,8 @@
 
 import pytest
 
-from hbatune.facts.health import UdevDisks, UdevRule, UnsetSetting
+from hbatune.facts.health import UdevDisks, UdevRule
+from hbatune.facts.udev import UnsetSetting
 from hbatune.policy.profile import Exactly
 from tests.unit.check_inputs import INFO, WARNING, facts, format_finding, found, health, only, seen
 from tests.unit.machines import attributes, endpoint, machine

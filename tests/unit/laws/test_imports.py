@@ -18,7 +18,7 @@ MAX_LINES = {
     "apply": 21500,
     "audit": 26500,
     "autotune": 27500,
-    "check": 22500,
+    "check": 23300,
     "compare": 26500,
     "daemon": 16000,
     "diff": 17000,

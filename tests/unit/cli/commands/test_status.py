@@ -18,7 +18,7 @@ from hbatune.agent.brief import read_brief
 from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import Status, Times
 from hbatune.cli import main
-from hbatune.facts.health import UnsetSetting
+from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import Outcome
 from hbatune.processes import read_clock_id
 from hbatune.settings.setting import Limit, LimitReason
