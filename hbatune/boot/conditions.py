@@ -30,7 +30,7 @@ from hbatune.facts import classify
 from hbatune.facts.classify import Evidence, Sign
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
-from hbatune.facts.model import GENERATIONS, Kind, Protocol, Storage
+from hbatune.facts.model import GENERATIONS, Kind, Medium, Protocol, Storage
 from hbatune.facts.routes import TRANSPORTS
 from hbatune.policy.profile import Match, Multipath
 
@@ -38,6 +38,9 @@ FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MED
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
 STORAGE = ".HBATUNE_STORAGE"
 UNKNOWN = "unknown"
+# A tri-mode drive that the SCSI layer calls rotational may not have said so (facts/classify.py:
+# classify_medium), and udev cannot read the page.
+_TRI_MODE_DOUBT = (Medium.HDD, Medium.NVME)
 
 SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
 """The kernel's names of SCSI disks, NVMe namespaces and disks of virtio."""
@@ -81,9 +84,9 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
         names = [name for name in criteria.family if name in shipped_names]
         yield _match_or_unknown(FAMILY, names)
     if criteria.protocol:
-        yield _match_protocol(criteria.protocol)
+        yield _match_doubtful(PROTOCOL, criteria.protocol, _find_doubts())
     if criteria.medium:
-        yield _match_words(MEDIUM, criteria.medium, criteria.medium)
+        yield _match_doubtful(MEDIUM, criteria.medium, (_TRI_MODE_DOUBT,))
     if criteria.storage:
         yield _match_words(STORAGE, criteria.storage, criteria.storage)
     if criteria.tri_mode is not None:
@@ -112,15 +115,17 @@ def _match_words(name: str, sure: Iterable[str], possible: Iterable[str]) -> Ude
     return UdevCondition(((sure_part,),), ((match_property(name, "|".join(possible)),),))
 
 
-def _match_protocol(words: tuple[Protocol, ...]) -> UdevCondition:
-    """Return the condition on the protocol; udev may know only that it is one of two."""
-    sure, possible = list[str](words), list[str](words)
-    for doubt in _find_doubts():
+def _match_doubtful(
+    name: str, words: Iterable[str], doubts: Iterable[tuple[str, ...]]
+) -> UdevCondition:
+    """Return the condition on a property of which udev may know only that it is one of two."""
+    sure, possible = list(words), list(words)
+    for doubt in doubts:
         if set(doubt) <= set(words):
             sure.append("+".join(doubt))
         if set(doubt) & set(words):
             possible.append("+".join(doubt))
-    return _match_words(PROTOCOL, sure, possible)
+    return _match_words(name, sure, possible)
 
 
 @cache
@@ -344,9 +349,12 @@ def _detect_medium() -> Iterator[RuleLine]:
             protocols += f"|{unreliable_protocol}"
         is_medium = match_attribute("queue/rotational", str(int(rotational)))
         yield exclude_key("ENV", protocols, PROTOCOL), is_medium, set_property(MEDIUM, medium)
-    is_nvme = match_property(PROTOCOL, Protocol.NVME)
-    yield is_nvme, set_property(MEDIUM, "nvme")
-    yield is_nvme, match_key("KERNEL", SCSI), set_property(TRI_MODE, "1")
+    is_nvme, is_scsi = match_property(PROTOCOL, Protocol.NVME), match_key("KERNEL", SCSI)
+    is_hdd = match_attribute("queue/rotational", "1")
+    yield is_nvme, set_property(MEDIUM, Medium.NVME)
+    yield is_nvme, match_key("KERNEL", NVME), is_hdd, set_property(MEDIUM, Medium.HDD)
+    yield is_nvme, is_scsi, is_hdd, set_property(MEDIUM, "+".join(_TRI_MODE_DOUBT))
+    yield is_nvme, is_scsi, set_property(TRI_MODE, "1")
 
 
 def _classify(protocol: str, *matches: RulePart) -> RuleLine:

@@ -429,7 +429,8 @@ def test_real_udev_agrees(name: str, surveyed: Survey, built: Callable[[Describe
             done = event(described.root, endpoint, rules)
             output = real(root, format_rules(rules), endpoint.target)
             assert re.search(r"rules:\d+ (?!ATTR )", output) is None, output
-            wrote = dict(re.findall(r"ATTR '/sys\S+/block/[^/]+/(\S+)' writing '(.*)'", output))
+            written = r"ATTR '/sys\S+/(?:block|nvme\d+)/[^/]+/(\S+)' writing '(.*)'"
+            wrote = dict(re.findall(written, output))
             assert wrote == done.written, output
             saved_values = dict(re.findall(r"^(HBATUNE_WAS_\w+)=(.*)$", output, re.MULTILINE))
             assert saved_values == done.saved_values

@@ -112,6 +112,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "msa_sas": {"sda": LEFT, "sdb": LEFT},
     "perc_h755n": {"sda": nvme(975, 128), "sdb": local(256), "sdc": local()},
     "nvme_fabric": {"nvme0c0n1": LEFT, "nvme0n1": LEFT},
+    "nvme_hdd": {"nvme0n1": nvme(1023), "nvme1n1": local()},
     "nvme_cloud": {"nvme0n1": LEFT, "nvme1n1": nvme(1023)},
     "vsan_iscsi": {"sda": LEFT},
     "bridges": {"sda": LEFT, "sdb": LEFT},
