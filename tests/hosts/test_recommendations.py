@@ -110,6 +110,7 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     "vmware_lsi": {"sda": LEFT},
     "vmware_sata": {"sda": LEFT},
     "msa_sas": {"sda": LEFT, "sdb": LEFT},
+    "serial_file": {"sda": local(256), "sdb": local(256)},
     "reserved_tags": {"sda": nvme(976, 128), "sdb": local(488)},
     "perc_h755n": {"sda": nvme(975, 128), "sdb": local(256), "sdc": local()},
     "nvme_fabric": {"nvme0c0n1": LEFT, "nvme0n1": LEFT},

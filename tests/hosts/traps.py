@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.hosts import fabrics, hbas, raid
-from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
+from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SERIAL_PAGE, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
 from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value, Values
 
@@ -59,6 +59,22 @@ def mpt2sas() -> Described:
     host = Host(0, "mpt2sas", 3072, 7, luns=(sas(0, 1, Disk("sda"), solid=False),))
     ids = ("0x1000", "0x0072", "0x1000", "0x3020")
     return Described((Function("0000:01:00.0", "mpt2sas", ids, "0x010700", hosts=(host,)),))
+
+
+def serial_file() -> Described:
+    """A drive without a world-wide name, whose serial number only the SCSI layer's file has.
+
+    Newer kernels have the file (drivers/scsi/scsi_sysfs.c: serial_show), here without page 80h.
+    """
+    function = raid.megaraid_sas().functions[0]
+    luns = tuple(
+        replace(flat(f"0:1:{n}:0", Disk(name), "SEAGATE", "256", **device), wwid="")
+        for n, name, device in (
+            (3, "sda", {"serial": "  ZX 42", "vpd_pg83": SAS_PORTS}),
+            (4, "sdb", {"serial": "OTHER", "vpd_pg80": SERIAL_PAGE, "vpd_pg83": SAS_PORTS}),
+        )
+    )
+    return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
 
 
 def reserved_tags() -> Described:
@@ -276,6 +292,7 @@ MACHINES: dict[str, Callable[[], Described]] = {
         lpfc_lp10000,
         megaraid_throttled,
         reserved_tags,
+        serial_file,
         mixed_multipath,
         mpi3mr_flat,
         mpi3mr_megaraid,
