@@ -38,8 +38,8 @@ FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MED
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
 STORAGE = ".HBATUNE_STORAGE"
 UNKNOWN = "unknown"
-# A tri-mode drive that the SCSI layer calls rotational may not have said so (facts/classify.py:
-# classify_medium), and udev cannot read the page.
+# The SCSI layer's flag is no evidence for a tri-mode drive, and udev cannot read the drive's page
+# (facts/classify.py: classify_medium).
 _TRI_MODE_DOUBT = (Medium.HDD, Medium.NVME)
 
 SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"

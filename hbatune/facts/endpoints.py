@@ -242,8 +242,8 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
         return make_stable_name(
             get_word(survey, "wwid"), get_word(survey, "device/model"), serial, namespace
         )
-    serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80"))
-    serial = serial or get_word(survey, "device/serial")  # in newer kernels
+    page_serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80"))
+    serial = page_serial or get_word(survey, "device/serial")  # in newer kernels
     vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")
     return make_stable_name(get_word(survey, "device/wwid"), vendor, model, serial)
 

@@ -67,13 +67,12 @@ def serial_file() -> Described:
     Newer kernels have the file (drivers/scsi/scsi_sysfs.c: serial_show), here without page 80h.
     """
     function = raid.megaraid_sas().functions[0]
-    luns = tuple(
-        replace(flat(f"0:1:{n}:0", Disk(name), "SEAGATE", "256", **device), wwid="")
-        for n, name, device in (
-            (3, "sda", {"serial": "  ZX 42", "vpd_pg83": SAS_PORTS}),
-            (4, "sdb", {"serial": "OTHER", "vpd_pg80": SERIAL_PAGE, "vpd_pg83": SAS_PORTS}),
-        )
+    luns = (
+        flat("0:1:3:0", Disk("sda"), "SEAGATE", "256", serial="  ZX 42", vpd_pg83=SAS_PORTS),
+        flat("0:1:4:0", Disk("sdb"), "SEAGATE", "256", serial="OTHER", vpd_pg83=SAS_PORTS),
     )
+    file_only, both = (replace(lun, wwid="") for lun in luns)
+    luns = (file_only, replace(both, device={**both.device, "vpd_pg80": SERIAL_PAGE}))
     return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
 
 
