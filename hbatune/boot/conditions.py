@@ -38,7 +38,7 @@ FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MED
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
 STORAGE = ".HBATUNE_STORAGE"
 UNKNOWN = "unknown"
-# The SCSI layer's flag is no evidence for a tri-mode drive, and udev cannot read the drive's page
+# A tri-mode drive's flag in sysfs is not evidence, and udev cannot read the drive's page
 # (facts/classify.py: classify_medium).
 _TRI_MODE_DOUBT = (Medium.HDD, Medium.NVME)
 
