@@ -159,7 +159,8 @@ def described(package: Path) -> tuple[str, dict[str, object]]:
     with tarfile.open(fileobj=io.BytesIO(_dpkg("--fsys-tarfile", str(package)))) as archive:
         for member in archive:
             name, _, ending = Path(member.name).name.partition(".ko")
-            file = archive.extractfile(member) if ending in ("", ".xz") else None
+            is_module = member.isfile() and ending in ("", ".xz")
+            file = archive.extractfile(member) if is_module else None
             name = name.replace("-", "_")
             if "/modules/" not in member.name or name not in MODULES or file is None:
                 continue

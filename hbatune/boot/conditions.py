@@ -30,7 +30,7 @@ from hbatune.facts import classify
 from hbatune.facts.classify import Evidence, Sign
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
-from hbatune.facts.model import GENERATIONS, Kind, Protocol, Storage
+from hbatune.facts.model import GENERATIONS, Kind, Medium, Protocol, Storage
 from hbatune.facts.routes import TRANSPORTS
 from hbatune.policy.profile import Match, Multipath
 
@@ -38,6 +38,9 @@ FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MED
 TRI_MODE, GEN, WIDTH = ".HBATUNE_TRI_MODE", ".HBATUNE_GEN", ".HBATUNE_WIDTH"
 STORAGE = ".HBATUNE_STORAGE"
 UNKNOWN = "unknown"
+# A tri-mode drive's flag in sysfs is not evidence, and udev cannot read the drive's page
+# (facts/classify.py: classify_medium).
+_TRI_MODE_DOUBT = (Medium.HDD, Medium.NVME)
 
 SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
 """The kernel's names of SCSI disks, NVMe namespaces and disks of virtio."""
@@ -86,9 +89,9 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
         names = [name for name in criteria.family if name in shipped_names]
         yield _match_words(FAMILY, names, [UNKNOWN])
     if criteria.protocol:
-        yield _match_protocol(criteria.protocol)
+        yield _match_doubtful(PROTOCOL, criteria.protocol, _find_doubts())
     if criteria.medium:
-        yield _match_words(MEDIUM, criteria.medium)
+        yield _match_doubtful(MEDIUM, criteria.medium, (_TRI_MODE_DOUBT,))
     if criteria.storage:
         yield _match_words(STORAGE, criteria.storage)
     if criteria.tri_mode is not None:
@@ -127,15 +130,17 @@ def _match_words(name: str, words: Iterable[str], doubtful: Iterable[str] = ()) 
     return UdevCondition(sure_lines, ((match_property(name, possible),),))
 
 
-def _match_protocol(words: tuple[Protocol, ...]) -> UdevCondition:
-    """Return the condition on the protocol; udev may know only that it is one of two."""
+def _match_doubtful(
+    name: str, words: Iterable[str], doubts: Iterable[tuple[str, ...]]
+) -> UdevCondition:
+    """Return the condition on a property of which udev may know only that it is one of two."""
     sure, doubtful = list[str](words), list[str]()
-    for doubt in _find_doubts():
+    for doubt in doubts:
         if set(doubt) <= set(words):
             sure.append("+".join(doubt))
         elif set(doubt) & set(words):
             doubtful.append("+".join(doubt))
-    return _match_words(PROTOCOL, sure, doubtful)
+    return _match_words(name, sure, doubtful)
 
 
 @cache
@@ -349,9 +354,12 @@ def _detect_medium() -> Iterator[RuleLine]:
             protocols += f"|{unreliable_protocol}"
         is_medium = match_attribute("queue/rotational", str(int(rotational)))
         yield exclude_key("ENV", protocols, PROTOCOL), is_medium, set_property(MEDIUM, medium)
-    is_nvme = match_property(PROTOCOL, Protocol.NVME)
-    yield is_nvme, set_property(MEDIUM, "nvme")
-    yield is_nvme, match_key("KERNEL", SCSI), set_property(TRI_MODE, "1")
+    is_nvme, is_scsi = match_property(PROTOCOL, Protocol.NVME), match_key("KERNEL", SCSI)
+    is_hdd = match_attribute("queue/rotational", "1")
+    yield is_nvme, set_property(MEDIUM, Medium.NVME)
+    yield is_nvme, match_key("KERNEL", NVME), is_hdd, set_property(MEDIUM, Medium.HDD)
+    yield is_nvme, is_scsi, is_hdd, set_property(MEDIUM, "+".join(_TRI_MODE_DOUBT))
+    yield is_nvme, is_scsi, set_property(TRI_MODE, "1")
 
 
 def _classify(protocol: str, *matches: RulePart) -> RuleLine:

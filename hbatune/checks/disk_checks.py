@@ -215,7 +215,7 @@ class _SinglePath(CheckEvidence, frozen=True):
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find NVMe drives with an objective but only one path, native or behind an HBA.
+    """Find solid NVMe drives with an objective but only one path, native or behind an HBA.
 
     The future I/O rate is unknown here, so the finding is only informational.
     """
@@ -223,7 +223,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         return
     adapters = inputs.machine.adapters_by_target
     for endpoint in inputs.endpoints:
-        has_one_path = endpoint.kind is Kind.DISK and endpoint.protocol is Protocol.NVME
+        has_one_path = endpoint.kind is Kind.DISK and endpoint.medium is Medium.NVME
         if not has_one_path or endpoint.storage is Storage.VIRTUAL:
             continue
         traits = build_traits(endpoint, adapters.get(endpoint.adapter or ""))

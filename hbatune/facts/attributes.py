@@ -47,6 +47,7 @@ _READ_ONLY = frozenset(
     (
         *("size", "removable", "diskseq", "queue/zoned", "mq/0/nr_tags", "device/type"),
         *("device/vendor", "device/model", "device/rev", "device/wwid", "device/access_state"),
+        "device/serial",
         *("device/vpd_pg80", "device/vpd_pg83", "device/vpd_pg89", "device/vpd_pgb1"),
     )
 )

@@ -67,7 +67,7 @@ PROTOCOL_BY_TRANSPORT: Mapping[str, Protocol] = {
     "iscsi": Protocol.ISCSI,
     "xen": Protocol.VIRTUAL,
 }
-# The medium by ``queue/rotational``, for endpoints that do not speak NVMe.
+# The medium by ``queue/rotational``. A solid drive that speaks NVMe is ``Medium.NVME``.
 MEDIUM_BY_ROTATIONAL = {False: Medium.SSD, True: Medium.HDD}
 _SOLID = 0x0001  # SBC-3 table 203: non-rotating medium
 _SPINNING = range(0x0401, 0xFFFF)
@@ -234,15 +234,18 @@ UNRELIABLE_MEDIUM = (Protocol.VIRTIO, Medium.HDD)
 def classify_medium(evidence: Evidence, protocol: Protocol) -> Medium:
     """Return the medium, by the drive's own page before ``queue/rotational``, which is writable."""
     medium = Medium.UNKNOWN
-    if protocol is Protocol.NVME:
-        medium = Medium.NVME
-    elif evidence.rotation == _SOLID:
+    is_nvme = protocol is Protocol.NVME
+    if evidence.rotation == _SOLID:
         medium = Medium.SSD
     # Without the first test, ``None in range`` would compare None with each number in it.
     elif evidence.rotation is not None and evidence.rotation in _SPINNING:
         medium = Medium.HDD
-    elif evidence.rotational is not None:
+    # Since Linux 6.13 a namespace can be rotational (drivers/nvme/host/core.c). A tri-mode drive
+    # without the page says nothing: the SCSI layer's default is rotational.
+    elif evidence.rotational is not None and (not is_nvme or evidence.transport == "nvme"):
         medium = MEDIUM_BY_ROTATIONAL[evidence.rotational]
+    if is_nvme and medium is not Medium.HDD:
+        return Medium.NVME
     return Medium.UNKNOWN if (protocol, medium) == UNRELIABLE_MEDIUM else medium
 
 

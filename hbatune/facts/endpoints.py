@@ -32,7 +32,7 @@ _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
 _SCSI = (
     *("size", "removable", "device/state", "device/type", "device/vendor", "device/model"),
-    *("device/rev", "device/wwid", "device/vpd_pg80", "device/vpd_pgb1"),
+    *("device/rev", "device/wwid", "device/serial", "device/vpd_pg80", "device/vpd_pgb1"),
     *_ALUA,
     *_QUEUE,
 )
@@ -242,7 +242,8 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
         return make_stable_name(
             get_word(survey, "wwid"), get_word(survey, "device/model"), serial, namespace
         )
-    serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80")) or ""
+    page_serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80"))
+    serial = page_serial or get_word(survey, "device/serial")  # in newer kernels
     vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")
     return make_stable_name(get_word(survey, "device/wwid"), vendor, model, serial)
 

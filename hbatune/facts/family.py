@@ -132,6 +132,7 @@ class Purpose(StrEnum):
     LUN_DEPTH = "LUN depth"
     VECTORS = "vectors"
     COALESCING = "coalescing"
+    COMPLETION = "completion"
 
 
 class Option(Struct, frozen=True):
@@ -141,7 +142,7 @@ class Option(Struct, frozen=True):
     driver uses as much as the adapter offers. An option that is not ``shown`` has no file below
     /sys/module (fs/sysfs/group.c: create_files skips mode 0), so the value at load is unknown;
     ``default`` is then the driver's own. An option with a ``key`` is a text with several parts, for
-    which hbatune writes ``KEY:NUMBER``.
+    which hbatune writes ``KEY:NUMBER``. Only some versions of the module have an ``optional`` one.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Option(Struct, frozen=True):
     shown: bool = True
     default: int | None = None
     key: str = ""
+    optional: bool = False
 
 
 class Depth(StrEnum):

@@ -20,6 +20,7 @@ from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, 
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
+from hbatune.policy.rules import SITE_SOURCE
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import (
     MAX_QUEUE_DEPTH,
@@ -79,6 +80,10 @@ def plan_options(
         if not adapters:
             continue
         row = _make_row(machine, rule, adapters, rendered.get((rule.module, rule.option)))
+        is_shipped = not rule.source.startswith(SITE_SOURCE)
+        option = known_options()[rule.module][rule.option]
+        if row.state is State.ABSENT and option.optional and is_shipped:
+            continue
         if row.state is State.DRIFT:
             # A wrong option of the driver under the root disk can keep the machine from booting.
             unnamed_ids = root_adapters - _find_named(adapters, named)

@@ -98,7 +98,7 @@ def _find_medium(endpoint: Endpoint) -> str | None:
     """Return the figures' name for the medium of a local drive, or None without figures."""
     if endpoint.kind is Kind.MAP or endpoint.storage is not Storage.LOCAL:
         return None
-    if endpoint.protocol is Protocol.NVME:
+    if endpoint.medium is Medium.NVME:
         return "nvme"
     flash = endpoint.medium is Medium.SSD
     attached = endpoint.protocol in (Protocol.SAS, Protocol.SATA)

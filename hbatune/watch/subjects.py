@@ -18,7 +18,7 @@ from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
 
 # Behind these, many drives or flash chips work in parallel. With one I/O always in flight they look
 # busy all the time, although they have much more capacity.
-_PARALLEL = frozenset({Protocol.NVME, Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
+_PARALLEL = frozenset({Protocol.VOLUME, Protocol.FC, Protocol.ISCSI})
 
 
 def find_subjects(
@@ -91,7 +91,7 @@ def _add_limits(
         knee=knee,
         by_busy_time=disk_traits.protocol not in _PARALLEL
         and disk_traits.medium is not Medium.NVME
-        and disk_traits.storage is not Storage.ARRAY,
+        and disk_traits.storage not in (Storage.ARRAY, Storage.FABRIC),
     )
 
 

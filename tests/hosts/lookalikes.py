@@ -120,6 +120,24 @@ def nvme_cloud() -> Described:
     )
 
 
+def nvme_hdd() -> Described:
+    """An NVMe hard disk, and a solid NVMe drive of the same host.
+
+    The kernel takes ``rotational`` from the namespace (drivers/nvme/host/core.c, since 6.13).
+    """
+    solid = virtual.nvme().functions[0]
+    disk = Disk("nvme1n1", rotational=True, scheduler="[none] mq-deadline ", tags=127)
+    spinning = Controller(
+        "nvme1", (Namespace(disk, "eui.5000c500a1b2c3d4"),), model="ST20000NM", serial="ZX201"
+    )
+    return Described(
+        (
+            solid,
+            replace(solid, address="0000:05:00.0", controller=spinning, vectors=(), parameters={}),
+        )
+    )
+
+
 def areca_passthrough() -> Described:
     """A drive that an Areca passes through: it says nothing that tells SAS from SATA."""
     function = raid.arcmsr().functions[0]
@@ -143,6 +161,7 @@ MACHINES: dict[str, Callable[[], Described]] = {
         msa_sas,
         nvme_cloud,
         nvme_fabric,
+        nvme_hdd,
         perc_h755n,
         vmware_lsi,
         vmware_sata,

@@ -182,6 +182,7 @@ LEFT = {
     "megaraid_sas": {("sdc", "queue_depth")},
     "mpi3mr_flat": {("sda", "nr_requests"), ("sda", "queue_depth")},
     "perc_h755n": {("sda", "queue_depth")},
+    "reserved_tags": {("sda", "queue_depth")},
 }
 """What the plan would change and udev does not: SAS drives that only the designators of page 83h
 tell of, and depths that depend on the drive."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.hosts import traps
 from tests.hosts.ailing import ailing, config, shared_line
 from tests.hosts.captured import PROCFS, unpack
 from tests.hosts.families import MACHINES
@@ -92,6 +93,12 @@ def test_ailing_machine_has_findings(built: Built) -> None:
         assert findings["msix-few", ADAPTER]["facts"]["vectors"] == 1
         assert "max_msix_vectors=1" in findings["msix-few", ADAPTER]["evidence"]
     assert findings["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
+
+
+def test_reserved_tags_are_not_shared(built: Built) -> None:
+    """The tag set has 976 tags, of which the LUNs can use 975: 487 for each."""
+    _, findings = check(built, traps.reserved_tags())
+    assert findings["host-depth-share", ADAPTER]["facts"]["share"] == 487
 
 
 def test_target_is_checked_alone(built: Built) -> None:

@@ -17,7 +17,7 @@ from hbatune.facts.model import (
     Protocol,
     Reason,
 )
-from tests.hosts import machines
+from tests.hosts import machines, traps
 from tests.hosts.namespace import gather_in
 from tests.hosts.tree import Controller, Described, Disk, Function, Namespace
 
@@ -230,6 +230,12 @@ def test_unknown_host_is_listed(built: Build) -> None:
     assert (stranger.protocol, stranger.family) == (Protocol.UNKNOWN, "scsi")
     assert stranger.depth_cap == Missing(Reason.UNREADABLE, 5)
     assert machine.adapters[-1].driver == Missing(Reason.ABSENT, 2)
+
+
+def test_serial_file_is_last_resort(built: Build) -> None:
+    endpoints = of(gather_in(built(traps.serial_file())))
+    assert endpoints["sda"].id == "SEAGATE-MODEL-ZX_42@0000:01:00.0/scsi-1:3:0"
+    assert endpoints["sdb"].id == "SEAGATE-MODEL-SER123@0000:01:00.0/scsi-1:4:0"
 
 
 def test_stuck_disk_costs_one_queue(built: Build) -> None:

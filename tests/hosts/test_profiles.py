@@ -38,6 +38,7 @@ ALIKE: dict[str, set[tuple[str, str]]] = {
     "SATA SSD": set(),
     "SAS SSD": set(),
     "NVMe": set(),
+    "NVMe HDD": {BALANCED_OLTP},
     "volume": set(),
     "FC LUN": {BALANCED_LATENCY},
     "virtual disk": {BALANCED_OLTP, BALANCED_LATENCY, OLTP_LATENCY},
@@ -55,6 +56,8 @@ def kind_of(disk: Endpoint) -> str | None:
             return "virtual disk"
         case Protocol.NVME, _, Storage.VIRTUAL:
             return "cloud NVMe"
+        case Protocol.NVME, Medium.HDD, Storage.LOCAL:
+            return "NVMe HDD"
         case Protocol.NVME, _, Storage.LOCAL:
             return "NVMe"
         case Protocol.FC, _, _:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.hosts import fabrics, hbas, raid
-from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SSD_PAGE, lab
+from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SERIAL_PAGE, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
-from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value
+from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value, Values
 
 
 def mpi3mr_flat() -> Described:
@@ -59,6 +59,36 @@ def mpt2sas() -> Described:
     host = Host(0, "mpt2sas", 3072, 7, luns=(sas(0, 1, Disk("sda"), solid=False),))
     ids = ("0x1000", "0x0072", "0x1000", "0x3020")
     return Described((Function("0000:01:00.0", "mpt2sas", ids, "0x010700", hosts=(host,)),))
+
+
+def serial_file() -> Described:
+    """A drive without a world-wide name, whose serial number only the SCSI layer's file has.
+
+    Newer kernels have the file (drivers/scsi/scsi_sysfs.c: serial_show), here without page 80h.
+    """
+    function = raid.megaraid_sas().functions[0]
+    luns = (
+        flat("0:1:3:0", Disk("sda"), "SEAGATE", "256", serial="  ZX 42", vpd_pg83=SAS_PORTS),
+        flat("0:1:4:0", Disk("sdb"), "SEAGATE", "256", serial="OTHER", vpd_pg83=SAS_PORTS),
+    )
+    file_only, both = (replace(lun, wwid="") for lun in luns)
+    luns = (file_only, replace(both, device={**both.device, "vpd_pg80": SERIAL_PAGE}))
+    return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
+
+
+def reserved_tags() -> Described:
+    """A driver that reserves commands: the tag set is one larger than can_queue.
+
+    7.3 reports both so (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags); measured with scsi_debug.
+    """
+    function = raid.megaraid_sas().functions[0]
+    block: Values = {"mq/0/nr_reserved_tags": "1"}
+    solid = Disk("sda", tags=976, nr_requests=976, scheduler="[none] mq-deadline", block=block)
+    luns = (
+        flat("0:1:3:0", solid, "NVMe", "64", vpd_pgb1=SSD_PAGE),
+        flat("0:1:4:0", Disk("sdb", tags=976, block=block), "SEAGATE", "488", vpd_pg83=SAS_PORTS),
+    )
+    return Described((replace(function, hosts=(replace(function.hosts[0], luns=luns),)),))
 
 
 def megaraid_throttled() -> Described:
@@ -260,6 +290,8 @@ MACHINES: dict[str, Callable[[], Described]] = {
         ipr_gen1,
         lpfc_lp10000,
         megaraid_throttled,
+        reserved_tags,
+        serial_file,
         mixed_multipath,
         mpi3mr_flat,
         mpi3mr_megaraid,

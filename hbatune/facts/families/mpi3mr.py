@@ -60,7 +60,11 @@ FAMILY = family.Family(
         ),
         polled=_count_polled,
     ),
-    options=(family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),),
+    options=(
+        family.Option("poll_queues", family.Purpose.VECTORS, 1, 126),
+        # In newer drivers: 0 keeps completions in the hard interrupt.
+        family.Option("threaded_isr_poll", family.Purpose.COMPLETION, 0, 1, optional=True),
+    ),
     traps={
         "Every controller reset, and every word of the firmware that a drive has changed, puts "
         "queue_depth back to what the firmware says; the daemon sets it again.": (

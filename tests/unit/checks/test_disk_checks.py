@@ -160,6 +160,8 @@ def test_single_nvme_path_is_reported() -> None:
     assert only(found(seen(machine(behind), profile=wants), "single-path")).severity is INFO
     cloud = msgspec.structs.replace(alone, storage=Storage.VIRTUAL)
     assert not found(seen(machine(cloud), profile=wants), "single-path")
+    spinning = msgspec.structs.replace(alone, medium=Medium.HDD)
+    assert not found(seen(machine(spinning), profile=wants), "single-path")
 
 
 def fabric(preferences: list[tuple[bool, bool]]) -> Machine:

@@ -258,8 +258,20 @@ def test_drive_rotation_overrides_kernel_flag(
     assert classify_medium(evidence, Protocol.SAS) is expected
 
 
-def test_nvme_protocol_means_nvme_medium() -> None:
-    assert classify_medium(Evidence(rotational=True), Protocol.NVME) is Medium.NVME
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (Evidence(transport="nvme"), Medium.NVME),
+        (Evidence(transport="nvme", rotational=False), Medium.NVME),
+        (Evidence(transport="nvme", rotational=True), Medium.HDD),
+        # Tri-mode: the flag alone is the SCSI layer's default.
+        (Evidence(vendor="NVMe", rotational=True), Medium.NVME),
+        (Evidence(vendor="NVMe", rotational=True, rotation=1), Medium.NVME),
+        (Evidence(vendor="NVMe", rotational=False, rotation=7200), Medium.HDD),
+    ],
+)
+def test_spinning_nvme_drive_is_hdd(evidence: Evidence, expected: Medium) -> None:
+    assert classify_medium(evidence, Protocol.NVME) is expected
 
 
 def test_rotational_virtio_medium_is_unknown() -> None:

@@ -93,6 +93,18 @@ def test_unreadable_option_is_not_planned(missing: Missing, state: State) -> Non
     assert row(machine(), Exactly(-1)).state is State.ABSENT
 
 
+@pytest.mark.parametrize(("source", "rows"), [("K-threaded-isr-poll", 0), ("site: ours", 1)])
+def test_option_of_newer_modules_needs_module(source: str, rows: int) -> None:
+    """A site's rule is not dropped: it has a row that says that the option is absent."""
+    wanted = replace(rule("threaded_isr_poll", Exactly(0), "mpi3mr"), source=source)
+    old = machine(adapters=(adapter(family="mpi3mr"),))
+    assert len(plan_options(old, profile(wanted), {})) == rows
+    parameters: dict[str, Attribute | Missing] = {"threaded_isr_poll": Attribute("Y", False)}
+    new = replace(old, modules=(Module("mpi3mr", parameters),))
+    [planned] = plan_options(new, profile(wanted), {})
+    assert (planned.row.state, planned.row.current, planned.row.value) == (State.DRIFT, 1, 0)
+
+
 def test_module_without_adapter_is_skipped() -> None:
     host = loaded(max_queue_depth="1000")
     assert not plan_options(host, profile(rule("msix_vectors", Exactly(0), "megaraid_sas")), {})

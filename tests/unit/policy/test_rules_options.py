@@ -60,7 +60,7 @@ def test_option_error_names_place(site: SiteFolder, text: str, message: str) -> 
 @pytest.mark.parametrize("name", PROFILES)
 def test_shipped_options_are_cited_and_legal(site: SiteFolder, name: str) -> None:
     options = site.load(name).options
-    assert {option.source for option in options} == {"D0-3", "D4-2", "D4-3"}
+    assert {option.source for option in options} == {"D0-3", "D4-2", "D4-3", "K-threaded-isr-poll"}
     for option in options:
         declared = known_options()[option.module][option.option]
         assert describe_allowed(declared, option.effect.value) is None

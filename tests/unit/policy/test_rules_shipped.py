@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol, Storage
@@ -27,12 +28,17 @@ def volume(family: str) -> Endpoint:
 NVME = {"protocol": Protocol.NVME, "medium": Medium.NVME}
 HIDDEN = endpoint(family="nvme", kind=Kind.PATH, map="nvme0n1", controller="nvme0", **NVME)
 HEAD = endpoint(target="nvme0n1", family="nvme", kind=Kind.MAP, adapter=None, **NVME)
+NVME_HDD = endpoint(family="nvme", protocol=Protocol.NVME, medium=Medium.HDD)
 GEN1 = adapter(family="ipr", link=link(speed=2.5))
 GEN2 = adapter(family="ipr", link=link(speed=5.0))
 GEN3 = adapter(family="ipr", link=link(speed=8.0))
 
 OLTP: dict[str, tuple[Endpoint, Adapter | None, Effect | None, Effect | None, Effect | None]] = {
     "NVMe": (endpoint(family="nvme", **NVME), adapter(), NONE, MOST, None),
+    "NVMe HDD": (NVME_HDD, adapter(), *LOCAL, None),
+    "NVMe HDD, tri-mode": (
+        msgspec.structs.replace(NVME_HDD, family="mpi3mr", tri_mode=True), adapter(), *LOCAL, None,
+    ),
     "NVMe hidden path": (HIDDEN, adapter(), NONE, MOST, None),
     "NVMe head": (HEAD, None, LEAVE, LEAVE, LEAVE),
     "NVMe, tri-mode": (
@@ -114,7 +120,7 @@ def test_oltp_matches_documents(site: SiteFolder, name: str) -> None:
 @pytest.mark.parametrize("name", OLTP)
 def test_latency_is_shallower_than_oltp(site: SiteFolder, name: str) -> None:
     disk, behind, scheduler, requests, depth = OLTP[name]
-    if requests == MOST and disk.protocol is not Protocol.NVME:
+    if requests == MOST and disk.medium is not Medium.NVME:
         requests = LEAVE
     shallower = {AtLeast(128): AtLeast(64)}
     if disk.protocol is Protocol.SAS and disk.family != "ipr":
@@ -205,6 +211,7 @@ BEHIND_MORE = {
 }  # fmt: skip
 """What has more than an adapter before its medium."""
 SPINNING = {
+    "NVMe HDD": NVME_HDD,
     "SAS HDD": endpoint(medium=Medium.HDD),
     "volume of HDDs": endpoint(protocol=Protocol.VOLUME, medium=Medium.HDD),
 }

@@ -60,7 +60,10 @@ def test_one_path_is_too_little(needs: Find) -> None:
     def drives(adapters: int) -> tuple[ResourceComparison, ...]:
         disks = (
             factory.endpoint(
-                target=f"nvme{n}n1", protocol=Protocol.NVME, adapter=f"a{n % adapters}"
+                target=f"nvme{n}n1",
+                protocol=Protocol.NVME,
+                medium=Medium.NVME,
+                adapter=f"a{n % adapters}",
             )
             for n in range(2)
         )
@@ -71,6 +74,12 @@ def test_one_path_is_too_little(needs: Find) -> None:
     assert index_by_resource(drives(1))[Resource.PATHS] == (1, 2, False)
     assert can_carry(drives(1)) is False
     assert can_carry(drives(2)) is True
+
+
+def test_nvme_hdd_is_no_solid_drive(needs: Find) -> None:
+    disk = factory.endpoint(protocol=Protocol.NVME, medium=Medium.HDD)
+    comparisons = compare_host(needs(random(1000)), factory.machine(disk))
+    assert Resource.DRIVES not in index_by_resource(comparisons)
 
 
 def test_missed_p99_is_too_little(needs: Find) -> None:

@@ -29,6 +29,10 @@ def test_subjects_get_objective_and_knee() -> None:
     assert (ssd.objective_ms, ssd.knee) == (None, 48)
     assert [disk.by_busy_time for disk in subjects.disks] == [False, True, False, False]
     assert raid.knee is None
+    spinning = endpoint(protocol=Protocol.NVME, medium=Medium.HDD)
+    remote = endpoint(protocol=Protocol.NVME, medium=Medium.HDD, storage=Storage.FABRIC)
+    slow, far = find_subjects(machine(spinning, remote), yardsticks=yardsticks).disks
+    assert (slow.knee, slow.by_busy_time, far.by_busy_time) == (None, True, False)
 
 
 def test_only_map_gets_objective() -> None:
