@@ -1,12 +1,11 @@
 """Forecast the changes of a host's storage by another kernel, before the reboot."""
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
 from hbatune import children
+from hbatune.facts.devices import list_names
 from hbatune.facts.model import Machine
 from hbatune.facts.names import natural_key
 from hbatune.operations.context import Context
@@ -67,36 +66,21 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
 
 
 def _read_modules(machine: Machine, series: str) -> InstalledModules | None:
-    release = _find_installed_release(series)
-    if release is None or release == machine.kernel:
-        return None
-    return _read_installed_modules(release, _list_drivers(machine))
-
-
-def _list_drivers(machine: Machine) -> Iterable[str]:
-    drivers: set[str] = set()
-    for adapter in machine.adapters:
-        if isinstance(adapter.driver, str):
-            drivers.add(adapter.driver)
-    return drivers | {"nvme_core"} if "nvme" in drivers else drivers
-
-
-def _find_installed_release(series: str, folder: str = _MODULES) -> str | None:
-    """Return the newest installed kernel of a series such as ``6.12``, or None."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return None
+    """Return the modules of the newest installed kernel of the series, if it does not run now."""
     releases = []
-    for name in names:
+    for name in list_names(_MODULES):
         remainder = name.removeprefix(series)
         if remainder != name and not remainder[:1].isdigit():
             releases.append(name)
-    return max(releases, key=natural_key, default=None)
+    release = max(releases, key=natural_key, default=machine.kernel)
+    return None if release == machine.kernel else _read_installed_modules(machine, release)
 
 
-def _read_installed_modules(release: str, drivers: Iterable[str]) -> InstalledModules | None:
-    """Return the options of these drivers' modules, by modinfo(8); None if it does not answer."""
+def _read_installed_modules(machine: Machine, release: str) -> InstalledModules | None:
+    """Return the options of the drivers' modules, by modinfo(8); None if it does not answer."""
+    drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}
+    if "nvme" in drivers:
+        drivers.add("nvme_core")
     options: dict[str, frozenset[str]] = {}
     for driver in drivers:
         try:

@@ -62,26 +62,18 @@ class KernelChange(Struct, frozen=True):
     kind: ChangeKind = ChangeKind.DEFAULT
 
 
-class UnknownKernelError(UsageError):
-    """The rules do not cover a kernel: the one that the host runs, or the requested one."""
-
-    def __init__(self, release: str, *, is_running: bool) -> None:
-        covered = f"forecast covers {', '.join(SERIES)}"
-        if is_running:
-            super().__init__(f"the host runs kernel {release!r}, and {covered}")
-        else:
-            super().__init__(f"kernel {release!r} is not known: {covered}", hint="name one of them")
-
-
 def find_series(release: str, *, is_running: bool = False) -> str:
     """Return the series of a kernel release: ``6.12`` for ``6.12.107+deb12-amd64``.
 
-    Raises UnknownKernelError if the rules do not cover it.
+    Raises UsageError if the rules do not cover it.
     """
     match = re.match(r"\d+\.\d+", release)
-    if match is None or match[0] not in SERIES:
-        raise UnknownKernelError(release, is_running=is_running)
-    return match[0]
+    if match is not None and match[0] in SERIES:
+        return match[0]
+    covered = f"forecast covers {', '.join(SERIES)}"
+    if is_running:
+        raise UsageError(f"the host runs kernel {release!r}, and {covered}")
+    raise UsageError(f"kernel {release!r} is not known: {covered}", hint="name one of them")
 
 
 def _is_since(series: str, first: str) -> bool:
@@ -242,31 +234,24 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
             yield KernelChange(endpoint.target, endpoint.id, path, *values)
 
 
-class OptionChange(Struct, frozen=True):
-    """An option that a module has from the series ``since`` on, or lost then."""
-
-    module: str
-    option: str
-    since: str
-    is_removed: bool = False
-
-
 # From the modules of Debian's kernels of these series (modinfo). Drivers without a family and
 # options that only help to find faults are left out.
-OPTION_CHANGES = (
-    OptionChange("ahci", "mask_port_map", "6.12"),
-    OptionChange("ipr", "testmode", "6.12", is_removed=True),
-    OptionChange("mpi3mr", "max_sgl_entries", "6.12"),
-    OptionChange("virtio_scsi", "virtscsi_poll_queues", "6.12"),
-    OptionChange("ahci", "mask_port_ext", "7.3"),
-    OptionChange("mpi3mr", "threaded_isr_poll", "7.3"),
-    OptionChange("mpt3sas", "command_retry_count", "7.3"),
-    OptionChange("mpt3sas", "issue_scsi_cmd_to_bringup_drive", "7.3"),
-    OptionChange("nvme", "quirks", "7.3"),
-    OptionChange("nvme_core", "multipath_always_on", "7.3"),
-    OptionChange("qla2xxx", "ql2xetsenable", "7.3", is_removed=True),
-    OptionChange("qla2xxx", "ql2xiidmaenable", "7.3", is_removed=True),
-)
+_NEW_OPTIONS = {
+    "ahci.mask_port_map": "6.12",
+    "mpi3mr.max_sgl_entries": "6.12",
+    "virtio_scsi.virtscsi_poll_queues": "6.12",
+    "ahci.mask_port_ext": "7.3",
+    "mpi3mr.threaded_isr_poll": "7.3",
+    "mpt3sas.command_retry_count": "7.3",
+    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "7.3",
+    "nvme.quirks": "7.3",
+    "nvme_core.multipath_always_on": "7.3",
+}
+_REMOVED_OPTIONS = {
+    "ipr.testmode": "6.12",
+    "qla2xxx.ql2xetsenable": "7.3",
+    "qla2xxx.ql2xiidmaenable": "7.3",
+}
 
 
 class InstalledModules(Struct, frozen=True):
@@ -292,18 +277,18 @@ def _compare_modules(
     for driver, target in targets.items():
         if installed is not None and driver not in installed.options:
             yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
-    for change in OPTION_CHANGES:
-        if change.module not in targets:
+    for attribute, since in (_NEW_OPTIONS | _REMOVED_OPTIONS).items():
+        module, _, option = attribute.partition(".")
+        if module not in targets:
             continue
-        before, after = (_is_since(at, change.since) != change.is_removed for at in (running, then))
-        if installed is not None and change.module in installed.options:
-            after = change.option in installed.options[change.module]
+        is_new = attribute in _NEW_OPTIONS
+        before, after = (_is_since(series, since) is is_new for series in (running, then))
+        if installed is not None and module in installed.options:
+            after = option in installed.options[module]
         if before != after:
-            target = targets[change.module]
             present, present_then = ("present", None) if before else (None, "present")
-            attribute = f"{change.module}.{change.option}"
             values = (attribute, present, present_then, ChangeKind.OPTION)
-            yield KernelChange(target, target, *values)
+            yield KernelChange(targets[module], targets[module], *values)
 
 
 def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[KernelChange]:
@@ -335,7 +320,7 @@ def forecast_changes(
 
     ``rows`` are the rows of the active profile, ``rendered`` the module, option and text of each
     option that hbatune has set. ``installed`` are the modules of an installed kernel of that
-    series. Raises UnknownKernelError if the rules do not cover the machine's kernel.
+    series. Raises UsageError if the rules do not cover the machine's kernel.
     """
     running = find_series(machine.kernel, is_running=True)
     if running == then:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, TargetKind
 from hbatune.plan.kernel_changes import (
     ChangeKind,
     InstalledModules,
     KernelChange,
-    UnknownKernelError,
     find_series,
     forecast_changes,
 )
@@ -256,5 +256,5 @@ def test_refused_profile_value_is_reported() -> None:
 
 @pytest.mark.parametrize("release", ["6.18.44", "7.30.1", "linux", ""])
 def test_uncovered_kernel_is_refused(release: str) -> None:
-    with pytest.raises(UnknownKernelError, match=r"6\.1, 6\.12, 7\.3"):
+    with pytest.raises(UsageError, match=r"6\.1, 6\.12, 7\.3"):
         find_series(release)
