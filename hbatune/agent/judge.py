@@ -118,8 +118,10 @@ class Judge:
         find_origin = make_origin_finder(
             order, facts.machine, facts.new, reset_values, facts.reshared
         )
-        rescaling = filter(_changes_async_depth, facts.rows)
-        rescaled = {(row.id, ASYNC_DEPTH) for row in rescaling}
+        rescaled = set()
+        for row in facts.rows:
+            if row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets:
+                rescaled.add((row.id, ASYNC_DEPTH))
 
         def find_row_origin(row: Row) -> ChangeOrigin:
             origin = find_origin(row)
@@ -205,10 +207,6 @@ class Judge:
         if self._origin(row) is not ChangeOrigin.DRIFT:
             return DriftReaction.REPAIR
         return self._facts.config.daemon.about(row.setting)
-
-
-def _changes_async_depth(row: Row) -> bool:
-    return row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets
 
 
 def make_origin_finder(

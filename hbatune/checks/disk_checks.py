@@ -151,10 +151,7 @@ def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 _DATABASE_USES = ("cassandra", "elasticsearch", "mysql", "oracle-afd", "oracle-asm", "sap")
-_READ_AHEAD_KB = 128
-"""The default of all other disks, which the guides of databases keep or lower."""
-
-_LARGE_READ_AHEAD_KB = 8 * _READ_AHEAD_KB
+_READ_AHEAD_KB = 128  # of other disks; the guides of databases keep or lower it
 
 
 class _LargeReadAhead(CheckEvidence, frozen=True):
@@ -194,7 +191,7 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
         optimal = parse_integer(endpoint.attributes, OPTIMAL_SIZE)
         if not isinstance(read_ahead, int) or not isinstance(max_sectors, int) or optimal != 0:
             continue
-        if read_ahead == 2 * max_sectors and read_ahead >= _LARGE_READ_AHEAD_KB:
+        if read_ahead == 2 * max_sectors and read_ahead >= 8 * _READ_AHEAD_KB:
             database = is_for_databases or endpoint.id in database_ids
             severity = Severity.WARNING if database else Severity.INFO
             yield check.report(severity, endpoint, _LargeReadAhead(read_ahead, database))
@@ -270,7 +267,8 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
     preferences: dict[frozenset[str], Counter[str | None]] = defaultdict(Counter)
     for paths in luns.values():
         adapters = frozenset(path.adapter for path in paths if path.adapter)
-        if len(adapters) > 1 and any(_has_preference(path) for path in paths):
+        states = [fact for path in paths for fact in (path.access, path.preferred)]
+        if len(adapters) > 1 and not all(isinstance(state, Missing) for state in states):
             preferences[adapters][_find_preferred(paths)] += 1
     return [
         {adapter: counts[adapter] for adapter in sorted(adapters)}
@@ -335,10 +333,6 @@ def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for entry in list_unmatched_names(inputs.machine, inputs.site):
         evidence = _UnmatchedName(entry.key, entry.name)
         yield check.report(Severity.WARNING, MACHINE_TARGET, evidence)
-
-
-def _has_preference(path: Endpoint) -> bool:
-    return isinstance(path.access, str) or isinstance(path.preferred, bool)
 
 
 def _find_preferred(paths: Iterable[Endpoint]) -> str | None:

@@ -22,7 +22,7 @@ from hbatune.checks.finding import (
     format_fact,
 )
 from hbatune.facts.health import UdevRule
-from hbatune.facts.model import Adapter, Endpoint, Missing, Reason
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
@@ -406,27 +406,20 @@ _REASONS = {
 
 
 class _UnsetAtBoot(CheckEvidence, frozen=True):
-    ADVICE = "set it with `hbatune apply`, or start the daemon: `systemctl start hbatune`"
     settings: tuple[str, ...]
-    reason: str
+    reason: str | None  # None if udev could not start the program
 
     def describe(self) -> str:
+        names = ", ".join(self.settings)
+        if self.reason is None:
+            return f"udev could not start the program that sets {names} as the disk appears"
         reason = _REASONS.get(self.reason, self.reason)
-        return (
-            f"hbatune's udev rules could not set {', '.join(self.settings)} as the disk appeared: "
-            f"{reason}"
-        )
+        return f"hbatune's udev rules could not set {names} as the disk appeared: {reason}"
 
-
-class _UnstartedProgram(CheckEvidence, frozen=True):
-    ADVICE = "place the program again with `hbatune install`, then set it with `hbatune apply`"
-    settings: tuple[str, ...]
-
-    def describe(self) -> str:
-        return (
-            f"udev could not start the program that sets {', '.join(self.settings)} as the disk "
-            "appears"
-        )
+    def advise(self, target: str) -> str:
+        if self.reason is None:
+            return "place the program again with `hbatune install`, then run `hbatune apply`"
+        return "set it with `hbatune apply`, or start the daemon: `systemctl start hbatune`"
 
 
 def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -436,17 +429,16 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if row.state is State.DRIFT:
             drift.setdefault(row.target, []).append(row.setting)
     for endpoint in inputs.endpoints:
-        settings_by_reason: dict[str, list[str]] = {}
+        drifting = drift.get(endpoint.target, [])
+        names_by_reason: dict[str | None, list[str]] = {}
         for unset in inputs.health.unset:
-            if unset.target != endpoint.target:
-                continue
-            names = drift.get(unset.target, [])
-            if unset.setting is None and names:
-                yield check.report(Severity.WARNING, endpoint, _UnstartedProgram(tuple(names)))
-            elif unset.setting in names:
-                settings_by_reason.setdefault(unset.reason, []).append(unset.setting)
-        for reason, names in settings_by_reason.items():
-            yield check.report(Severity.WARNING, endpoint, _UnsetAtBoot(tuple(names), reason))
+            if unset.target == endpoint.target and unset.setting is None and drifting:
+                names_by_reason[None] = drifting
+            elif unset.target == endpoint.target and unset.setting in drifting:
+                names_by_reason.setdefault(unset.reason, []).append(unset.setting)
+        for reason, names in names_by_reason.items():
+            evidence = _UnsetAtBoot(tuple(names), reason)
+            yield check.report(Severity.WARNING, endpoint, evidence)
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
@@ -481,13 +473,16 @@ def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding
         for name in (SCHEDULER, NR_REQUESTS):
             if (endpoint.target, name) in planned:
                 continue
-            rule = _find_last_rule(inputs.health.udev_rules, endpoint, SETTINGS[name].path)
-            wanted = _parse_value(name, rule.value) if rule and rule.value else None
-            current = SETTINGS[name].read(endpoint.attributes)
-            if not rule or wanted is None or isinstance(current, Missing) or current == wanted:
+            setting = SETTINGS[name]
+            rule = _find_last_rule(inputs.health.udev_rules, endpoint, setting.path)
+            if rule is None or rule.value is None:
                 continue
-            key = (name, rule.value or "", rule.file, rule.line)
-            disks.setdefault(key, []).append(endpoint.target)
+            current = setting.read(endpoint.attributes)
+            wanted = setting.read({setting.path: Attribute(rule.value, True)})
+            is_known = not isinstance(current, Missing) and not isinstance(wanted, Missing)
+            if is_known and current != wanted:
+                key = (name, rule.value, rule.file, rule.line)
+                disks.setdefault(key, []).append(endpoint.target)
     for key, targets in disks.items():
         evidence = _IneffectiveRule(*key, tuple(targets))
         yield check.report(Severity.INFO, MACHINE_TARGET, evidence)
@@ -508,10 +503,3 @@ def _find_last_rule(
             if fnmatchcase(endpoint.target, kernel):
                 return rule
     return None
-
-
-def _parse_value(name: str, text: str) -> Value | None:
-    try:
-        return SETTINGS[name].format.parse(text)
-    except ValueError:
-        return None

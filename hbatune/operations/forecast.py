@@ -27,15 +27,13 @@ _SECONDS = 10.0  # for each module; it takes milliseconds, unless the disk does 
 class Forecast(Struct, frozen=True, kw_only=True):
     """The changes of a host from its ``kernel`` to the series ``then``.
 
-    ``installed`` is the release of that series whose modules were read, or None. ``profile`` is the
-    active profile, or None.
+    ``installed`` is the release of that series whose modules were read, or None.
     """
 
     hostname: str
     kernel: str
     then: str
     installed: str | None
-    profile: str | None
     changes: tuple[KernelChange, ...]
 
 
@@ -58,7 +56,6 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
         kernel=machine.kernel,
         then=then,
         installed=installed.release if installed else None,
-        profile=policy.active,
         changes=forecast_changes(
             machine, then, rows=rows, rendered=policy.rendered, installed=installed
         ),

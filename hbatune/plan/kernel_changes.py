@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import get_text, parse_integer
@@ -70,10 +71,8 @@ def find_series(release: str, *, is_running: bool = False) -> str:
     match = re.match(r"\d+\.\d+", release)
     if match is not None and match[0] in SERIES:
         return match[0]
-    covered = f"forecast covers {', '.join(SERIES)}"
-    if is_running:
-        raise UsageError(f"the host runs kernel {release!r}, and {covered}")
-    raise UsageError(f"kernel {release!r} is not known: {covered}", hint="name one of them")
+    subject = "the host runs kernel" if is_running else "there are no rules for kernel"
+    raise UsageError(f"{subject} {release!r}, and forecast covers only {', '.join(SERIES)}")
 
 
 def _is_since(series: str, first: str) -> bool:
@@ -191,8 +190,7 @@ def _default_optimal_size(disk: _Disk, series: str, running: str) -> Value | Non
     return block
 
 
-_Default = Callable[[_Disk, str, str], Value | None]
-_DEFAULTS: Mapping[str, _Default] = {
+_DEFAULTS: dict[str, Callable[[_Disk, str, str], Value | None]] = {
     _MAX_SECTORS: _default_max_sectors,
     _READ_AHEAD: _default_read_ahead,
     OLD_ASYNC_DEPTH: _default_old_async_depth,
@@ -205,11 +203,7 @@ _DEFAULTS: Mapping[str, _Default] = {
 }
 """The default of each file under a series, given the running series; None if there is no file."""
 
-_BIO_BASED_FILES: Mapping[str, Value] = {
-    SCHEDULER_FILE: "none",
-    _REQUESTS: 128,
-    "queue/rq_affinity": 0,
-}
+_BIO_FILES: dict[str, Value] = {SCHEDULER_FILE: "none", _REQUESTS: 128, "queue/rq_affinity": 0}
 """Files that a device without requests has up to 6.1 (block/blk-sysfs.c:
 blk_mq_queue_attr_visible), with their defaults."""
 
@@ -229,7 +223,7 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
             yield KernelChange(endpoint.target, endpoint.id, path, value, default_then)
     is_gone, was_gone = _is_since(then, "6.12"), _is_since(running, "6.12")
     if disk.is_bio_based and is_gone != was_gone:
-        for path, default in _BIO_BASED_FILES.items():
+        for path, default in _BIO_FILES.items():
             values = (default, None) if is_gone else (None, default)
             yield KernelChange(endpoint.target, endpoint.id, path, *values)
 
@@ -255,10 +249,7 @@ _REMOVED_OPTIONS = {
 
 
 class InstalledModules(Struct, frozen=True):
-    """The options of the drivers' modules of an installed kernel, by module.
-
-    A driver that this kernel does not have is not a key.
-    """
+    """The options of the drivers' modules of an installed kernel, without missing drivers."""
 
     release: str
     options: Mapping[str, frozenset[str]]
@@ -329,8 +320,8 @@ def forecast_changes(
     for endpoint in machine.endpoints:
         disk = _read_disk(endpoint)
         if disk is None:
-            unknown = (endpoint.target, endpoint.id, _MAX_SECTORS, None, None, ChangeKind.UNKNOWN)
-            changes.append(KernelChange(*unknown))
+            unknown = (_MAX_SECTORS, None, None, ChangeKind.UNKNOWN)
+            changes.append(KernelChange(endpoint.target, endpoint.id, *unknown))
         else:
             changes += _compare_disk(disk, running, then)
     changes += _compare_controllers(machine, running, then)
@@ -341,7 +332,6 @@ def forecast_changes(
     for module, option, text in rendered:
         change = modules.get(f"{module}.{option}")
         if change is not None and change.then is None:
-            lost = (change.target, change.id, change.attribute, text, None, ChangeKind.RENDERED)
-            changes.append(KernelChange(*lost))
+            changes.append(replace(change, now=text, kind=ChangeKind.RENDERED))
     changes += _compare_profile(rows, then)
     return tuple(changes)

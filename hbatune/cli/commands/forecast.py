@@ -1,6 +1,7 @@
 """`hbatune forecast`: changes of this host's storage by a kernel upgrade, before the reboot."""
 
 import argparse
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -29,10 +30,7 @@ _CONTROLLER_TIMEOUT = "sets the timeout of all namespaces of this controller"
 _ASYNC_DEPTH = "moved from queue/iosched to queue: rules with the old path have no effect"
 _EFFECTS = {
     "queue/max_sectors_kb": "the default size of the largest request",
-    "queue/read_ahead_kb": (
-        "the default of read-ahead: more is faster for sequential reads, and wastes memory and "
-        "reads with random I/O"
-    ),
+    "queue/read_ahead_kb": "read-ahead helps sequential reads, and wastes memory with random ones",
     "queue/iosched/async_depth": _ASYNC_DEPTH,
     "queue/async_depth": "limits asynchronous requests, so reads find free requests",
     "queue/nr_requests": "the default of requests, with the tags that a driver reserves",
@@ -77,7 +75,7 @@ class ForecastDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `forecast`.
 
     ``then`` is the series of the other kernel, ``installed`` its release on this host if its
-    modules were read. ``profile`` is the active profile.
+    modules were read.
     """
 
     schema: str = "hbatune.forecast/1"
@@ -85,7 +83,6 @@ class ForecastDocument(Struct, frozen=True, kw_only=True):
     kernel: str
     then: str
     installed: str | None
-    profile: str | None
     rows: tuple[ForecastRow, ...]
 
 
@@ -108,7 +105,6 @@ def run(args: argparse.Namespace) -> int:
             kernel=forecast.kernel,
             then=forecast.then,
             installed=forecast.installed,
-            profile=forecast.profile,
             rows=rows,
         )
         show_json(document)
@@ -118,17 +114,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_row(change: KernelChange) -> ForecastRow:
-    values = (change.target, change.id, change.attribute, change.now, change.then)
-    return ForecastRow(*values, describe_effect(change))
-
-
-def describe_effect(change: KernelChange) -> str:
-    """Return the meaning of a change in one clause."""
-    if change.kind in _KINDS:
-        return _KINDS[change.kind]
+    effect = _KINDS.get(change.kind) or _EFFECTS.get(change.attribute, "")
     if change.kind is ChangeKind.OPTION and change.then is None:
-        return "the module has no such option: the kernel ignores and logs it"
-    return _EFFECTS[change.attribute]
+        effect = "the module has no such option: the kernel ignores and logs it"
+    values = (change.target, change.id, change.attribute, change.now, change.then)
+    return ForecastRow(*values, effect)
 
 
 def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
@@ -137,19 +127,14 @@ def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
     if not rows:
         print_line(f"No changes of {forecast.hostname}'s storage {kernels}.")
         return
-    table = Table(_COLUMNS)
-    for targets, row in fold_rows(rows, _get_content):
+    table, get_content = Table(_COLUMNS), attrgetter("attribute", "now", "then", "effect")
+    for targets, row in fold_rows(rows, get_content):
         values = [EMPTY_CELL if value is None else str(value) for value in (row.now, row.then)]
         table.rows.append([fold_names(targets), row.attribute, *values, row.effect])
     show_table(table)
     print_line()
-    changed = {row.target for row in rows}
-    changes = format_count(len(table.rows), "change")
-    print_line(f"{changes} of {format_count(len(changed), 'target')} {kernels}.")
+    targets_text = format_count(len({row.target for row in rows}), "target")
+    print_line(f"{format_count(len(table.rows), 'change')} of {targets_text} {kernels}.")
     if forecast.installed is not None:
         print_line(f"Drivers and options are those of the installed kernel {forecast.installed}.")
     print_line("Only defaults change. hbatune sets the active profile's values again.")
-
-
-def _get_content(row: ForecastRow) -> object:
-    return (row.attribute, row.now, row.then, row.effect)

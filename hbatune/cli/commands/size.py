@@ -7,6 +7,7 @@ D2-7.
 import argparse
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from hbatune import loader
@@ -207,12 +208,9 @@ def _parse_number(text: str, factors: dict[str, float], expected: str) -> float:
     return amount
 
 
-def _parse_rate(text: str) -> float:
-    return _parse_number(text, _FACTORS, "a number above 0, such as 200000, 200k or 1.1M,")
-
-
-def _parse_amount(text: str) -> float:
-    return _parse_number(text, {}, "a number above 0")
+_RATE = "a number above 0, such as 200000, 200k or 1.1M,"
+_parse_rate = partial(_parse_number, factors=_FACTORS, expected=_RATE)
+_parse_amount = partial(_parse_number, factors={}, expected="a number above 0")
 
 
 def _parse_block(text: str) -> int:
@@ -229,5 +227,4 @@ def _parse_percent(text: str, limit: int = 100) -> int:
     return percentage
 
 
-def _parse_headroom(text: str) -> int:
-    return _parse_percent(text, 99)  # at 100 % free, no capacity would remain
+_parse_headroom = partial(_parse_percent, limit=99)  # at 100 % free, no capacity would remain

@@ -49,7 +49,7 @@ def test_unstarted_program_is_reported() -> None:
     unset = (UnsetSetting("sda", None, "unstarted"),)
     wants = profile(("scheduler", Exactly("mq-deadline")))
     finding = only(found(seen(one, health(one, unset=unset), profile=wants), "boot-unset"))
-    assert facts(finding) == {"settings": ("scheduler",)}
+    assert facts(finding) == {"settings": ("scheduler",), "reason": None}
     assert "hbatune install" in format_finding(finding).advice
 
 
