@@ -22,7 +22,9 @@ def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteFolder:
     """Return an empty site folder, which commands and operations use instead of /etc/hbatune."""
     folder = SiteFolder(tmp_path / "etc")
-    monkeypatch.setattr("hbatune.policy.config.installed_library", lambda: folder.library)
+    for module in ("config", "vendors"):
+        name = f"hbatune.policy.{module}.installed_library"
+        monkeypatch.setattr(name, lambda: folder.library)
     return folder
 
 

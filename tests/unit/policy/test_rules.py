@@ -71,7 +71,7 @@ MISTAKES = {
         'setting = "nr_request"',
         [
             'line 12: rule "mine": key `setting`: found "nr_request"',
-            "expected one of add_random, coalescing, coalescing_exempt",
+            "expected one of add_random, async_depth, coalescing, coalescing_exempt",
             'did you mean "nr_requests"?',
         ],
     ),

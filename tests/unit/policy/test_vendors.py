@@ -59,7 +59,9 @@ CONDITIONS = (
     ("beegfs-read-ahead beegfs-max-sectors", "vendor model kind use:beegfs"),
     ("asm-scheduler-hdd asm-scheduler-ssd asm-scheduler-nvme", "medium use:oracle-asm"),
     ("sap-scheduler", "use:sap"),
-    ("scale-scheduler scale-scheduler-nvme", "protocol use:spectrum-scale"),
+    ("scale-scheduler", "protocol use:spectrum-scale"),
+    # Its source names the devices nvme*, of drives that do not rotate.
+    ("scale-scheduler-nvme", "protocol medium use:spectrum-scale"),
     ("scale-read-ahead", "use:spectrum-scale"),
     ("lustre-scheduler", "use:lustre"),
 )
