@@ -207,8 +207,14 @@ def test_damaged_manifest_permits_rollback(disk: Disk, capsys: pytest.CaptureFix
 
 
 def test_unreadable_rules_permit_rollback(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    disk: Disk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for name in ("UDEV_RULES", "MODPROBE"):
+        path: Path = getattr(paths, name)
+        monkeypatch.setattr(paths, name, tmp_path / path.relative_to("/"))
     assert main([*APPLY]) == 0
     placed = [Piece(path, "#\n") for path in (paths.UDEV_RULES, paths.MODPROBE)]
     placement.place_pieces(placement.ROOT, paths.MANIFEST, placed)
