@@ -457,7 +457,7 @@ class _IneffectiveRule(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         names = " ".join(f"/dev/{disk}" for disk in self.disks)
         return (
-            "if nobody has changed it since, the kernel refused udev's write; repeat it with "
+            "if it has not been changed since, the kernel refused udev's write; repeat it with "
             f"`udevadm trigger --action=add {names}`"
         )
 

@@ -52,7 +52,7 @@ class KernelChange(Struct, frozen=True):
     """One value of a target that the other kernel changes.
 
     ``attribute`` is a path below the target's directory, or ``module.option``. ``now`` and ``then``
-    are None if the kernel does not have it, and both if nothing can be told.
+    are None if the kernel does not have it, and both if the change is unknown.
     """
 
     target: str
