@@ -428,17 +428,18 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for row in inputs.rows:
         if row.state is State.DRIFT:
             drift.setdefault(row.target, []).append(row.setting)
-    for endpoint in inputs.endpoints:
-        drifting = drift.get(endpoint.target, [])
-        names_by_reason: dict[str | None, list[str]] = {}
-        for unset in inputs.health.unset:
-            if unset.target == endpoint.target and unset.setting is None and drifting:
-                names_by_reason[None] = drifting
-            elif unset.target == endpoint.target and unset.setting in drifting:
-                names_by_reason.setdefault(unset.reason, []).append(unset.setting)
-        for reason, names in names_by_reason.items():
+    endpoints = {endpoint.target: endpoint for endpoint in inputs.endpoints}
+    unset_names: dict[tuple[str, str | None], list[str]] = {}
+    for unset in inputs.health.unset:
+        drifting = drift.get(unset.target, [])
+        if unset.setting is None:
+            unset_names[unset.target, None] = drifting
+        elif unset.setting in drifting:
+            unset_names.setdefault((unset.target, unset.reason), []).append(unset.setting)
+    for (target, reason), names in unset_names.items():
+        if names and target in endpoints:
             evidence = _UnsetAtBoot(tuple(names), reason)
-            yield check.report(Severity.WARNING, endpoint, evidence)
+            yield check.report(Severity.WARNING, endpoints[target], evidence)
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
