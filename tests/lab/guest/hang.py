@@ -24,8 +24,12 @@ def hung(disk: str, seconds: int = SECONDS_HUNG) -> Iterator[Hanging]:
 
 @contextmanager
 def hung_passthrough(disk: str) -> Iterator[Hanging]:
-    """Keep one command of user space in flight (SG_IO), which ``inflight`` does not count."""
-    read = f"sg_raw -t 300 -r 512 /dev/{disk} 28 00 00 00 00 00 00 00 01 00"
+    """Keep one command of user space in flight (SG_IO), which ``inflight`` does not count.
+
+    sg_raw opens the disk for reading only (-R). After a writer has closed it, udev reads the
+    disk, and that read would hang as long.
+    """
+    read = f"sg_raw -R -t 300 -r 512 /dev/{disk} 28 00 00 00 00 00 00 00 01 00"
     with _outstanding(disk, read.split(), "device/device_busy", SECONDS_HUNG) as sender:
         assert cat(disk, "inflight").split() == ["0", "0"]
         yield sender
