@@ -343,8 +343,10 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 
 def _is_nameless(disk: Endpoint) -> bool:
-    """Return whether a disk's id consists only of vendor and model."""
-    return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
+    """Return whether a disk's id consists only of vendor, model and NVMe's namespace number."""
+    namespace = disk.target.rpartition("n")[2]
+    nameless = (make_stable_name("", disk.vendor, disk.model, part) for part in ("", namespace))
+    return extract_stable_part(disk.id) in (UNNAMED, *nameless)
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):

@@ -25,7 +25,7 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import (
     find_unreadable,
@@ -85,11 +85,15 @@ def run(args: argparse.Namespace) -> int:
         show_json(make_facts_document(machine))
         return 0
     adapters = {adapter.target: adapter for adapter in machine.adapters}
-    endpoints = group_items(machine.endpoints, attrgetter("adapter"))
+    endpoints = group_items(machine.endpoints, _get_group)
     vectors = group_items(machine.vectors, attrgetter("adapter"))
     targets = dict.fromkeys((*adapters, *endpoints))
-    # Items of several adapters come last.
-    for target in sorted(targets, key=lambda target: (target is None, natural_key(target or ""))):
+
+    # Items without an adapter, and then of several adapters, come last.
+    def get_order(target: str | None) -> tuple[bool, bool, NaturalKey]:
+        return not target, target is None, natural_key(target or "")
+
+    for target in sorted(targets, key=get_order):
         _show_adapter(
             adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
         )
@@ -114,12 +118,18 @@ def _gather_facts(names: Collection[str]) -> Machine:
     return machine
 
 
+def _get_group(endpoint: Endpoint) -> str | None:
+    """Return the adapter of a disk, an empty text if it has no adapter, or None for a map."""
+    return endpoint.adapter or (None if endpoint.kind is Kind.MAP else "")
+
+
 def _show_adapter(
     adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
-        print_heading(target or "over several adapters")
+        names = {None: "over several adapters", "": "without an adapter"}
+        print_heading(names.get(target) or str(target))
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
         print_heading("  ".join(filter(None, titles)))

@@ -7,8 +7,8 @@ import pytest
 from msgspec import inspect
 
 from hbatune.agent.status import Status
-from hbatune.sizing.needs import WatchedMoment
 from hbatune.probe.history import History
+from hbatune.sizing.needs import WatchedMoment
 from hbatune.snapshot.file import Snapshot
 
 
