@@ -12,6 +12,7 @@ from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
+from hbatune.errors import UsageError
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.health import (
     ErrorCounters,
@@ -132,8 +133,9 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:
-            earlier = get_error_counters(load_snapshot(request.since))
-            snapshot = replace(snapshot, looks=(earlier,))
+            older = load_snapshot(request.since)
+            _require_same_host(request.since, older.machine, snapshot.machine)
+            snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
     if request.profile or snapshot.policy.active:
         situation = read_situation(
@@ -142,6 +144,14 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     inputs = make_check_input(snapshot, situation, targets)
     not_understood = situation.not_understood if situation else ()
     return CheckedHost(inputs, run_checks(inputs), not_understood)
+
+
+def _require_same_host(path: Path, older: Machine, machine: Machine) -> None:
+    # A host may have been renamed during a boot.
+    if older.boot_id != machine.boot_id and older.hostname != machine.hostname:
+        problem = f"is of the host {older.hostname}, not {machine.hostname}"
+        hint = "name an earlier snapshot of the same host; anonymous ones cannot be compared"
+        raise UsageError(f"{str(path)!r} {problem}", hint=hint)
 
 
 def make_check_input(
