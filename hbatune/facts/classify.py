@@ -54,10 +54,6 @@ class Evidence(Struct, frozen=True):
         return self.vendor == "ATA" or self.sat
 
 
-# The transport of an NVMe controller without a PCI function, and without a fabric
-# (drivers/nvme/host/apple.c: nvme_ctrl_ops).
-APPLE_TRANSPORT = "apple-nvme"
-
 Classifier = Callable[[Evidence], Protocol | None]
 
 # The protocol of a transport (``routes.TRANSPORTS``) that has only one.

@@ -52,8 +52,7 @@ PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
     *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
-    *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid"),
-    *_CARD,
+    *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid", *_CARD),
 )
 # Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages.
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -110,7 +109,7 @@ def build_endpoint(
         protocol=protocol,
         medium=classify.classify_medium(evidence, protocol),
         vendor=escape_text(get_word(survey, "device/vendor")),
-        model=escape_text(_get_model(survey)),
+        model=escape_text(get_word(survey, "device/model") or get_word(survey, "device/name")),
         revision=escape_text(revision),
         sysfs=directory,
         device_node=None if get_word(survey, "hidden") == "1" else _get_node(name),
@@ -245,15 +244,12 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
             namespace = get_word(survey, "nsid") or name.rpartition("n")[2]
         serial = get_word(survey, "device/serial") or get_word(survey, "serial")
         wwid = get_word(survey, "wwid") or get_word(survey, "device/uid")
-        return make_stable_name(wwid, _get_model(survey), serial, namespace)
+        model = get_word(survey, "device/model") or get_word(survey, "device/name")
+        return make_stable_name(wwid, model, serial, namespace)
     page_serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80"))
     serial = page_serial or get_word(survey, "device/serial")  # in newer kernels
     vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")
     return make_stable_name(get_word(survey, "device/wwid"), vendor, model, serial)
-
-
-def _get_model(survey: Attributes) -> str:
-    return get_word(survey, "device/model") or get_word(survey, "device/name")
 
 
 def _get_node(name: str) -> str:

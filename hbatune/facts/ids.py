@@ -29,7 +29,7 @@ WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 _FILLER = (
     r"(naa\.|eui\.|0x)[0-9a-f]{0,7}(0{9,}|f{9,})|uuid\.[0f-]{9,}|nvme\.[0-9a-f]+-(20|30)*-.*"
     r"|(t10\..* )?(0+|f{4,}|x{4,}|0?123456789(0|abcdef)?|none|null|n/a|unknown|default string"
-    r"|to be filled by o\.e\.m\.)"
+    r"|to be filled by o\.e\.m\.)|"
 )
 
 # The prefixes that udev's links, multipath and people put before a world-wide name's digits.
@@ -67,8 +67,14 @@ def make_stable_name(wwid: str, *parts: str) -> str:
 
 
 def _is_blank(name: str) -> bool:
-    text = name.strip()
-    return not text or re.fullmatch(_FILLER, text, re.IGNORECASE) is not None
+    return re.fullmatch(_FILLER, name.strip(), re.IGNORECASE) is not None
+
+
+def is_nameless(disk: Endpoint) -> bool:
+    """Return whether a disk's id consists only of vendor, model and NVMe's namespace number."""
+    namespace = disk.target.rpartition("n")[2]
+    nameless = (make_stable_name("", disk.vendor, disk.model, part) for part in ("", namespace))
+    return extract_stable_part(disk.id) in (UNNAMED, *nameless)
 
 
 def extract_stable_part(id: str) -> str:

@@ -138,10 +138,9 @@ def find_lone(groups: Sequence[PeerGroup], hosts: NamedHosts) -> tuple[LoneHost,
     for group in groups:
         if len(group.hosts) >= MIN_PEERS:
             continue
-        number = group.number
-        near = [peers for peers in large if kinds[peers.number] & kinds[number]]
+        near = [peers for peers in large if kinds[peers.number] & kinds[group.number]]
         nearest = min(
-            near, key=lambda peers: len(kinds[peers.number] ^ kinds[number]), default=None
+            near, key=lambda peers: len(kinds[peers.number] ^ kinds[group.number]), default=None
         )
         peer_names = _name_adapters(hosts[label] for label in (nearest.hosts if nearest else ()))
         nearest_number = nearest.number if nearest else None

@@ -134,7 +134,11 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:
             older = load_snapshot(request.since)
-            _require_same_host(request.since, older.machine, snapshot.machine)
+            before, current = older.machine, snapshot.machine
+            # A host may have been renamed during a boot.
+            if before.boot_id != current.boot_id and before.hostname != current.hostname:
+                problem = f"{str(request.since)!r} is of another host, {before.hostname}"
+                raise UsageError(problem, hint=f"name an earlier snapshot of {current.hostname}")
             snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
     if request.profile or snapshot.policy.active:
@@ -144,14 +148,6 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     inputs = make_check_input(snapshot, situation, targets)
     not_understood = situation.not_understood if situation else ()
     return CheckedHost(inputs, run_checks(inputs), not_understood)
-
-
-def _require_same_host(path: Path, older: Machine, machine: Machine) -> None:
-    # A host may have been renamed during a boot.
-    if older.boot_id != machine.boot_id and older.hostname != machine.hostname:
-        problem = f"is of the host {older.hostname}, not {machine.hostname}"
-        hint = "name an earlier snapshot of the same host; anonymous ones cannot be compared"
-        raise UsageError(f"{str(path)!r} {problem}", hint=hint)
 
 
 def make_check_input(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.classify import APPLE_TRANSPORT, Evidence, classify_storage
+from hbatune.facts.classify import Evidence, classify_storage
 from hbatune.facts.ids import extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.model import (
     Adapter,
@@ -70,7 +70,9 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     if adapter.controller is None:
         return traits
     model = adapter.product or ""
-    is_fabric = adapter.pci is None and adapter.transport != APPLE_TRANSPORT
+    is_fabric = (
+        adapter.pci is None and adapter.transport != "apple-nvme"
+    )  # drivers/nvme/host/apple.c
     evidence = Evidence("nvme", fabric=is_fabric, model=model)
     storage = classify_storage(evidence, Protocol.NVME)
     return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)

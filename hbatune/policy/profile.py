@@ -13,9 +13,7 @@ from hbatune.loader import LongText, ShortText
 
 Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
-Text = Annotated[
-    str, Meta(min_length=1, max_length=4096, description="text of 1 to 4096 characters")
-]
+Text = Annotated[str, Meta(min_length=1, max_length=4096, description="1 to 4096 characters")]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

@@ -448,8 +448,7 @@ def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
-    parts: list[str] = []
-    used = 0
+    parts, used = list[str](), 0
     for part in cell:
         needed = measure_width(part)
         if parts and not column.is_prose and used + 1 + needed <= width:

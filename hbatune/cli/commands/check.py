@@ -85,9 +85,7 @@ def run(args: argparse.Namespace) -> int:
     print_not_understood(checked.not_understood)
     inputs, findings = checked.inputs, checked.findings
     if args.since is not None and inputs.earlier is None:
-        print_note(
-            f"{args.since}: no counters to compare, it is not an earlier moment of this boot"
-        )
+        print_note(f"{args.since}: no counters to compare, not an earlier moment of this boot")
     if args.json:
         show_json(make_check_document(inputs, findings))
     else:

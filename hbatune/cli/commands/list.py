@@ -25,7 +25,7 @@ from hbatune.facts.model import (
     Storage,
     Vector,
 )
-from hbatune.facts.names import NaturalKey, natural_key
+from hbatune.facts.names import natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import (
     find_unreadable,
@@ -85,15 +85,14 @@ def run(args: argparse.Namespace) -> int:
         show_json(make_facts_document(machine))
         return 0
     adapters = {adapter.target: adapter for adapter in machine.adapters}
-    endpoints = group_items(machine.endpoints, _get_group)
+    # A map has no adapter since it may be over several, another disk since hbatune knows none.
+    endpoints = group_items(
+        machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
+    )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
-    targets = dict.fromkeys((*adapters, *endpoints))
-
-    # Items without an adapter, and then of several adapters, come last.
-    def get_order(target: str | None) -> tuple[bool, bool, NaturalKey]:
-        return not target, target is None, natural_key(target or "")
-
-    for target in sorted(targets, key=get_order):
+    targets = {*adapters, *endpoints}
+    by_name = sorted(filter(None, targets), key=natural_key)
+    for target in (*by_name, *(name for name in ("", None) if name in targets)):
         _show_adapter(
             adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
         )
@@ -118,18 +117,14 @@ def _gather_facts(names: Collection[str]) -> Machine:
     return machine
 
 
-def _get_group(endpoint: Endpoint) -> str | None:
-    """Return the adapter of a disk, an empty text if it has no adapter, or None for a map."""
-    return endpoint.adapter or (None if endpoint.kind is Kind.MAP else "")
-
-
 def _show_adapter(
     adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
-        names = {None: "over several adapters", "": "without an adapter"}
-        print_heading(names.get(target) or str(target))
+        print_heading(
+            target or ("over several adapters" if target is None else "without an adapter")
+        )
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
         print_heading("  ".join(filter(None, titles)))
