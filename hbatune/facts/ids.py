@@ -28,8 +28,8 @@ WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 # (drivers/nvme/host/sysfs.c: wwid_show), and serial numbers that a maker has not filled in.
 _FILLER = (
     r"(naa\.|eui\.|0x)[0-9a-f]{0,7}(0{9,}|f{9,})|uuid\.[0f-]{9,}|nvme\.[0-9a-f]+-(20|30)*-.*"
-    r"|(t10\..* )?(0+|f{4,}|x{4,}|0?123456789(0|abcdef)?|none|null|n/a|unknown|default string"
-    r"|to be filled by o\.e\.m\.)|"
+    r"|(t10\..* )?(0+|f{4,}|x{4,}|0?123456789(0|abcdef)?|none|null|n/a|unknown|default\sstring"
+    r"|to\sbe\sfilled\sby\so\.e\.m\.)|"
 )
 
 # The prefixes that udev's links, multipath and people put before a world-wide name's digits.
@@ -58,7 +58,7 @@ def escape_text(text: str) -> str:
 def make_stable_name(wwid: str, *parts: str) -> str:
     """Return the world-wide name, or else the other identifying parts, as one word.
 
-    Fillers, such as zeros, are no names.
+    A filler, such as zeros, does not count.
     """
     if not _is_blank(wwid):
         return _join_words(wwid)

@@ -77,7 +77,7 @@ _WORDS = (
     "new resetting connecting deleting dead active/optimized active/non-optimized standby optimized"
     " non-optimized inaccessible persistent-loss change transitioning unavailable write back "
     "through read no (daft) Disabled Enabled Unknown unknown Y N (null) us host-aware host-managed "
-    # Transports, drivers without a family, options of mounts, and reasons of hbatune's udev rules.
+    # Transports, drivers without a family, options of mounts, and reasons in hbatune's udev rules.
     "local pcie tcp rdma fc sas iscsi usb loop apple-nvme nvme-tcp nvme-rdma nvme-fc nvme-loop "
     "nvme-apple-nvme nvme-fabrics firewire srp xen driver transport channel port protocols "
     "ata_piix isci fnic ib_srp sbp2 mvumi usb-storage uas virtio-pci vmd firewire_ohci mlx5_core "
