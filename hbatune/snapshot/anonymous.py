@@ -153,8 +153,8 @@ class _Hider:
         numeric = field in _NUMERIC_FIELDS or (numeric and not is_text)
         is_secret = field in ("hostname", "boot_id")
         for word in text.split():
-            is_number = numeric and _NUMBER.fullmatch(word)
-            is_secret = is_secret or not (is_number or self._is_public(word.strip("[]")))
+            is_word = self._is_public(word) or self._is_public(word.strip("[]"))
+            is_secret = is_secret or not (is_word or (numeric and _NUMBER.fullmatch(word)))
         return self._hash(text) if is_secret else text
 
     def _hide_key(self, name: str, field: str) -> str:

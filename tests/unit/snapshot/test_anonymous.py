@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hbatune.facts import ids
-from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevRule
+from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevDisks, UdevRule
 from hbatune.facts.model import Attribute, Kind, Machine, Missing, Reason
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import RevertedValue
@@ -207,6 +207,20 @@ def test_shipped_rules_keep_their_texts() -> None:
     assert anonymise_snapshot(captured).policy.profiles[0].rules[0].because == (
         captured.policy.profiles[0].rules[0].because
     )
+
+
+def test_udev_rules_keep_their_disks() -> None:
+    globs = ("sd[a-z]", "nvme[0-9]*n[0-9]*", "sd*", "acme*")
+    rule = UdevRule(
+        "/etc/udev/rules.d/acme.rules", 1, "queue/scheduler", "none", disks=UdevDisks(globs)
+    )
+    captured = snapshot(machine())
+    fares = msgspec.structs.replace(captured.health, udev_rules=(rule,))
+    [hidden] = anonymise_snapshot(msgspec.structs.replace(captured, health=fares)).health.udev_rules
+    assert isinstance(hidden.disks, UdevDisks)
+    assert hidden.disks.kernels[:3] == globs[:3]
+    assert re.fullmatch(r"anon-\w{16}", hidden.disks.kernels[3])
+    assert (hidden.attribute, hidden.value) == (rule.attribute, rule.value)
 
 
 def test_nameless_drive_stays_nameless() -> None:
