@@ -92,7 +92,8 @@ class DiskHealth(Struct, frozen=True):
 
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
-    keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
+    keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others. ``counters``
+    are those that an NVMe disk and its controller keep, by the name of the file.
     """
 
     cache: str | Missing
@@ -100,6 +101,7 @@ class DiskHealth(Struct, frozen=True):
     errors: int | Missing
     timeouts: int | Missing
     logged: dict[str, int] = {}
+    counters: dict[str, int | Missing] = {}
 
 
 class Mount(Struct, frozen=True):
@@ -201,7 +203,8 @@ LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from t
 ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
 BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
 # The counters for which a single increase is a failure.
-SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal"})
+LOST_IO = "io_fail_no_available_path_count"  # I/O of an NVMe head that found no path and failed
+SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal", LOST_IO})
 # The counter of commands that ended with any status other than good (``DiskHealth.errors``).
 COMMAND_ERRORS = "errors"
 DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with
@@ -283,6 +286,8 @@ def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, s
             yield endpoint.id, "timeouts", disk.timeouts
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOG_COUNTER_PREFIX}{fault}", times
+            for name, count in disk.counters.items():
+                yield endpoint.id, name, count
     for target, adapter in health.adapters.items():
         port = adapter.port.errors if adapter.port else None
         root = adapter.root.errors if adapter.root else None

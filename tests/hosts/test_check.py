@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import traps
+from hbatune.facts.health import LOST_IO
+from tests.hosts import traps, virtual
 from tests.hosts.ailing import ailing, config, shared_line
 from tests.hosts.captured import PROCFS, unpack
 from tests.hosts.families import MACHINES
@@ -93,6 +94,31 @@ def test_ailing_machine_has_findings(built: Built) -> None:
         assert findings["msix-few", ADAPTER]["facts"]["vectors"] == 1
         assert "max_msix_vectors=1" in findings["msix-few", ADAPTER]["evidence"]
     assert findings["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
+
+
+def test_nvme_counters_rise(built: Built) -> None:
+    described = virtual.nvme()
+    controller = described.functions[0].controller
+    assert controller is not None
+    [namespace] = controller.namespaces
+    block = {"diag/command_retries_count": "4", f"diag/{LOST_IO}": "1"}
+    counting = replace(
+        controller,
+        namespaces=(replace(namespace, disk=replace(namespace.disk, block=block)),),
+        attributes={"diag/reset_count": "2", "diag/command_error_count": "9"},
+    )
+    functions = (replace(described.functions[0], controller=counting),)
+    code, findings = check(built, replace(described, functions=functions))
+    assert code == 1
+    rises = {name: found["severity"] for (id, name), found in findings.items() if "rising" in id}
+    assert rises == {
+        "reset_count": "advice",
+        "command_retries_count": "advice",
+        LOST_IO: "warning",
+    }
+    reset = findings["counters-rising", "reset_count"]
+    assert (reset["target"], reset["facts"]["now"]) == ("nvme0n1", 2)
+    assert "-g nvme0`" in reset["advice"]
 
 
 def test_reserved_tags_are_not_shared(built: Built) -> None:

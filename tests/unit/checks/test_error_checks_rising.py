@@ -76,6 +76,12 @@ def test_link_errors_rise_at_adapter() -> None:
     assert {finding.severity for finding in findings} == {Severity.ADVICE}
 
 
+def test_counter_set_to_zero_rises_again() -> None:
+    assert not found(build_input(fares(timeouts=9), fares()), "counters-rising")
+    [finding] = found(build_input(fares(timeouts=9), fares(timeouts=5)), "counters-rising")
+    assert format_finding(finding).evidence == "timeouts: from 0 to 5 within 60 minutes"
+
+
 def test_old_timeouts_lose_severity() -> None:
     old = fares(failed=100, timeouts=2)
     assert not found(build_input(old, old), "counters-rising")
