@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
+from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
@@ -182,7 +183,8 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if request.workload.sets_depth else disks
-    gathered = gather_machine(list_attributes(), Scope(needed), of=list_adapter_attributes())
+    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    gathered = gather_machine(disk_files, Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)
     if not endpoints:
@@ -301,21 +303,28 @@ class _DiskRuns:
 
     def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
-        usable: list[Subject] = []
+        usable: list[tuple[Subject, Sequence[Workload]]] = []
         measured: list[Measured] = []
+        seconds = 0.0
         for subject in subjects:
             refused = self._find_refusal(subject)
-            if refused is None:
-                usable.append(subject)
-            else:
+            if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
-        count = len(usable) * len(self._workloads)
+                continue
+            possible, excluded = _split_by_block(subject, self._workloads)
+            if excluded:
+                sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
+                refused = Skipped(subject.target, Skip.BLOCK_SIZE, ", ".join(sizes))
+                measured.append(Measured(excluded[0], refused, None))
+            if possible:
+                usable.append((subject, possible))
+                seconds += _estimate_seconds(1, possible)
+        count = sum(len(possible) for _, possible in usable)
         if count:
-            seconds = _estimate_seconds(len(usable), self._workloads)
             self._context.note(RunsAhead(count, seconds, self._workload.writes))
         with self._context.reporter.progress(Phase.PROBING, count) as advance:
-            for subject in usable:
-                measured += self._measure_disk(subject, advance)
+            for subject, possible in usable:
+                measured += self._measure_disk(subject, possible, advance)
         return measured
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
@@ -328,14 +337,16 @@ class _DiskRuns:
             refusal = find_write_refusal(subject, self._names)
         return refusal
 
-    def _measure_disk(self, subject: Subject, advance: Advance) -> Iterator[Measured]:
+    def _measure_disk(
+        self, subject: Subject, workloads: Iterable[Workload], advance: Advance
+    ) -> Iterator[Measured]:
         """Yield one run after the other; stop at the first that fails or times out.
 
         A depth that is not restored after the runs is an outcome as well.
         """
         lost: list[Skipped] = []
         with self._set_depths(subject, lost) as ready:
-            for workload in self._workloads:
+            for workload in workloads:
                 prepared = ready(workload)
                 if isinstance(prepared, Subject):
                     outcome = running.probe_guarded(prepared, workload, self._names)
@@ -377,6 +388,22 @@ class _DiskRuns:
                 lost.append(Skipped(target, Skip.CONFLICT, str(result.found)))
             else:
                 lost.append(Skipped(target, Skip.NOT_RESTORED, str(result.outcome)))
+
+
+def _split_by_block(
+    subject: Subject, workloads: Iterable[Workload]
+) -> tuple[list[Workload], list[Workload]]:
+    """Return the workloads with I/Os that fit a disk's logical block, and the others.
+
+    If the size of the block is unknown, all workloads fit.
+    """
+    block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
+    possible: list[Workload] = []
+    excluded: list[Workload] = []
+    for workload in workloads:
+        fits = not isinstance(block, int) or block <= 0 or workload.fits_block(block)
+        (possible if fits else excluded).append(workload)
+    return possible, excluded
 
 
 def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> Subject | Skipped:
