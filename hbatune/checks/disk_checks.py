@@ -29,7 +29,7 @@ from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
@@ -195,6 +195,21 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
             database = is_for_databases or endpoint.id in database_ids
             severity = Severity.WARNING if database else Severity.INFO
             yield check.report(severity, endpoint, _LargeReadAhead(read_ahead, database))
+
+
+class _UnorderedZones(CheckEvidence, frozen=True):
+    DESCRIPTION = "a zoned disk without a scheduler, and this kernel may reorder its writes"
+    ADVICE = "set mq-deadline by a rule in /etc/hbatune/rules.d, and run `hbatune apply`"
+
+
+def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find zoned disks whose writes fail because neither scheduler nor kernel orders them."""
+    for endpoint in inputs.endpoints:
+        health = inputs.of_disk(endpoint)
+        if health is None or health.plugs_zones is not False or endpoint.kind is Kind.MAP:
+            continue
+        if SETTINGS[SCHEDULER].read(endpoint.attributes) == "none":
+            yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 
 _OPTIMIZED = ("active/optimized", "optimized")
@@ -437,3 +452,4 @@ def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[s
         yield "commands without good status", health.errors
         yield "timeouts", health.timeouts
         yield "preferred path", endpoint.preferred
+        yield "ordering of zones", health.plugs_zones

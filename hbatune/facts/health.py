@@ -93,6 +93,7 @@ class DiskHealth(Struct, frozen=True):
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
     keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
+    ``plugs_zones`` is whether the kernel orders a zoned disk's writes with every scheduler.
     """
 
     cache: str | Missing
@@ -100,6 +101,7 @@ class DiskHealth(Struct, frozen=True):
     errors: int | Missing
     timeouts: int | Missing
     logged: dict[str, int] = {}
+    plugs_zones: bool | Missing = Missing(Reason.ABSENT)
 
 
 class Mount(Struct, frozen=True):

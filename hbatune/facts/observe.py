@@ -33,7 +33,7 @@ from hbatune.facts.health import (
 )
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
@@ -81,6 +81,9 @@ _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
+# Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
+# other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
+_ATOMIC_WRITES = "queue/atomic_write_max_bytes"
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
@@ -278,7 +281,8 @@ def _build_requests(
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         cache = _get_cache_path(endpoint)
-        yield endpoint.sysfs, (*_COUNTERS, cache) if endpoint.address else (cache,)
+        names = (*_COUNTERS, cache) if endpoint.address else (cache,)
+        yield endpoint.sysfs, (*names, _ATOMIC_WRITES) if endpoint.zoned is True else names
 
 
 def _check_adapter(
@@ -356,7 +360,12 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
     cache = _get_escaped(values, _get_cache_path(endpoint))
-    return DiskHealth(cache, done, errors, timeouts, logged)
+    plugs_zones: bool | Missing = ABSENT
+    if (limit := values.get(_ATOMIC_WRITES)) is not None:
+        plugs_zones = isinstance(limit, Attribute)
+        if isinstance(limit, Missing) and limit.reason is not Reason.ABSENT:
+            plugs_zones = limit
+    return DiskHealth(cache, done, errors, timeouts, logged, plugs_zones)
 
 
 def _get_cache_path(endpoint: Endpoint) -> str:

@@ -303,7 +303,7 @@ class _DiskRuns:
 
     def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
-        usable: list[tuple[Subject, Sequence[Workload]]] = []
+        usable: list[tuple[Subject, list[Workload]]] = []
         measured: list[Measured] = []
         seconds = 0.0
         for subject in subjects:

@@ -101,6 +101,24 @@ def test_reserved_tags_are_not_shared(built: Built) -> None:
     assert findings["host-depth-share", ADAPTER]["facts"]["share"] == 487
 
 
+@pytest.mark.parametrize(
+    "described",
+    [
+        traps.zoned("[none] mq-deadline kyber", atomic_write_max_bytes="0"),  # Linux 6.12
+        traps.zoned(),
+    ],
+)
+def test_ordered_zones_pass(built: Built, described: Described) -> None:
+    assert ("zoned-scheduler", "sda") not in check(built, described)[1]
+
+
+def test_unordered_zones_are_warned(built: Built) -> None:
+    code, findings = check(built, traps.zoned("[none] mq-deadline"))
+    finding = findings["zoned-scheduler", "sda"]
+    assert (code, finding["severity"], finding["source"]) == (1, "warning", "K-zone-order")
+    assert finding["advice"].startswith("set mq-deadline by a rule in /etc/hbatune/rules.d")
+
+
 def test_target_is_checked_alone(built: Built) -> None:
     _, findings = check(built, ailing(), "sdb")
     targets = {finding["target"] for finding in findings.values()} - {"machine"}

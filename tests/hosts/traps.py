@@ -264,9 +264,14 @@ def nvme_shared() -> Described:
     return Described(functions, subsystems=machine.subsystems)
 
 
-def zoned() -> Described:
-    """A host-managed drive, which no scheduler but mq-deadline may serve: left alone."""
-    disk = Disk("sda", rotational=True, queue={"zoned": "host-managed"})
+def zoned(scheduler: str = "[mq-deadline] none", **queue: str) -> Described:
+    """A host-managed drive, which no scheduler but mq-deadline may serve: left alone.
+
+    Kernels before 6.10 offer it only these two schedulers (block/elevator.c: elv_support_features).
+    """
+    disk = Disk(
+        "sda", rotational=True, scheduler=scheduler, queue={"zoned": "host-managed", **queue}
+    )
     lun = replace(sas(0, 1, disk, solid=False), device={"type": "20", "vpd_pgb1": HDD_PAGE})
     host = Host(0, "mpt3sas", 9000, 7, luns=(lun,))
     return Described((Function("0000:01:00.0", "mpt3sas", hosts=(host,)),))
