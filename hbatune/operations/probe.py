@@ -311,7 +311,9 @@ class _DiskRuns:
             if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
                 continue
-            possible, excluded = _split_by_block(subject, self._workloads)
+            block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
+            possible = [workload for workload in self._workloads if workload.fits_block(block)]
+            excluded = [workload for workload in self._workloads if workload not in possible]
             if excluded:
                 sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
                 refused = Skipped(subject.target, Skip.BLOCK_SIZE, ", ".join(sizes))
@@ -388,22 +390,6 @@ class _DiskRuns:
                 lost.append(Skipped(target, Skip.CONFLICT, str(result.found)))
             else:
                 lost.append(Skipped(target, Skip.NOT_RESTORED, str(result.outcome)))
-
-
-def _split_by_block(
-    subject: Subject, workloads: Iterable[Workload]
-) -> tuple[list[Workload], list[Workload]]:
-    """Return the workloads with I/Os that fit a disk's logical block, and the others.
-
-    If the size of the block is unknown, all workloads fit.
-    """
-    block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
-    possible: list[Workload] = []
-    excluded: list[Workload] = []
-    for workload in workloads:
-        fits = not isinstance(block, int) or block <= 0 or workload.fits_block(block)
-        (possible if fits else excluded).append(workload)
-    return possible, excluded
 
 
 def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> Subject | Skipped:

@@ -53,7 +53,6 @@ from hbatune.settings.table import (
     list_affected_settings,
 )
 
-ZONE_SCHEDULER = "mq-deadline"
 QUEUE_FULL_THRESHOLD = 11
 """TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
 scsi_track_queue_full): more than ten. Each counts as an error."""
@@ -253,7 +252,7 @@ def corrects_zone_order(rule: Rule, reason: LimitReason) -> bool:
 
     Kernels before 6.10 keep the order of writes only there (mq-deadline.c: deadline_next_request).
     """
-    is_safe = rule.setting == SCHEDULER and rule.effect == Exactly(ZONE_SCHEDULER)
+    is_safe = rule.setting == SCHEDULER and rule.effect == Exactly("mq-deadline")
     return is_safe and rule.origin is Origin.SITE and reason.limit is Limit.ZONED
 
 

@@ -103,19 +103,13 @@ def parse_documents(output: str) -> Iterator[object]:
     warm-up. Raises ValueError if the last is broken: the others do not cover the entire run.
     """
     decoder = json.JSONDecoder()
-    start = re.compile(r"^\{", re.MULTILINE)
     damage: Exception | None = None
-    match = start.search(output)
-    while match:
-        end = match.end()
+    for text in re.split(r"^(?=\{)", output, flags=re.MULTILINE)[1:]:
+        damage = None
         try:
-            document, end = decoder.raw_decode(output, match.start())
+            yield decoder.raw_decode(text)[0]
         except (ValueError, RecursionError) as error:
             damage = error
-        else:
-            damage = None
-            yield document
-        match = start.search(output, end)
     if damage is not None:
         raise ValueError(f"the last document is broken: {damage}")
 

@@ -164,8 +164,10 @@ class Workload(Struct, frozen=True):
         writer_block = self.writer.block_size if self.writer else 0
         return sum(zone.bytes or 0 for zone in self.zones) + max(self.block_size, writer_block)
 
-    def fits_block(self, size: int) -> bool:
-        """Return whether its I/Os are multiples of a logical block of ``size`` bytes."""
+    def fits_block(self, size: int | Missing) -> bool:
+        """Return whether its I/Os are multiples of a logical block of ``size`` bytes, if known."""
+        if isinstance(size, Missing) or size < 1:
+            return True
         writer_block = self.writer.block_size if self.writer else 0
         return self.block_size % size == 0 and writer_block % size == 0
 
