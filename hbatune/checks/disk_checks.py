@@ -20,8 +20,9 @@ from hbatune.checks.finding import (
     format_fact,
     is_denied,
 )
-from hbatune.facts.attributes import parse_integer
+from hbatune.facts.attributes import ABSENT, parse_integer
 from hbatune.facts.devices import SWAP
+from hbatune.facts.endpoints import SUSPENDED
 from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
@@ -245,6 +246,58 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
+# A path takes commands in these states, and without a state if its driver has none.
+_WORKING = frozenset({"running", "live", ABSENT})
+
+
+class _FewPaths(CheckEvidence, frozen=True):
+    ADVICE = "repair or connect a path: `journalctl -k` shows the paths that failed"
+    maps: tuple[str, ...]
+    working: int
+    expected: int
+
+    def describe(self) -> str:
+        expected = f" of {self.expected}" if self.expected > 1 else ""
+        return f"working paths: {self.working}{expected} ({format_fact(self.maps)})"
+
+
+class _SuspendedMap(CheckEvidence, frozen=True):
+    DESCRIPTION = "the map is suspended: I/O to it waits"
+    ADVICE = "resume it by `dmsetup resume`, unless a tool is changing it now"
+
+
+def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find maps that are suspended or have at most one working path.
+
+    More paths are expected if the map or a similar one has them, or an earlier check saw them. Maps
+    with equal numbers are one finding.
+    """
+    by_target = inputs.machine.endpoints_by_target
+    most: Counter[tuple[str, ...]] = Counter()
+    for endpoint in by_target.values():
+        model = (endpoint.family, endpoint.vendor, endpoint.model)
+        most[model] = max(most[model], len(endpoint.paths))
+    few: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for endpoint in inputs.endpoints:
+        if endpoint.kind is not Kind.MAP:
+            continue
+        if endpoint.state == SUSPENDED:
+            yield check.report(Severity.WARNING, endpoint, _SuspendedMap())
+        working = sum(by_target[path].state in _WORKING for path in endpoint.paths)
+        earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
+        expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
+        # The kernel may make a head of a plain NVMe drive, and a cloud has its own paths.
+        is_local = endpoint.storage is Storage.LOCAL and inputs.health.multipath_always_on
+        is_plain = endpoint.family == "nvme" and (is_local or endpoint.storage is Storage.VIRTUAL)
+        if working == 0 or (working == 1 and (expected > 1 or not is_plain)):
+            few[working, expected].append(endpoint.target)
+    for (working, expected), maps in few.items():
+        severity = Severity.WARNING if expected > 1 else Severity.ADVICE
+        evidence = _FewPaths(tuple(maps), working, expected)
+        subject = maps[0] if len(maps) == 1 else MACHINE_TARGET
+        yield check.report(severity if working else Severity.CRITICAL, subject, evidence)
+
+
 class _UnevenPreference(CheckEvidence, frozen=True):
     ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
@@ -452,4 +505,3 @@ def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[s
         yield "commands without good status", health.errors
         yield "timeouts", health.timeouts
         yield "preferred path", endpoint.preferred
-        yield "ordering of zones", health.plugs_zones

@@ -33,7 +33,7 @@ from hbatune.facts.health import (
 )
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
@@ -98,6 +98,7 @@ PHY_ERRORS = (
 FC_RATES = ("speed", "supported_speeds")
 # A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
+_ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -256,6 +257,7 @@ def observe_health(
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
         unset=read_unset_settings(),
+        multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )
 
 
@@ -281,8 +283,7 @@ def _build_requests(
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         cache = _get_cache_path(endpoint)
-        names = (*_COUNTERS, cache) if endpoint.address else (cache,)
-        yield endpoint.sysfs, (*names, _ATOMIC_WRITES) if endpoint.zoned is True else names
+        yield endpoint.sysfs, (*_COUNTERS, cache) if endpoint.address else (cache,)
 
 
 def _check_adapter(
@@ -360,11 +361,9 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
     cache = _get_escaped(values, _get_cache_path(endpoint))
-    plugs_zones: bool | Missing = ABSENT
-    if (limit := values.get(_ATOMIC_WRITES)) is not None:
-        plugs_zones = isinstance(limit, Attribute)
-        if isinstance(limit, Missing) and limit.reason is not Reason.ABSENT:
-            plugs_zones = limit
+    plugs_zones = None
+    if endpoint.zoned is True:
+        plugs_zones = os.path.exists(f"{endpoint.sysfs}/{_ATOMIC_WRITES}")
     return DiskHealth(cache, done, errors, timeouts, logged, plugs_zones)
 
 

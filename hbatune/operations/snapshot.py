@@ -164,6 +164,7 @@ def make_check_input(
         rows=plan.rows,
         counted=counters,
         earlier=find_earlier_counters(snapshot.looks, counters),
+        looks=snapshot.looks,
         arrays=installed_library().arrays(),
         advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )

@@ -101,6 +101,37 @@ def test_reserved_tags_are_not_shared(built: Built) -> None:
     assert findings["host-depth-share", ADAPTER]["facts"]["share"] == 487
 
 
+def test_single_port_drives_are_named(built: Built) -> None:
+    code, findings = check(built, traps.dual_port_nvme())
+    finding = findings["map-paths", "machine"]
+    assert (code, finding["severity"], finding["source"]) == (1, "advice", "K-map-paths")
+    assert finding["facts"]["maps"] == [f"nvme{number}n1" for number in range(10)]
+
+
+def test_heads_of_all_drives_pass(built: Built) -> None:
+    _, findings = check(built, traps.dual_port_nvme(2, always_on=True))
+    assert "map-paths" not in {id for id, _ in findings}
+
+
+@pytest.mark.parametrize(
+    ("slaves", "suspended", "found"),
+    [
+        (("sda", "sdb"), False, []),
+        (("sda",), False, ["advice"]),
+        ((), False, ["critical"]),
+        (("sda", "sdb"), True, ["warning"]),
+    ],
+)
+def test_map_without_redundancy_is_reported(
+    built: Built, slaves: tuple[str, ...], suspended: bool, found: list[str]
+) -> None:
+    described = traps.fc_multipath()
+    mapped = replace(described.mapped[0], slaves=slaves, suspended=suspended)
+    _, findings = check(built, replace(described, mapped=(mapped,)))
+    severities = [finding["severity"] for key, finding in findings.items() if key[0] == "map-paths"]
+    assert severities == found
+
+
 @pytest.mark.parametrize(
     "described",
     [

@@ -9,7 +9,21 @@ from dataclasses import replace
 from tests.hosts import fabrics, hbas, raid
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SERIAL_PAGE, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
-from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value, Values
+from tests.hosts.tree import (
+    Controller,
+    Cpus,
+    Described,
+    Disk,
+    Function,
+    Host,
+    Lun,
+    Mapped,
+    Namespace,
+    Odd,
+    Subsystem,
+    Value,
+    Values,
+)
 
 
 def mpi3mr_flat() -> Described:
@@ -262,6 +276,27 @@ def nvme_shared() -> Described:
         if function.controller and function.controller.namespaces[0].hidden
     )
     return Described(functions, subsystems=machine.subsystems)
+
+
+def dual_port_nvme(drives: int = 10, *, always_on: bool = False) -> Described:
+    """NVMe drives below a head each, over one of their two ports.
+
+    Without ``always_on``, which Linux 6.16 has, only a drive with several ports has a head
+    (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
+    """
+    functions, subsystems = [], []
+    for number in range(drives):
+        hidden = Disk(f"nvme{number}c{number}n1", scheduler="[none] mq-deadline ", tags=1023)
+        path = Namespace(hidden, f"eui.{number:016x}", hidden=True)
+        controller = Controller(f"nvme{number}", (path,), "MZWLR3T8", f"S5X{number}")
+        ids = ("0x144d", "0xa824", "0x144d", "0xa801")
+        functions.append(
+            Function(f"0000:{number + 4:02x}:00.0", "nvme", ids, "0x010802", controller=controller)
+        )
+        head = Namespace(Disk(f"nvme{number}n1", scheduler="none", tags=None), path.wwid)
+        subsystems.append(Subsystem(f"nvme-subsys{number}", (head,), "MZWLR3T8", f"S5X{number}"))
+    modules = {"nvme_core": {"multipath_always_on": "Y" if always_on else "N"}}
+    return Described(tuple(functions), subsystems=tuple(subsystems), modules=modules)
 
 
 def zoned(scheduler: str = "[mq-deadline] none", **queue: str) -> Described:

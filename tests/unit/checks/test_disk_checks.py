@@ -153,25 +153,18 @@ def test_disabled_iostats_are_reported() -> None:
         ("[none] mq-deadline", False, {}, 1),
         ("none [mq-deadline]", False, {}, 0),
         ("[none] mq-deadline", True, {}, 0),
-        ("[none] mq-deadline", ABSENT, {}, 0),  # no zoned disk, or an older snapshot
+        ("[none] mq-deadline", None, {}, 0),  # no zoned disk, or an older snapshot
         ("none", False, {"kind": Kind.MAP}, 0),  # a map has no scheduler
     ],
 )
 def test_unordered_zones_are_warned(
-    scheduler: str, plugs: bool | Missing, overrides: dict[str, Any], count: int
+    scheduler: str, plugs: bool | None, overrides: dict[str, Any], count: int
 ) -> None:
     disk = endpoint(zoned=True, attributes=attributes(queue__scheduler=scheduler), **overrides)
     server = machine(disk)
     state = health(server, **disks(server, plugs_zones=plugs))
     findings = found(seen(server, state), "zoned-scheduler")
     assert [finding.severity for finding in findings] == [WARNING] * count
-
-
-def test_unread_zone_order_is_reported() -> None:
-    server = machine(endpoint(zoned=True))
-    state = health(server, **disks(server, plugs_zones=DENIED))
-    assert not found(seen(server, state), "zoned-scheduler")
-    assert facts(only(found(seen(server, state), "disk-unread")))["facts"] == ("ordering of zones",)
 
 
 def test_single_nvme_path_is_reported() -> None:
