@@ -77,9 +77,9 @@ class _NoCache(CheckEvidence, frozen=True):
     spinning: tuple[str, ...]
 
     def describe(self) -> str:
-        product = format_fact(self.product)
-        text = f"volumes {format_fact(self.volumes)}: {product} has no write cache"
-        return text + (f"; disks that turn: {format_fact(self.spinning)}" if self.spinning else "")
+        volumes, product = format_fact(self.volumes), format_fact(self.product)
+        disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
+        return f"volumes {volumes}: {product} has no write cache{disks}"
 
     def advise(self, target: str) -> str:
         text = (
@@ -158,11 +158,13 @@ _READ_AHEAD_KB = 128  # of other disks; the guides of databases keep or lower it
 class _LargeReadAhead(CheckEvidence, frozen=True):
     read_ahead_kb: int
     database: bool
+    volume: bool
 
     def describe(self) -> str:
+        unknown = "; the drives of a RAID volume are unknown" if self.volume else ""
         return (
-            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest "
-            "request, since the disk is rotational and reports no optimal size"
+            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest request"
+            f", since it counts as rotational and reports no optimal size{unknown}"
         )
 
     def advise(self, target: str) -> str:
@@ -195,7 +197,9 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
         if read_ahead == 2 * max_sectors and read_ahead >= 8 * _READ_AHEAD_KB:
             database = is_for_databases or endpoint.id in database_ids
             severity = Severity.WARNING if database else Severity.INFO
-            yield check.report(severity, endpoint, _LargeReadAhead(read_ahead, database))
+            is_volume = endpoint.protocol is Protocol.VOLUME
+            evidence = _LargeReadAhead(read_ahead, database, is_volume)
+            yield check.report(severity, endpoint, evidence)
 
 
 class _UnorderedZones(CheckEvidence, frozen=True):
@@ -257,8 +261,7 @@ class _FewPaths(CheckEvidence, frozen=True):
     expected: int
 
     def describe(self) -> str:
-        expected = f" of {self.expected}" if self.expected > 1 else ""
-        return f"working paths: {self.working}{expected} ({format_fact(self.maps)})"
+        return f"working paths: {self.working} of {self.expected} ({format_fact(self.maps)})"
 
 
 class _SuspendedMap(CheckEvidence, frozen=True):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_text, make_unparsable
-from hbatune.facts.model import Kind, Machine, Missing, Reason
+from hbatune.facts.model import Machine, Missing, Reason
 from hbatune.facts.udev import UnsetSetting
 
 
@@ -245,8 +245,7 @@ def collect_counters(machine: Machine, health: Health, time: int) -> ErrorCounte
         # Zeros are omitted: with thousands of healthy disks they would fill the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
-    maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
-    paths = {endpoint.id: len(endpoint.paths) for endpoint in maps}
+    paths = {endpoint.id: len(endpoint.paths) for endpoint in machine.endpoints if endpoint.paths}
     return ErrorCounters(machine.boot_id, time, values, paths)
 
 

@@ -204,7 +204,7 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
-    seconds = _estimate_seconds(1, workloads)
+    seconds = _estimate_seconds(workloads)
     with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
@@ -280,8 +280,8 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
-def _estimate_seconds(disks: int, workloads: Iterable[Workload]) -> float:
-    return sum(running.estimate_seconds(disks, workload) for workload in workloads)
+def _estimate_seconds(workloads: Iterable[Workload]) -> float:
+    return sum(running.estimate_seconds(1, workload) for workload in workloads)
 
 
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
@@ -305,7 +305,6 @@ class _DiskRuns:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
         usable: list[tuple[Subject, list[Workload]]] = []
         measured: list[Measured] = []
-        seconds = 0.0
         for subject in subjects:
             refused = self._find_refusal(subject)
             if refused is not None:
@@ -320,11 +319,10 @@ class _DiskRuns:
                 measured.append(Measured(excluded[0], refused, None))
             if possible:
                 usable.append((subject, possible))
-                seconds += _estimate_seconds(1, possible)
-        count = sum(len(possible) for _, possible in usable)
-        if count:
-            self._context.note(RunsAhead(count, seconds, self._workload.writes))
-        with self._context.reporter.progress(Phase.PROBING, count) as advance:
+        runs = [workload for _, possible in usable for workload in possible]
+        if runs:
+            self._context.note(RunsAhead(len(runs), _estimate_seconds(runs), self._workload.writes))
+        with self._context.reporter.progress(Phase.PROBING, len(runs)) as advance:
             for subject, possible in usable:
                 measured += self._measure_disk(subject, possible, advance)
         return measured
@@ -464,7 +462,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
     if groups:
         workloads = [group[1] for group in groups]
         writes = any(workload.writes for workload in workloads)
-        context.note(RunsAhead(len(groups), _estimate_seconds(1, workloads), writes))
+        context.note(RunsAhead(len(groups), _estimate_seconds(workloads), writes))
     with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(

@@ -248,10 +248,7 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
 
 
 def corrects_zone_order(rule: Rule, reason: LimitReason) -> bool:
-    """Return whether a local rule sets the only scheduler that is safe for a zoned disk.
-
-    Kernels before 6.10 keep the order of writes only there (mq-deadline.c: deadline_next_request).
-    """
+    """Return whether a local rule sets the scheduler that orders writes to zones (K-zone-order)."""
     is_safe = rule.setting == SCHEDULER and rule.effect == Exactly("mq-deadline")
     return is_safe and rule.origin is Origin.SITE and reason.limit is Limit.ZONED
 

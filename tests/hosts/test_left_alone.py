@@ -80,6 +80,13 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
         )
 
 
+def test_switch_ports_are_no_adapters(built: Built) -> None:
+    root = built(traps.pcie_switch())
+    listed = json.loads(run_command(root, "list", "--json"))
+    assert [adapter["target"] for adapter in listed["adapters"]] == ["0000:01:00.0"]
+    assert {disk["target"] for disk in listed["endpoints"]} == {"sda", "sdb", "sdc", "sdd"}
+
+
 _RULE = '''
 from pathlib import Path
 folder = Path("/etc/hbatune/rules.d")

@@ -278,6 +278,21 @@ def nvme_shared() -> Described:
     return Described(functions, subsystems=machine.subsystems)
 
 
+def pcie_switch() -> Described:
+    """A 9400, and the management ports of PCIe switches that mpt3sas drives as well.
+
+    The ids are MPI26_ATLAS_PCIe_SWITCH_DEVID (mpt3sas_base.h) and MPI2_MFGPAGE_DEVID_SWITCH_MPI_EP
+    (mpi/mpi2_cnfg.h); the subsystem ids are made up.
+    """
+    functions = [hbas.mpt3sas().functions[0]]
+    for number, device in enumerate(("0x00b2", "0x02b0", "0x02b1"), start=1):
+        host = Host(number, "mpt3sas", 128, 7, attributes={"version_fw": "01.00.00.00"})
+        ids = ("0x1000", device, "0x1000", "0x0001")
+        function = Function(f"0000:0{number + 4}:00.0", "mpt3sas", ids, "0x010700", hosts=(host,))
+        functions.append(function)
+    return Described(tuple(functions))
+
+
 def dual_port_nvme(drives: int = 10, *, always_on: bool = False) -> Described:
     """NVMe drives below a head each, over one of their two ports.
 
