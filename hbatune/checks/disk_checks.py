@@ -250,7 +250,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
-# A path takes commands in these states, and without a state if its driver has none.
+# A path takes commands in these states. Some drivers report no state.
 _WORKING = frozenset({"running", "live", ABSENT})
 
 
@@ -275,9 +275,9 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     More paths are expected if the map or a similar one has them, or an earlier check saw them. Maps
     with equal numbers are one finding.
     """
-    by_target = inputs.machine.endpoints_by_target
+    usable = Counter(path.map for path in inputs.machine.endpoints if path.state in _WORKING)
     most: Counter[tuple[str, ...]] = Counter()
-    for endpoint in by_target.values():
+    for endpoint in inputs.machine.endpoints:
         model = (endpoint.family, endpoint.vendor, endpoint.model)
         most[model] = max(most[model], len(endpoint.paths))
     few: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -286,7 +286,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             continue
         if endpoint.state == SUSPENDED:
             yield check.report(Severity.WARNING, endpoint, _SuspendedMap())
-        working = sum(by_target[path].state in _WORKING for path in endpoint.paths)
+        working = usable[endpoint.target]
         earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
         expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
         # The kernel may make a head of a plain NVMe drive, and a cloud has its own paths.

@@ -68,8 +68,8 @@ class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and the adapters and endpoints to check.
 
     ``rows`` are the plan of ``profile``, and empty without a profile. ``counted`` are the current
-    error counters, ``earlier`` the counters of an earlier check, if known, and ``looks`` those of
-    all earlier checks. ``arrays`` are the known array models. ``advice`` contains vendor
+    error counters, ``earlier`` the counters of an earlier check, if known, ``looks`` the counters
+    of all earlier checks. ``arrays`` are the known array models. ``advice`` contains vendor
     recommendations if the configuration enables them.
     """
 

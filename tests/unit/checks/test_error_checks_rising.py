@@ -195,11 +195,10 @@ def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_snapshots_show_lost_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A snapshot of an earlier boot counts as well."""
-    path = endpoint(kind=Kind.PATH, map="dm-0")
     for name, boot, slaves in (("old", "b", ("sda", "sdb")), ("new", "c", ("sda",))):
         joined = endpoint(target="dm-0", id="wwn-1", kind=Kind.MAP, paths=slaves)
-        second = endpoint(target="sdb", kind=Kind.PATH, map="dm-0")
-        server = replace(HOST, boot_id=boot, endpoints=(joined, path, second))
+        members = [endpoint(target=slave, kind=Kind.PATH, map="dm-0") for slave in slaves]
+        server = replace(HOST, boot_id=boot, endpoints=(joined, *members))
         (tmp_path / name).write_bytes(encode_snapshot(snapshot(server)))
     command = ["check", "--snapshot", str(tmp_path / "new")]
     for arguments, severity in (([], "advice"), (["--since", str(tmp_path / "old")], "warning")):
