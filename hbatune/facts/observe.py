@@ -89,6 +89,9 @@ NVME_COUNTERS = (
     *("diag/command_retries_count", "diag/multipath_failover_count"),
     *("diag/io_requeue_no_usable_path_count", f"diag/{health.LOST_IO}"),
 )
+# Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
+# other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
+_ATOMIC_WRITES = "queue/atomic_write_max_bytes"
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
@@ -103,6 +106,7 @@ PHY_ERRORS = (
 FC_RATES = ("speed", "supported_speeds")
 # A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
+_ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -261,6 +265,7 @@ def observe_health(
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
         unset=read_unset_settings(),
+        multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )
 
 
@@ -369,7 +374,10 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     for file in NVME_COUNTERS:
         if file in values:
             counters[get_kernel_name(file)] = parse_integer(values, file)
-    return DiskHealth(cache, done, errors, timeouts, logged, counters)
+    plugs_zones = None
+    if endpoint.zoned is True:
+        plugs_zones = os.path.exists(f"{endpoint.sysfs}/{_ATOMIC_WRITES}")
+    return DiskHealth(cache, done, errors, timeouts, logged, counters, plugs_zones)
 
 
 def _get_cache_path(endpoint: Endpoint) -> str:

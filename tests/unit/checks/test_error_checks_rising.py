@@ -1,5 +1,6 @@
 """Counters of errors: what rose since they were looked at before, and what is remembered."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hbatune.facts.health import (
     Root,
     collect_counters,
 )
+from hbatune.facts.model import Kind
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import encode_snapshot
 from tests.unit.check_inputs import (
@@ -31,7 +33,7 @@ from tests.unit.check_inputs import (
     port,
     seen,
 )
-from tests.unit.machines import ABSENT, machine
+from tests.unit.machines import ABSENT, endpoint, machine
 from tests.unit.snapshots import snapshot
 
 HOST = machine()
@@ -195,6 +197,21 @@ def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
     assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
     assert main(["check", "--since", str(tmp_path / "old")]) == 2
+
+
+def test_snapshots_show_lost_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A snapshot of an earlier boot counts as well."""
+    for name, boot, slaves in (("old", "b", ("sda", "sdb")), ("new", "c", ("sda",))):
+        joined = endpoint(target="dm-0", id="wwn-1", kind=Kind.MAP, paths=slaves)
+        members = [endpoint(target=slave, kind=Kind.PATH, map="dm-0") for slave in slaves]
+        server = replace(HOST, boot_id=boot, endpoints=(joined, *members))
+        (tmp_path / name).write_bytes(encode_snapshot(snapshot(server)))
+    command = ["check", "--snapshot", str(tmp_path / "new")]
+    for arguments, severity in (([], "advice"), (["--since", str(tmp_path / "old")], "warning")):
+        assert main([*command, *arguments, "--json"]) == 1
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        [finding] = [finding for finding in findings if finding["id"] == "map-paths"]
+        assert (finding["severity"], finding["target"]) == (severity, "dm-0")
 
 
 def test_anonymous_snapshot_drops_counters() -> None:
