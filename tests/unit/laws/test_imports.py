@@ -17,7 +17,7 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21500,
     "audit": 27200,
-    "autotune": 27500,
+    "autotune": 27600,
     "check": 24500,
     "compare": 27200,
     "daemon": 16000,
