@@ -20,11 +20,14 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
+from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.facts.model import Machine, Missing, Vector
+from hbatune.facts.names import find_cpus
 from hbatune.facts.services import Irqbalance, find_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
+from hbatune.settings.table import IRQ_AFFINITY
 from hbatune.shipped import find_shipped
 
 _DIGITS = 10
@@ -95,11 +98,18 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
         files.replace(path, msgspec.json.encode(sorted(immovable)), mode=files.READABLE_MODE)
 
 
-def with_immovable(machine: Machine, path: Path) -> Machine:
-    """Return the machine with the remembered vectors as managed, not as inferred to be free."""
+def with_records(machine: Machine, filed: Journal, path: Path) -> Machine:
+    """Return the machine with the CPUs of placed vectors, according to the journal.
+
+    The vectors remembered in the file at ``path`` are managed, not inferred to be free.
+    """
     remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
+    placed: dict[str, tuple[int, ...]] = {}
+    for entry in filed.entries:
+        if entry.setting == IRQ_AFFINITY and entry.value is not None:
+            placed[entry.id] = find_cpus(str(entry.value)) or ()
     vectors: list[Vector] = []
     for vector in machine.vectors:
         known = replace(vector, managed=True, inferred=False) if vector.id in remembered else vector
-        vectors.append(known)
+        vectors.append(replace(known, placed=placed.get(vector.id, ())))
     return replace(machine, vectors=tuple(vectors))

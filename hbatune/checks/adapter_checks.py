@@ -25,7 +25,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
-from hbatune.settings.limits import list_usable_cpus
+from hbatune.settings.limits import find_usable_cpus
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -307,7 +307,7 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     Only CPUs that may handle interrupts count.
     """
     online = inputs.machine.processors.online
-    allowed = list_usable_cpus(inputs.machine.processors)
+    allowed = find_usable_cpus(inputs.machine.processors)[0]
     for adapter in inputs.adapters:
         data = _find_data_vectors(inputs, adapter)
         cpus = {vector.effective for vector in data}
@@ -351,11 +351,8 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def _is_far(vector: Vector, near: Sequence[int]) -> bool:
     """Return whether all CPUs of a vector are far from its adapter."""
-    try:
-        served = names.parse_cpus(vector.effective or "")
-    except ValueError:
-        return False
-    return bool(served) and not set(served) & set(near)
+    served = names.find_cpus(vector.effective or "")
+    return bool(served) and set(near).isdisjoint(served or ())
 
 
 def _count_movable(vectors: Sequence[Vector]) -> int | None:

@@ -276,6 +276,8 @@ class Vector(Struct, frozen=True):
     be moved. ``inferred`` means that only a write could confirm it. ``affinity`` is the list of
     CPUs that may serve it, ``effective`` the CPU that serves it, and ``serves`` the CPUs whose
     requests complete on it. ``unmanaged_by`` is the driver's option to leave its vectors unmanaged.
+    ``hint`` are the CPUs that the driver suggests. ``placed`` are the CPUs that hbatune set in this
+    boot, if the journal was read.
     """
 
     irq: int
@@ -290,6 +292,8 @@ class Vector(Struct, frozen=True):
     node: int | None
     serves: LongText | None
     unmanaged_by: ShortText | None
+    hint: tuple[int, ...] = ()
+    placed: tuple[int, ...] = ()
 
     @property
     def target(self) -> str:
@@ -316,13 +320,27 @@ class Control(Struct, frozen=True):
     attributes: dict[ShortText, Attribute | Missing]
 
 
+class CpuRestriction(StrEnum):
+    """A setting that excludes CPUs from interrupts, with the name that reasons show."""
+
+    ISOLATED = "isolcpus="
+    NOHZ_FULL = "nohz_full="
+    IRQAFFINITY = "irqaffinity="
+    MANAGED_IRQ = "isolcpus=managed_irq"
+    PARTITION = "cpuset.cpus.partition"
+    TUNED = "TuneD's isolated_cores"
+    DEFAULT = "/proc/irq/default_smp_affinity"
+    BANNED = "irqbalance's ban"
+
+
 class Processors(Struct, frozen=True):
     """The online CPUs, the CPUs isolated from interrupts and ticks, and the cores they share.
 
     ``irqaffinity`` are the CPUs that the kernel's command line names for interrupts. ``balanced``
     are the CPUs to which irqbalance's settings allow interrupts to move. Both are None if not set,
     and empty if the text makes no sense. ``probing`` are isolated CPUs that the local configuration
-    reserves for probes.
+    reserves for probes. ``restrictions`` are the online CPUs that further settings leave for
+    interrupts, empty if unknown. ``balancing`` is whether irqbalance is proven to run.
     """
 
     online: tuple[int, ...] = ()
@@ -332,6 +350,8 @@ class Processors(Struct, frozen=True):
     irqaffinity: tuple[int, ...] | None = None
     balanced: tuple[int, ...] | None = None
     probing: tuple[int, ...] = ()
+    restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
+    balancing: bool = False
 
 
 class Machine(Struct, frozen=True):

@@ -7,7 +7,8 @@ and models, are case-sensitive and fast. Lists of CPUs have the kernel's form: `
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 # Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name).
@@ -105,6 +106,8 @@ MAX_CPUS = 8192
 # The text of nohz_full if it is not set (drivers/base/cpu.c: print_cpus_nohz_full).
 _UNSET = "(null)"
 
+CpuParser = Callable[[str], tuple[int, ...]]
+
 
 def parse_cpus(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list, sorted and without duplicates; none for an empty or unset list.
@@ -154,6 +157,13 @@ def parse_mask(text: str) -> tuple[int, ...]:
     if mask.bit_length() > MAX_CPUS:
         raise ValueError(text)
     return tuple(cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1)
+
+
+def find_cpus(text: str, parse: CpuParser = parse_cpus) -> tuple[int, ...] | None:
+    """Return the CPUs in a text, or None if it makes no sense."""
+    with suppress(ValueError):
+        return parse(text)
+    return None
 
 
 def _parse_range(part: str) -> range:

@@ -1,25 +1,37 @@
-"""Read the machine's CPUs: online and isolated ones, and their cores."""
+"""Read the machine's CPUs: the online ones, their cores, and the settings that keep some free."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
-from hbatune.facts import names
+from hbatune.facts import names, services
 from hbatune.facts.attributes import read_text
-from hbatune.facts.model import Machine, Processors
-from hbatune.facts.services import find_irqbalance, read_irqbalance_settings
+from hbatune.facts.devices import list_names
+from hbatune.facts.model import CpuRestriction, Machine, Processors
 
 # Documentation/ABI/testing/sysfs-devices-system-cpu
 _CPU = "/sys/devices/system/cpu"
 _COMMAND_LINE = "/proc/cmdline"
-_IRQAFFINITY = "irqaffinity="
+# The kernel adds the CPU that it booted on (kernel/irq/irqdesc.c: irq_affinity_setup). The
+# administrator did not name that CPU, so it is not added here.
+_IRQAFFINITY = r"irqaffinity=(.*)"
+# Flags precede the list (kernel/sched/isolation.c: housekeeping_isolcpus_setup).
+_MANAGED_IRQ = r"isolcpus=(?:[a-z_]+,)*managed_irq,(?:[a-z_]+,)*(.*)"
+_TUNED = "tuned"
+_CGROUPS = "/sys/fs/cgroup"
+_DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
 
 
 def read_processors() -> Processors:
-    """Return the CPUs according to sysfs, the kernel's command line and irqbalance's settings."""
+    """Return the CPUs according to sysfs, procfs, irqbalance and TuneD."""
+    daemons = services.find_services((services.IRQBALANCE, _TUNED))
+    irqbalance = services.parse_irqbalance(daemons[services.IRQBALANCE])
     online = read_cpu_list(f"{_CPU}/online")
+    possible = read_cpu_list(f"{_CPU}/possible") or online
     siblings = {
         read_cpu_list(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or (cpu,) for cpu in online
     }
@@ -28,8 +40,10 @@ def read_processors() -> Processors:
         isolated=read_cpu_list(f"{_CPU}/isolated"),
         nohz_full=read_cpu_list(f"{_CPU}/nohz_full"),
         cores=tuple(sorted(siblings)),
-        irqaffinity=_find_irqaffinity(read_cpu_list(f"{_CPU}/possible") or online),
-        balanced=_list_balanced(read_irqbalance_settings(find_irqbalance()), online),
+        irqaffinity=_find_given_cpus(_IRQAFFINITY, possible),
+        balanced=_list_balanced(services.read_irqbalance_settings(irqbalance), online),
+        restrictions=_read_restrictions(online, possible, with_tuned=bool(daemons[_TUNED])),
+        balancing=isinstance(irqbalance, services.Irqbalance),
     )
 
 
@@ -47,20 +61,58 @@ def read_command_line() -> str:
     return read_text(_COMMAND_LINE)
 
 
-def _find_irqaffinity(possible: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the CPUs that ``irqaffinity=`` names; the last option counts.
+def _find_given_cpus(pattern: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the CPUs in the last option that matches, none if they make no sense.
 
-    The kernel adds the CPU that it booted on, so the list is never empty (kernel/irq/irqdesc.c:
-    irq_affinity_setup). The administrator did not name that CPU, so it is omitted here.
+    Return None without such an option.
     """
     for option in reversed(_list_kernel_options()):
-        if option.startswith(_IRQAFFINITY):
-            try:
-                cpus = option.removeprefix(_IRQAFFINITY)
-                return names.parse_given_cpus(cpus, max(possible, default=0))
-            except ValueError:
-                return ()
+        if parts := re.fullmatch(pattern, option):
+            parse = partial(names.parse_given_cpus, last=max(possible, default=0))
+            return names.find_cpus(parts[1], parse) or ()
     return None
+
+
+def _read_restrictions(
+    online: tuple[int, ...], possible: tuple[int, ...], *, with_tuned: bool
+) -> dict[CpuRestriction, tuple[int, ...]]:
+    """Return the online CPUs that each restriction leaves for interrupts, or none if unknown."""
+    partitions = f"{_CGROUPS}/cpuset.cpus.isolated"
+    is_listed = os.path.exists(partitions)
+    partitioned = read_cpu_list(partitions) if is_listed else _list_partitioned(_CGROUPS)
+    excluded: dict[CpuRestriction, Collection[int] | None] = {
+        CpuRestriction.MANAGED_IRQ: _find_given_cpus(_MANAGED_IRQ, possible),
+        CpuRestriction.PARTITION: partitioned or None,
+    }
+    if with_tuned:
+        from hbatune.facts.tuned import read_isolated_cores  # few hosts run TuneD
+
+        excluded[CpuRestriction.TUNED] = read_isolated_cores()
+    restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
+    for restriction, cpus in excluded.items():
+        if cpus is not None:
+            restrictions[restriction] = tuple(cpu for cpu in online if cpus and cpu not in cpus)
+    if text := read_text(_DEFAULT_AFFINITY):
+        default = frozenset(names.find_cpus(text, names.parse_mask) or ())
+        restrictions[CpuRestriction.DEFAULT] = tuple(cpu for cpu in online if cpu in default)
+    return restrictions
+
+
+def _list_partitioned(group: str) -> set[int]:
+    """Return the CPUs of the isolated partitions below a cgroup, for older kernels.
+
+    The parent of a partition is a partition or the root there, so no group below other groups is
+    read (Documentation/admin-guide/cgroup-v2.rst: cpuset.cpus.partition).
+    """
+    cpus: set[int] = set()
+    if "cpuset" in read_text(f"{group}/cgroup.subtree_control").split():
+        for name in list_names(group):
+            partition = read_text(f"{group}/{name}/cpuset.cpus.partition").strip()
+            if partition == "isolated":
+                cpus.update(read_cpu_list(f"{group}/{name}/cpuset.cpus.effective"))
+            if partition in ("isolated", "root"):
+                cpus.update(_list_partitioned(f"{group}/{name}"))
+    return cpus
 
 
 def _list_kernel_options() -> list[str]:
@@ -85,18 +137,13 @@ def _list_balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tupl
     mask = settings.get("IRQBALANCE_BANNED_CPUS", "").strip()
     if not text and not mask:
         return None
-    try:
-        banned = names.parse_cpus(text) if text else names.parse_mask(mask)
-    except ValueError:
-        return ()
-    return tuple(cpu for cpu in online if cpu not in banned)
+    banned = names.find_cpus(text) if text else names.find_cpus(mask, names.parse_mask)
+    return () if banned is None else tuple(cpu for cpu in online if cpu not in banned)
 
 
 def read_cpu_list(path: str) -> tuple[int, ...]:
     """Return the CPUs that a file lists, or none if it cannot be read or parsed."""
-    with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        return names.parse_cpus(file.read())
-    return ()
+    return names.find_cpus(read_text(path)) or ()
 
 
 def with_probing(machine: Machine, *, isolated: bool) -> Machine:

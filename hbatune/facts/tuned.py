@@ -1,10 +1,11 @@
-"""Read the active profile of tuned: the attributes of disks that it sets.
+"""Read the active profile of tuned: the attributes of disks that it sets, and isolated CPUs.
 
 tuned merges the files of the named profiles and of the profiles that they include, section by
 section (tuned/profiles/loader.py, merger.py). The effects of a profile's scripts are unknown.
 """
 
 import configparser
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from hbatune import loader
 from hbatune.facts.health import TunedProfile, TunedWrite
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, Reason
+from hbatune.facts.names import parse_cpus
 from hbatune.loader import UnusableFileError
 
 _ACTIVE = Path("/etc/tuned/active_profile")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
+_ISOLATED_CORES = r"(?m)^\s*isolated_cores\s*=([^#\n]*)"
 
 # Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
 # plugin_scheduler.py).
@@ -45,6 +48,27 @@ def read_tuned_profile() -> TunedProfile | Missing:
     except (UnusableFileError, configparser.Error) as error:
         return Missing(Reason.UNREADABLE, text=escape_text(str(error).partition("\n")[0]))
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
+
+
+def read_isolated_cores() -> tuple[int, ...] | None:
+    """Return the CPUs of the active profile's variable ``isolated_cores``, or None without it.
+
+    Return none if they are unknown: the text may call a function of tuned. A profile may include a
+    file of variables (tuned/profiles/variables.py).
+    """
+    if not _ACTIVE.exists():
+        return None
+    sections: dict[str, _Section] = {}
+    try:
+        for name in _read(_ACTIVE).split():
+            _merge(name, sections, ())
+        variables = sections.get("variables", {})
+        texts = [variables.get("isolated_cores", ("", ""))[0]]
+        if "include" in variables:
+            texts += re.findall(_ISOLATED_CORES, _read(Path(variables["include"][0])))
+        return parse_cpus(texts[-1]) if texts[-1].strip() else None
+    except (OSError, UnusableFileError, configparser.Error, ValueError):
+        return ()
 
 
 def _read(path: Path) -> str:

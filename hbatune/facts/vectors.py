@@ -17,10 +17,11 @@ from hbatune.facts.attributes import get_word, parse_integer, read_attributes
 from hbatune.facts.family import Interrupts, Parameters
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Attribute, Missing, Role, Vector
-from hbatune.facts.names import join_cpus, parse_cpus
+from hbatune.facts.names import find_cpus, join_cpus, parse_mask
 
 AFFINITY_FILE = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
+_HINT = "affinity_hint"
 _NODE = "node"
 _IRQS = "/proc/irq"
 
@@ -89,7 +90,7 @@ def has_read_only_modes() -> bool:
 
 
 def _read_vector(adapter: str, irq: int, id: str) -> Vector:
-    attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE))
+    attributes = read_attributes(f"{_IRQS}/{irq}", (AFFINITY_FILE, _EFFECTIVE, _NODE, _HINT))
     node = parse_integer(attributes, _NODE)
     return Vector(
         irq=irq,
@@ -104,6 +105,8 @@ def _read_vector(adapter: str, irq: int, id: str) -> Vector:
         node=node if isinstance(node, int) and node >= 0 else None,
         serves=None,
         unmanaged_by=None,
+        # A mask, which is zero without a hint.
+        hint=find_cpus(get_word(attributes, _HINT), parse_mask) or (),
     )
 
 
@@ -136,9 +139,9 @@ def _assign_cpus(
         if serves is None:
             yield vector
             continue
-        cpus, affinity = _parse_cpus(serves), None
+        cpus, affinity = find_cpus(serves), None
         if isinstance(vector.affinity, Attribute):
-            affinity = _parse_cpus(vector.affinity.text)
+            affinity = find_cpus(vector.affinity.text)
         is_free = vector.inferred and None not in (cpus, affinity) and cpus != affinity
         # In the form that the kernel prints for an interrupt.
         text = serves if cpus is None else join_cpus(cpus)
@@ -153,9 +156,3 @@ def _sort_data(vectors: Iterable[Vector]) -> list[int]:
             numbers = re.findall(r"\d+", " ".join(vector.names))
             order.append((list(map(int, numbers)), vector.irq))
     return list(map(itemgetter(1), sorted(order)))
-
-
-def _parse_cpus(text: str) -> tuple[int, ...] | None:
-    with suppress(ValueError):
-        return parse_cpus(text)
-    return None

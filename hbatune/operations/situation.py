@@ -266,7 +266,7 @@ def read_situation(request: SituationRequest) -> Situation:
 
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = load_machine_journal(gather, disks, files)
-        machine = interrupts.with_immovable(machine, files.locked)
+        machine = interrupts.with_records(machine, filed, files.locked)
         machine = with_probing(machine, isolated=config.probe.isolated)
         return make_situation(config, profile, machine, names, means, filed)
 

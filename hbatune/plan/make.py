@@ -43,7 +43,6 @@ from hbatune.settings.setting import (
     LimitReason,
     Setting,
     Value,
-    VectorCpus,
 )
 from hbatune.settings.table import (
     NR_REQUESTS,
@@ -182,12 +181,10 @@ def match_targets(
         decision = decide(build_adapter_traits(adapters[control.adapter], control.kind))
         yield make_target(control), decision, Device(control.attributes)
     # Use all vectors, so the result does not depend on the named targets.
-    placed = spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
+    room = spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
             decision = decide(build_adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
-            local = machine.local_cpus.get(vector.adapter, ())
-            room = VectorCpus(placed, machine.processors, local)
             yield make_target(vector), decision, Device({}, vector=vector, room=room)
 
 

@@ -207,10 +207,10 @@ def _find_serving_cpus(machine: Machine, adapters: Collection[str]) -> tuple[int
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter in adapters:
-            try:
-                cpus.update(names.parse_cpus(vector.effective or ""))
-            except ValueError:
+            served = names.find_cpus(vector.effective or "")
+            if served is None:
                 return None
+            cpus.update(served)
     return tuple(sorted(cpus))
 
 

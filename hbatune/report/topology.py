@@ -1,7 +1,6 @@
 """The sections on adapters, links and endpoints, and on the CPUs that serve interrupts."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 
 from hbatune.facts import model, names
@@ -166,9 +165,9 @@ def _make_cpu_axis(last: int) -> Axis:
 def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
     style, shape, _ = _choose_sign(vector)
     allowed = vector.affinity.text if isinstance(vector.affinity, model.Attribute) else ""
-    serving = _parse_cpus(vector.effective or "")
+    serving = names.find_cpus(vector.effective or "") or ()
     bars, marks = [], []
-    for low, high in _find_stretches(_parse_cpus(allowed)):
+    for low, high in _find_stretches(names.find_cpus(allowed) or ()):
         bars.append(Bar(low, high, "allowed", pitch - 6 if pitch >= _MARKED else pitch - 1))
     if pitch >= _MARKED:
         marks = [Mark(cpu, shape, style) for cpu in serving]
@@ -180,12 +179,6 @@ def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
 
 def _choose_sign(vector: model.Vector) -> tuple[str, Shape, str]:
     return _SIGNS.get((vector.role, vector.managed), _OTHER)
-
-
-def _parse_cpus(text: str) -> tuple[int, ...]:
-    with suppress(ValueError):
-        return names.parse_cpus(text)
-    return ()
 
 
 def _find_stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:

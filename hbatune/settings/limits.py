@@ -15,6 +15,7 @@ from hbatune.facts.family import Purpose
 from hbatune.facts.model import (
     TAG_COUNT_FILE,
     Attribute,
+    CpuRestriction,
     Endpoint,
     Kind,
     Missing,
@@ -38,6 +39,7 @@ from hbatune.settings.setting import (
     LimitReason,
     Setting,
     Value,
+    VectorCpus,
     parse_choices,
     parse_selected,
     read_with,
@@ -287,43 +289,104 @@ def _limit_value(wanted: int, maximum: int, limit: Limit) -> LegalValue:
 
 
 def spread_vectors(
-    vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, Collection[int]]
-) -> dict[str, int]:
-    """Return the CPU of each free data vector, by the vector's id.
+    vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, tuple[int, ...]]
+) -> VectorCpus:
+    """Return the CPU of each free data vector, with the CPUs near its adapter in ``local_cpus``.
 
-    A vector goes to a usable CPU near its adapter, and to a farther one only if none is near.
-    Each vector takes the CPU with the fewest vectors so far, the first thread of a core before its
-    siblings. No CPU gets a second vector while an equally near CPU is free. Vectors without a
-    usable CPU are omitted.
+    A vector goes to a usable CPU near its adapter, and to a farther one only if none is near. It
+    stays within a mask that an administrator narrowed. It stays on the CPU that hbatune set, or
+    that it has, unless another of its CPUs serves at least two vectors less. Other vectors take the
+    CPU with the fewest vectors, the first thread of a core before its siblings. No CPU gets a
+    second vector while an equally near CPU is free. Vectors without a usable CPU are omitted.
     """
-    allowed = list_usable_cpus(processors)
+    usable, reasons = find_usable_cpus(processors)
+    # In the order of the interrupts, so the same machine always gets the same spread: another order
+    # would look like drift.
+    free = sorted(filter(is_free, vectors), key=lambda vector: vector.irq)
+    narrowed = _find_narrowed_masks(free, processors, local_cpus)
     rank: dict[int, int] = {}
     for core in processors.cores:
         rank |= {cpu: place for place, cpu in enumerate(core)}
+    candidates: dict[str, list[int]] = {}
     load: Counter[int] = Counter()
     placed: dict[str, int] = {}
-    # In the order of the interrupts, so the same machine always gets the same spread: another order
-    # would look like drift.
-    for vector in sorted(filter(is_free, vectors), key=lambda vector: vector.irq):
-        near = local_cpus.get(vector.adapter, ())
-        candidates = [cpu for cpu in allowed if cpu in near] or allowed
-        if candidates:
-            placed[vector.id] = min(candidates, key=lambda cpu: (load[cpu], rank.get(cpu, 0), cpu))
-            load[placed[vector.id]] += 1
-    return placed
+    for vector in free:
+        mask, near = narrowed.get(vector.id), frozenset(local_cpus.get(vector.adapter, ()))
+        allowed = [cpu for cpu in usable if mask is None or cpu in mask]
+        candidates[vector.id] = [cpu for cpu in allowed if cpu in near] or allowed
+        current = vector.placed or _list_cpus(vector)
+        if len(current) == 1 and current[0] in candidates[vector.id]:
+            placed[vector.id] = current[0]
+            load[current[0]] += 1
+    waiting = [vector.id for vector in free if candidates[vector.id]]
+    while waiting:
+        moved = []
+        for id in waiting:
+            if id in placed and load[placed[id]] == 1:
+                continue  # it shares its CPU with no vector
+            cpu = min(candidates[id], key=lambda cpu: (load[cpu], rank.get(cpu, 0), cpu))
+            if id not in placed or load[placed[id]] - load[cpu] > 1:
+                load.subtract([placed[id]] if id in placed else [])
+                load[cpu] += 1
+                placed[id] = cpu
+                moved.append(id)
+        waiting = waiting if moved else []
+    excluded = set(processors.online).difference(usable)
+    return VectorCpus(placed, narrowed, processors.online, excluded, reasons, local_cpus)
 
 
-def list_usable_cpus(processors: Processors) -> tuple[int, ...]:
-    """Return the CPUs that interrupts may use.
+def _find_narrowed_masks(
+    vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, Collection[int]]
+) -> dict[str, frozenset[int]]:
+    """Return the masks that an administrator narrowed, by the vector's id.
 
-    They are online, neither isolated nor nohz_full, within ``irqaffinity=`` of the kernel's command
-    line, and not banned in irqbalance's settings.
+    The kernel starts a vector on the CPUs of default_smp_affinity that are near its adapter, or on
+    all of them (kernel/irq/manage.c: irq_setup_affinity). A mask without these CPUs may also come
+    from irqbalance, hbatune or the driver (its hint). Offline CPUs do not count: if the last CPU of
+    a vector goes offline, the kernel widens its mask.
     """
-    usable = set(processors.online).difference(processors.isolated, processors.nohz_full)
-    for allowed in (processors.irqaffinity, processors.balanced):
-        if allowed is not None:  # None: not restricted; an empty tuple allows no CPU
-            usable.intersection_update(allowed)
-    return tuple(cpu for cpu in processors.online if cpu in usable)
+    online = frozenset(processors.online)
+    default = online.intersection(processors.restrictions.get(CpuRestriction.DEFAULT, ()))
+    masks = {}
+    for vector in vectors:
+        mask = online.intersection(_list_cpus(vector))
+        near = default.intersection(local_cpus.get(vector.adapter, ()))
+        is_explained = processors.balancing or vector.placed or mask >= (near or default)
+        if not is_explained and mask not in (frozenset(), online.intersection(vector.hint)):
+            masks[vector.id] = mask
+    return masks
+
+
+def _list_cpus(vector: Vector) -> tuple[int, ...]:
+    """Return the CPUs that may serve a vector, or none if they are unknown."""
+    if isinstance(vector.affinity, Attribute):
+        return names.find_cpus(vector.affinity.text) or ()
+    return ()
+
+
+def find_usable_cpus(processors: Processors) -> tuple[tuple[int, ...], tuple[LimitReason, ...]]:
+    """Return the online CPUs that interrupts may use, and the reasons why others are excluded.
+
+    A restriction that makes no sense leaves no CPU. Each reason has CPUs that no earlier one has.
+    """
+    usable = set(processors.online)
+    restrictions: dict[CpuRestriction, Collection[int] | None] = {
+        CpuRestriction.ISOLATED: usable.difference(processors.isolated),
+        CpuRestriction.NOHZ_FULL: usable.difference(processors.nohz_full),
+        CpuRestriction.IRQAFFINITY: processors.irqaffinity,
+        **processors.restrictions,
+        CpuRestriction.BANNED: processors.balanced,
+    }
+    reasons = []
+    for restriction, allowed in restrictions.items():
+        if allowed is None:
+            continue
+        if not allowed:
+            reasons.append(LimitReason(Limit.CPUS_UNKNOWN, (restriction,)))
+        elif excluded := names.join_cpus(usable.difference(allowed)):
+            reasons.append(LimitReason(Limit.CPUS_EXCLUDED, (restriction, excluded)))
+        usable.intersection_update(allowed)
+    return tuple(cpu for cpu in processors.online if cpu in usable), tuple(reasons)
 
 
 def is_free(vector: Vector) -> bool:
@@ -334,66 +397,46 @@ def is_free(vector: Vector) -> bool:
 def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
     """Managed vectors stay where the kernel put them; `local` is one CPU near the adapter for each.
 
-    CPUs that are isolated, nohz_full, left out by `irqaffinity=` or banned in irqbalance's settings
-    are not used.
+    CPUs that are isolated (isolcpus=, a cpuset partition, TuneD), nohz_full, left out by
+    `irqaffinity=` or default_smp_affinity, or banned in irqbalance's settings are not used. A
+    vector whose mask an administrator narrowed stays within it.
     """
     vector, room = device.vector, device.room
     if vector is None or room is None:
         return LegalValue(wanted)
     if vector.managed:
-        # The options that free it: isolcpus=managed_irq in Documentation/admin-guide, or the
-        # driver's.
-        parts = (LimitReason(Limit.INFERRED),) if vector.inferred else ()
-        facts = (vector.unmanaged_by,) if vector.unmanaged_by else ()
-        return FixedSetting(LimitReason(Limit.MANAGED, facts, parts))
-    exclusions = _list_exclusions(room.processors)
+        inferred = (LimitReason(Limit.INFERRED),) if vector.inferred else ()
+        facts: tuple[str, ...] = ()
+        # isolcpus=managed_irq and the driver's option matter only if an excluded CPU serves it.
+        if set(room.excluded).intersection(names.find_cpus(vector.effective or "") or ()):
+            facts = (names.join_cpus(room.excluded), *filter(None, [vector.unmanaged_by]))
+        return FixedSetting(LimitReason(Limit.MANAGED, facts, inferred))
     if wanted != LOCAL_CPUS:
-        return _check_list(str(wanted), room.processors, exclusions)
-    cpu = room.placed.get(vector.id)
+        return _check_list(str(wanted), room)
+    parts = room.reasons
+    if vector.id in room.narrowed:
+        mask = names.join_cpus(room.narrowed[vector.id])
+        parts = (*parts, LimitReason(Limit.MASK_NARROWED, (mask,)))
+    cpu, local = room.placed.get(vector.id), room.local.get(vector.adapter)
     if cpu is None:
-        return FixedSetting(_explain_no_cpu(room.processors, exclusions))
-    if not room.local:
-        reason = LimitReason(Limit.ONE_CPU, parts=exclusions)
-    elif cpu in room.local:
-        reason = LimitReason(Limit.NEAR_CPU, (names.join_cpus(room.local),), exclusions)
+        return FixedSetting(LimitReason(Limit.NO_CPU_LEFT, parts=parts))
+    if not local:
+        reason = LimitReason(Limit.ONE_CPU, parts=parts)
+    elif cpu in local:
+        reason = LimitReason(Limit.NEAR_CPU, (names.join_cpus(local),), parts)
     else:
-        reason = LimitReason(Limit.FAR_CPU, parts=exclusions)
+        reason = LimitReason(Limit.FAR_CPU, parts=parts)
     return LegalValue(str(cpu), reason)
 
 
-def _list_exclusions(processors: Processors) -> tuple[LimitReason, ...]:
-    """Return the reasons why some CPUs are excluded from interrupts."""
-    reasons = []
-    if processors.irqaffinity is not None:
-        cpus = names.join_cpus(processors.irqaffinity)
-        reasons.append(LimitReason(Limit.IRQAFFINITY, (cpus,)))
-    if processors.balanced is not None:
-        banned = set(processors.online) - set(processors.balanced)
-        reasons.append(LimitReason(Limit.BANNED, (names.join_cpus(banned),)))
-    return tuple(reasons)
-
-
-def _explain_no_cpu(processors: Processors, exclusions: tuple[LimitReason, ...]) -> LimitReason:
-    """Return the reason why no CPU is usable."""
-    if processors.irqaffinity == ():
-        return LimitReason(Limit.IRQAFFINITY_INVALID)
-    if processors.balanced == ():
-        return LimitReason(Limit.BANNED_INVALID)
-    if exclusions:
-        return LimitReason(Limit.NO_CPU_LEFT, parts=exclusions)
-    return LimitReason(Limit.ALL_ISOLATED)
-
-
-def _check_list(
-    wanted: str, processors: Processors, exclusions: tuple[LimitReason, ...]
-) -> LegalValue | FixedSetting:
+def _check_list(wanted: str, room: VectorCpus) -> LegalValue | FixedSetting:
     cpus = names.parse_cpus(wanted)
     # A single online CPU is sufficient for the kernel.
-    if not set(cpus) & set(processors.online):
+    if not set(cpus) & set(room.online):
         return FixedSetting(LimitReason(Limit.OFFLINE_CPUS))  # EINVAL (kernel/irq/proc.c)
-    outside = set(cpus) - set(list_usable_cpus(processors))
     # The rule names these CPUs for these vectors, which overrides a setting for the entire machine.
-    reason = LimitReason(Limit.ALTHOUGH, parts=exclusions) if outside and exclusions else None
+    overrides = set(cpus) & set(room.excluded)
+    reason = LimitReason(Limit.ALTHOUGH, parts=room.reasons) if overrides else None
     return LegalValue(names.join_cpus(cpus), reason)
 
 

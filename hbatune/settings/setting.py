@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hbatune.facts import names
 from hbatune.facts.attributes import ABSENT, make_unparsable
-from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, TargetKind, Vector
+from hbatune.facts.model import Attribute, Endpoint, Missing, TargetKind, Vector
 from hbatune.loader import LongText
 
 Value = int | LongText
@@ -30,22 +30,20 @@ class Limit(StrEnum):
     """
 
     # of a device (limits.py)
-    ALL_ISOLATED = "all CPUs isolated"
     ALTHOUGH = "although"  # parts: the settings that a rule overrides
-    BANNED = "banned CPUs"  # the CPUs
-    BANNED_INVALID = "banned CPUs invalid"
     CAN_QUEUE_UNKNOWN = "can_queue unknown"
+    CPUS_EXCLUDED = "CPUs excluded"  # the restriction, the CPUs
+    CPUS_UNKNOWN = "CPUs unknown"  # the restriction
     DEVICE_MAXIMUM = "device maximum"  # the maximum
     DRIVER_MINIMUM = "driver minimum"  # the minimum
     FAR_CPU = "far CPU"
     HARDWARE_MAXIMUM = "hardware maximum"  # the maximum
     HARDWARE_UNKNOWN = "hardware unknown"
     INFERRED = "inferred"
-    IRQAFFINITY = "irqaffinity"  # the CPUs
-    IRQAFFINITY_INVALID = "irqaffinity invalid"
-    MANAGED = "managed"  # the module's option that changes it, or no fact
+    MANAGED = "managed"  # the CPUs to free, the module's option that does; or fewer facts
     MAP_REQUESTS = "map requests"  # the map, its largest request in KiB
     MAP_UNREAD = "map unread"
+    MASK_NARROWED = "mask narrowed"  # the CPUs of the mask
     NEAR_CPU = "near CPU"  # the CPUs near the adapter
     NOT_LOWERED = "not lowered"  # the requests of the adapter
     NOT_OFFERED = "not offered"  # the schedulers of the kernel
@@ -166,14 +164,19 @@ class FixedSetting(Struct, frozen=True):
 
 
 class VectorCpus(Struct, frozen=True):
-    """The CPUs for the vectors of one adapter: the spread of all vectors, and the CPUs near it.
+    """The CPUs for the vectors of all adapters, which do not share a CPU needlessly.
 
-    The spread covers all adapters, so vectors of different adapters do not share a CPU needlessly.
+    ``placed`` is the CPU of each vector, and ``narrowed`` a mask that an administrator narrowed, by
+    the vector's id. ``excluded`` are online CPUs that interrupts may not use, with the ``reasons``.
+    ``local`` are the CPUs near each adapter.
     """
 
     placed: Mapping[str, int]
-    processors: Processors
-    local: Collection[int]
+    narrowed: Mapping[str, Collection[int]]
+    online: Collection[int]
+    excluded: Collection[int]
+    reasons: tuple[LimitReason, ...]
+    local: Mapping[str, tuple[int, ...]]
 
 
 class Device(Struct, frozen=True):

@@ -10,11 +10,10 @@ from hbatune.settings.setting import Limit, LimitReason
 
 # Of each reason, with its facts in the order of ``LimitReason.facts``.
 _SENTENCES = {
-    Limit.ALL_ISOLATED: "every CPU is isolated or nohz_full",
     Limit.ALTHOUGH: "although",
-    Limit.BANNED: "CPUs {} are banned in irqbalance's settings",
-    Limit.BANNED_INVALID: "irqbalance's banned CPUs make no sense, or leave none",
     Limit.CAN_QUEUE_UNKNOWN: "the adapter's can_queue is not known",
+    Limit.CPUS_EXCLUDED: "{} excludes CPUs {}",
+    Limit.CPUS_UNKNOWN: "{} makes no sense or excludes every CPU",
     Limit.DEVICE_MAXIMUM: "the device takes {} at most",
     Limit.DRIVER_MINIMUM: "the driver takes {} at least",
     Limit.FAR_CPU: "no CPU near the adapter may be used: one farther away",
@@ -22,11 +21,10 @@ _SENTENCES = {
     Limit.HARDWARE_UNKNOWN: "the hardware's limit is not known",
     Limit.INFERRED: "inferred from the driver and the vector's name: "
     "this kernel says so only at a write",
-    Limit.IRQAFFINITY: "irqaffinity={} on the kernel's command line",
-    Limit.IRQAFFINITY_INVALID: "irqaffinity= on the kernel's command line makes no sense",
     Limit.MANAGED: "set by the kernel (managed interrupt)",
     Limit.MAP_REQUESTS: "lowering it on a path of a live map fails I/O: {} sends up to {} KiB",
     Limit.MAP_UNREAD: "lowering it on a path of a live map fails I/O",
+    Limit.MASK_NARROWED: "its smp_affinity was narrowed to CPUs {}",
     Limit.NEAR_CPU: "one CPU of {}, which are near the adapter",
     Limit.NOT_LOWERED: "never lowered with scheduler none: {} is the adapter's",
     Limit.NOT_OFFERED: "this kernel offers {} here",
@@ -142,9 +140,10 @@ def explain_limit(reason: LimitReason | str | None) -> tuple[str, str]:
     sentence = _SENTENCES[reason.limit].format(*reason.facts)
     parts = list(map(describe_limit, reason.parts))
     match reason.limit:
-        case Limit.MANAGED:
-            remedy = "to change it, boot with isolcpus=managed_irq,…"
-            for option in reason.facts:
+        case Limit.MANAGED if reason.facts:
+            cpus, *options = reason.facts
+            remedy = f"to free the excluded CPUs, boot with isolcpus=managed_irq,{cpus}"
+            for option in options:
                 remedy += f" or load the driver with {option}"
             return sentence, "; ".join([remedy, *parts])
         case Limit.ALTHOUGH | Limit.NO_CPU_LEFT:

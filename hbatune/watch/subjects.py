@@ -1,7 +1,6 @@
 """Find the devices of a machine to watch, and their limits. Pure."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -99,6 +98,5 @@ def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:
     cpus: set[int] = set()
     for vector in machine.vectors:
         if vector.adapter == adapter.target and vector.role is Role.DATA and vector.effective:
-            with suppress(ValueError):
-                cpus.update(names.parse_cpus(vector.effective))
+            cpus.update(names.find_cpus(vector.effective) or ())
     return WatchedAdapter(adapter.target, tuple(sorted(cpus)))

@@ -2,6 +2,8 @@
 numbers and names of CPUs among it, is made up.
 """
 
+from dataclasses import replace
+
 from tests.hosts.parts import flat, vectors
 from tests.hosts.tree import (
     Controller,
@@ -68,6 +70,42 @@ def two_nodes() -> Described:
             )
         )
     return Described(tuple(functions), cpus=Cpus(8, 8, isolated="1", nohz_full="1,5"))
+
+
+def partitioned(*, listed: bool) -> Described:
+    """The same on a kernel that lists the CPUs of a partition, or shows them in its cgroup only.
+
+    The root group has the first file since Linux 6.8 (kernel/cgroup/cpuset.c: cpuset_files).
+    """
+    groups = {
+        "cgroup.subtree_control": "cpuset cpu io memory pids",
+        "system.slice/cpuset.cpus.partition": "member",
+        "system.slice/cpuset.cpus.effective": "0-1,4-7",
+        "trading.slice/cpuset.cpus.partition": "isolated",
+        "trading.slice/cpuset.cpus.effective": "2-3",
+    }
+    if listed:
+        groups["cpuset.cpus.isolated"] = "2-3"
+    return replace(two_nodes(), cpus=Cpus(8, 8, cgroups=groups))
+
+
+def pinned() -> Described:
+    """An adapter near all CPUs, whose vectors have masks of an administrator and of others."""
+    masks = {50: "2-3", 51: "6", 52: "0-7", 53: "1", 54: "7"}
+    lun = flat("0:0:0:0", Disk("sda"), "Adaptec", "64")
+    placed = []
+    for number, mask in masks.items():
+        hint = "02" if number == 53 else "00"
+        placed.append(Vector(number, f"aacraid{number}", affinity=mask, hint=hint))
+    function = Function(
+        "0000:01:00.0",
+        "aacraid",
+        ("0x9005", "0x028d", "0x9005", "0x0200"),
+        local_cpus="0-7",
+        hosts=(Host(0, "aacraid", luns=(lun,)),),
+        vectors=tuple(placed),
+    )
+    return Described((function,), cpus=Cpus(8, 8, isolated="6", default="7f"))
 
 
 def line() -> Described:

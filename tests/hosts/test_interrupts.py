@@ -78,6 +78,40 @@ sys.stdout.buffer.write(msgspec.json.encode((rows, back, [each.target for each i
 """
 
 
+# Applies a profile, plans it again with what the journal says, and puts everything back.
+_TWICE = """
+import sys
+from pathlib import Path
+import msgspec
+from hbatune.act import journal
+from hbatune.act.executor import Means
+from hbatune.act.interrupts import with_records
+from hbatune.act.restore import restore_values
+from hbatune.act.writer import write_plan
+from hbatune.facts.machine import gather_machine
+from hbatune.plan.make import make_plan
+from tests.hosts.test_interrupts import profile
+
+state = Path(sys.argv[1])
+files = [state / name for name in ("journal.json", "claims", "spent.json")]
+means = Means(*files, workers=2, deadline=20.0)
+
+def planned():
+    machine = gather_machine(())
+    filed = journal.load(means.journal, machine.boot_id)[0]
+    machine = with_records(machine, filed, state / "locked.json")
+    ids = {vector.id for vector in machine.vectors}
+    return machine, filed, make_plan(machine, profile("oltp"), only=ids)
+
+machine, filed, plan = planned()
+first = write_plan(machine, plan, filed, means)
+machine, filed, plan = planned()
+restore_values(machine, filed, means)
+restored = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
+sys.stdout.buffer.write(msgspec.json.encode((first, plan.rows, restored)))
+"""
+
+
 def profile(name: str) -> Profile:
     return load_profile(name, Library(find_shipped("rules"), site=Path("/nonexistent")))
 
@@ -104,7 +138,7 @@ def test_only_free_data_vectors_move(built: Build) -> None:
         "irq41": State.OK,
         "irq42": State.FIXED,
     }
-    assert "isolcpus=managed_irq" in describe_limit(rows["irq42"].limit)
+    assert describe_limit(rows["irq42"].limit) == "set by the kernel (managed interrupt)"
 
 
 def test_first_ipr_vector_is_admin(built: Build) -> None:
@@ -221,15 +255,15 @@ def test_irqaffinity_limits_vector_cpus(built: Build) -> None:
         "irq62": "2",
     }
     for row in rows.values():
-        assert "irqaffinity=0,2 on the kernel's command line" in describe_limit(row.limit)
+        assert "irqaffinity= excludes CPUs 3-4,6-7" in describe_limit(row.limit)
     assert "one farther away" in describe_limit(rows["irq60"].limit)
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("irqaffinity=0-x", "makes no sense"),
-        ("irqaffinity=1", "no CPU is left for interrupts: irqaffinity=1 on"),
+        ("irqaffinity=0-x", "irqaffinity= makes no sense"),
+        ("irqaffinity=1", "no CPU is left for interrupts: isolcpus= excludes CPUs 1; nohz_full="),
     ],
 )
 def test_empty_irqaffinity_moves_nothing(built: Build, option: str, message: str) -> None:
@@ -237,6 +271,71 @@ def test_empty_irqaffinity_moves_nothing(built: Build, option: str, message: str
     assert {row.state for row in rows.values()} == {State.FIXED}
     for row in rows.values():
         assert message in describe_limit(row.limit)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_isolated_partitions_are_avoided(built: Build, listed: bool) -> None:
+    machine = gather_in(built(interrupts.partitioned(listed=listed)))
+    rows = affinities(planned(machine))
+    for row in rows.values():
+        assert row.value not in ("2", "3")
+        assert "cpuset.cpus.partition excludes CPUs 2-3" in describe_limit(row.limit)
+    assert rows["irq50"].value == "0"
+
+
+def test_narrowed_default_limits_vector_cpus(built: Build) -> None:
+    described = interrupts.two_nodes()
+    root = built(replace(described, cpus=replace(described.cpus, default="01")))
+    rows = affinities(planned(gather_in(root)))
+    assert {row.state for row in rows.values()} == {State.FIXED}, "pinned outside of the default"
+    for row in rows.values():
+        reason = describe_limit(row.limit)
+        assert "/proc/irq/default_smp_affinity excludes CPUs 2-4,6-7" in reason
+        assert "its smp_affinity was narrowed to CPUs 5" in reason
+
+
+def test_pinned_vectors_stay_within_masks(built: Build) -> None:
+    rows = affinities(planned(gather_in(built(interrupts.pinned()))))
+    assert {name: (row.state, row.value) for name, row in rows.items()} == {
+        "irq50": (State.DRIFT, "2"),
+        "irq51": (State.FIXED, None),
+        "irq52": (State.DRIFT, "0"),
+        "irq53": (State.OK, "1"),
+        "irq54": (State.FIXED, None),
+    }
+    reasons = {name: describe_limit(row.limit) for name, row in rows.items()}
+    assert reasons["irq51"] == (
+        "no CPU is left for interrupts: isolcpus= excludes CPUs 6; "
+        "/proc/irq/default_smp_affinity excludes CPUs 7; its smp_affinity was narrowed to CPUs 6"
+    )
+    assert reasons["irq50"].endswith("its smp_affinity was narrowed to CPUs 2-3")
+    for name in ("irq52", "irq53"):
+        assert "narrowed" not in reasons[name], "everywhere, and where its driver suggests"
+
+
+def test_isolcpus_managed_irq_frees_cpus(built: Build) -> None:
+    rows = affinities(planned(gather_in(built(confined("isolcpus=managed_irq,4-7 quiet")))))
+    assert {row.value for row in rows.values()} <= {"0", "2", "3"}
+    for row in rows.values():
+        assert "isolcpus=managed_irq excludes CPUs 4,6-7" in describe_limit(row.limit)
+
+
+def test_placed_vectors_keep_their_cpus(built: Build, tmp_path: Path) -> None:
+    """Masks that hbatune narrowed are no decision, and a second spread moves nothing."""
+    described = interrupts.two_nodes()
+    vectors = [
+        replace(function, vectors=tuple(replace(v, hint="20") for v in function.vectors))
+        for function in described.functions
+    ]
+    cpus = replace(described.cpus, default="ff")
+    root = built(replace(described, functions=tuple(vectors), cpus=cpus))
+    out = run(root, [sys.executable, "-c", _TWICE, str(tmp_path)])
+    first, second, restored = msgspec.json.decode(out)
+    assert {row["outcome"] for row in first} == {str(Outcome.WRITTEN)}
+    assert [row["value"] for row in second] == [row["value"] for row in first]
+    assert {row["state"] for row in second} == {str(State.OK)}
+    assert not any("narrowed" in str(row["limit"]) for row in second)
+    assert set(restored.values()) == {"5"}
 
 
 def test_shared_line_is_not_movable(built: Build) -> None:

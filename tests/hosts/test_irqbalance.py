@@ -155,4 +155,4 @@ def test_only_service_bans_cpus(built: Built) -> None:
     with named_irqbalance(banned="0,4") as pid:
         restricted = placements(pid)
     assert restricted != alone
-    assert all("CPUs 0,4 are banned in irqbalance" in limit for _, limit in restricted.values())
+    assert all("irqbalance's ban excludes CPUs 0,4" in limit for _, limit in restricted.values())

@@ -167,23 +167,33 @@ class Port:
 
 @dataclass(frozen=True)
 class Vector:
-    """An interrupt vector; one that is ``locked`` nobody may move, and its file says so."""
+    """An interrupt vector; one that is ``locked`` nobody may move, and its file says so.
+
+    ``hint`` is the mask that its driver suggests.
+    """
 
     number: int
     name: str
     locked: bool = False
     affinity: str = "0"
+    hint: str = "0"
 
 
 @dataclass(frozen=True)
 class Cpus:
-    """The CPUs of a machine, of which those a multiple of ``cores`` apart share a core."""
+    """The CPUs of a machine, of which those a multiple of ``cores`` apart share a core.
+
+    ``default`` is the mask in /proc/irq/default_smp_affinity, if there is this file. ``cgroups``
+    are the files below /sys/fs/cgroup.
+    """
 
     online: int = 4
     cores: int = 4
     isolated: str = ""
     nohz_full: str = " (null)"  # what the kernel prints where there are none
     command_line: str = "root=/dev/sda1 ro quiet"
+    default: str = ""
+    cgroups: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -330,7 +340,10 @@ class _Builder:
         online = f"0-{cpus.online - 1}"
         values = {"online": online, "isolated": cpus.isolated, "nohz_full": cpus.nohz_full}
         self._files(folder, values, writable=False)
+        self._files("fs/cgroup", cpus.cgroups)
         (self._proc / "cmdline").write_text(f"{cpus.command_line}\n")
+        if cpus.default:
+            (self._proc / "irq" / "default_smp_affinity").write_text(f"{cpus.default}\n")
         for cpu in range(cpus.online):
             core = range(cpu % cpus.cores, cpus.online, cpus.cores)
             siblings = {"thread_siblings_list": ",".join(map(str, core))}
@@ -404,6 +417,7 @@ class _Builder:
         file.write_text(f"{vector.affinity}\n")
         (folder / "effective_affinity_list").write_text(f"{vector.affinity[0]}\n")
         (folder / "node").write_text("0\n")
+        (folder / "affinity_hint").write_text(f"{vector.hint}\n")
         file.chmod(0o444 if vector.locked else 0o644)
 
     def _host(self, parent: str, host: Host) -> None:

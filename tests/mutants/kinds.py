@@ -299,7 +299,10 @@ KINDS: dict[str, Try] = {
     "counters": _of_state(_counts, _read_counted),
     "rolled back": _of_state(lambda: {"ids": _ids()[:5], "lifted": _ids()[5:7]}, _read_hands_off),
     "immovable": _of_state(
-        _ids, lambda path, _: interrupts.with_immovable(_data().machine, path) != _data().machine
+        _ids,
+        lambda path, _: (
+            interrupts.with_records(_data().machine, Journal(""), path) != _data().machine
+        ),
     ),
     "placed interrupts": _of_state(lambda: [30, 31, 32], _read_irqs),
     "module options": _of_state(_ids, lambda path, _: not system.read_module_options(path)),

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -221,6 +220,5 @@ def _find_placer(vector: Vector) -> str:
 def _join_cpus(vectors: Sequence[Vector]) -> str:
     cpus: set[int] = set()
     for vector in vectors:
-        with suppress(ValueError):
-            cpus.update(names.parse_cpus(vector.effective or ""))
+        cpus.update(names.find_cpus(vector.effective or "") or ())
     return names.join_cpus(cpus)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.1",)
 IRQS = Path("/proc/irq")
+CGROUPS = Path("/sys/fs/cgroup")
 DATA = re.compile(
     r"nvme\d+q[1-9]\d*|virtio\d+-request|virtio\d+-req\.\d+|vmw_pvscsi|ahci.*|megasas.*|ioc\d+"
 )
@@ -187,7 +189,7 @@ def test_irqaffinity_limits_vector_cpus(before: dict[str, str], confined: None) 
     assert rows
     for row in rows:
         assert row["value"] == current[row["target"]] == "0", row
-        assert "irqaffinity=0 on the kernel's command line" in row["limit"]
+        assert "irqaffinity= excludes CPUs 1" in row["limit"]
     assert hbatune("rollback").code == 0
     assert affinities() == before
 
@@ -199,7 +201,122 @@ def test_irqbalance_banned_cpus_are_avoided(before: dict[str, str]) -> None:
     assert rows
     for row in rows:
         assert row["value"] != "0", row
-        assert "CPUs 0 are banned in irqbalance's settings" in row["limit"]
+        assert "irqbalance's ban excludes CPUs 0" in row["limit"]
+
+
+def place_and_restore(before: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Apply and roll back; return the rows of free vectors, which had their values meanwhile."""
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+    assert done.code == 0, done.err
+    current = affinities()
+    rows = {row["target"]: row for row in done.rows(setting="irq_affinity")}
+    free = {irq: row for irq, row in rows.items() if not row["limit"].startswith("set by the")}
+    for irq, text in current.items():
+        is_placed = irq in free and free[irq]["value"] is not None
+        assert text == (free[irq]["value"] if is_placed else before[irq]), irq
+    assert hbatune("rollback").code == 0
+    assert affinities() == before
+    assert free
+    return free
+
+
+@pytest.fixture
+def partition() -> Iterator[None]:
+    """An isolated partition that has CPU 1, without the file that newer kernels list it in."""
+    group, enabled = CGROUPS / "trading", CGROUPS / "cgroup.subtree_control"
+    others = enabled.read_text().split()
+    enabled.write_text("+cpuset")
+    group.mkdir()
+    try:
+        (group / "cpuset.cpus").write_text("1")
+        (group / "cpuset.cpus.partition").write_text("isolated")
+        assert (group / "cpuset.cpus.partition").read_text() == "isolated\n"
+        assert not (CGROUPS / "cpuset.cpus.isolated").exists()
+        yield
+    finally:
+        (group / "cpuset.cpus.partition").write_text("member")
+        group.rmdir()
+        if "cpuset" not in others:
+            enabled.write_text("-cpuset")
+
+
+def test_isolated_partition_gets_no_vector(before: dict[str, str], partition: None) -> None:
+    for row in place_and_restore(before).values():
+        assert row["value"] == "0", row
+        assert "cpuset.cpus.partition excludes CPUs 1" in row["limit"]
+
+
+@pytest.fixture
+def narrowed_default() -> Iterator[None]:
+    """A default for new interrupts that an administrator has narrowed to CPU 0."""
+    file = IRQS / "default_smp_affinity"
+    text = file.read_text()
+    file.write_text("1")
+    try:
+        yield
+    finally:
+        file.write_text(text)
+
+
+def test_narrowed_default_limits_vector_cpus(
+    before: dict[str, str], narrowed_default: None
+) -> None:
+    for row in place_and_restore(before).values():
+        assert row["value"] == "0", row
+        assert "/proc/irq/default_smp_affinity excludes CPUs 1" in row["limit"]
+
+
+@pytest.fixture
+def pinned(before: dict[str, str]) -> Iterator[dict[str, str]]:
+    """All free data vectors pinned to CPU 1 by hand, and the affinities with them."""
+    rows = hbatune("diff", "--profile", "oltp", "--json").rows(setting="irq_affinity")
+    free = [row["target"] for row in rows if row["state"] in ("ok", "drift")]
+    pin = dict.fromkeys(free, "1")
+    write_affinities(pin)
+    try:
+        yield {**before, **pin}
+    finally:
+        write_affinities({irq: before[irq] for irq in pin})
+
+
+def write_affinities(texts: dict[str, str]) -> None:
+    """Write the affinity of each interrupt; it moves at its next one."""
+    for irq, text in texts.items():
+        (IRQS / irq.removeprefix("irq") / "smp_affinity_list").write_text(text)
+
+
+def test_pinned_vectors_stay_in_their_masks(pinned: dict[str, str]) -> None:
+    for row in place_and_restore(pinned).values():
+        assert (row["state"], row["value"]) == ("ok", "1"), row
+        assert "its smp_affinity was narrowed to CPUs 1" in row["limit"]
+
+
+def test_vectors_pinned_outside_default_stay(
+    pinned: dict[str, str], narrowed_default: None
+) -> None:
+    for row in place_and_restore(pinned).values():
+        assert (row["state"], row["value"]) == ("fixed", None), row
+        assert row["limit"].startswith("no CPU is left for interrupts: ")
+
+
+def test_offline_cpu_moves_only_its_vectors(before: dict[str, str]) -> None:
+    def place() -> dict[str, str]:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json")
+        assert done.code == 0, done.err
+        rows = done.rows(setting="irq_affinity")
+        return {row["target"]: row["value"] for row in rows if row["value"] is not None}
+
+    placed = place()
+    assert set(placed.values()) == {"0", "1"}
+    online = Path("/sys/devices/system/cpu/cpu1/online")
+    online.write_text("0")
+    try:
+        assert place() == dict.fromkeys(placed, "0")
+    finally:
+        online.write_text("1")
+    assert sorted(place().values()) == sorted(placed.values())
+    assert hbatune("rollback").code == 0
+    assert affinities() == before
 
 
 def test_rollback_restores_every_vector(before: dict[str, str]) -> None:

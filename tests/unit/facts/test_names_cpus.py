@@ -69,3 +69,10 @@ def test_mask_has_32_bit_groups(text: str, cpus: tuple[int, ...]) -> None:
 def test_malformed_mask_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of int, or ours)
         names.parse_mask(text)
+
+
+def test_senseless_text_has_no_cpus() -> None:
+    assert names.find_cpus("0-1,3\n") == (0, 1, 3)
+    assert names.find_cpus("0-x") is None
+    assert names.find_cpus("f", names.parse_mask) == (0, 1, 2, 3)
+    assert names.find_cpus("0-1", names.parse_mask) is None

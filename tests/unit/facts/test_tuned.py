@@ -83,3 +83,32 @@ def test_database_profile_inherits_readahead(etc: Path, name: str) -> None:
     put(etc.parent / "lib", "throughput-performance", "[disk]\nreadahead=>4096\n")
     put(etc.parent / "lib", name, "[main]\ninclude=throughput-performance\n[vm]\nx=1\n")
     assert writes() == [("queue/read_ahead_kb", ">4096")]
+
+
+@pytest.mark.parametrize(
+    ("profile", "variables", "cores"),
+    [
+        ("[variables]\nisolated_cores=2,4-5\n", "", (2, 4, 5)),
+        ("[variables]\ninclude={}\n", "# cores\nisolated_cores = 6 # two\nother=1\n", (6,)),
+        ("[variables]\ninclude={}\n", "isolated_cores=1\nisolated_cores=3\n", (3,)),
+        ("[variables]\ninclude={}\n", "#isolated_cores=2\n", None),
+        ("[variables]\nisolated_cores=\n", "", None),
+        ("[variables]\nother=1\n", "", None),
+        ("[disk]\nelevator=none\n", "", None),
+        # What a function of tuned returns is unknown, and so are files that cannot be read.
+        ("[variables]\ninclude={}\n", "isolated_cores=${f:calc_isolated_cores:1}\n", ()),
+        ("[variables]\ninclude={}-none\n", "", ()),
+        ("[main]\ninclude=none-such\n", "", ()),
+    ],
+)
+def test_isolated_cores_are_read(
+    etc: Path, profile: str, variables: str, cores: tuple[int, ...] | None
+) -> None:
+    file = etc.parent / "variables.conf"
+    file.write_text(variables)
+    put(etc, "desk", profile.format(file))
+    assert tuned.read_isolated_cores() == cores
+
+
+def test_no_profile_isolates_no_cores(etc: Path) -> None:
+    assert tuned.read_isolated_cores() is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.facts import vectors
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.vectors import read_vectors
@@ -29,3 +30,17 @@ def test_unreadable_interrupts_yield_no_vectors(
 
     monkeypatch.setattr("os.listdir", refuse)
     assert count_vectors() == 0
+
+
+def test_affinity_hint_is_a_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_IRQS", str(tmp_path))
+    model, queues = family_named("mpt3sas").interrupts, Missing(Reason.ABSENT)
+    function = tmp_path / "function"
+    hints = {30: "00000000,0000000c", 31: "0", 32: "none"}
+    for irq, hint in hints.items():
+        (function / "msi_irqs").mkdir(parents=True, exist_ok=True)
+        (function / "msi_irqs" / str(irq)).touch()
+        (tmp_path / str(irq)).mkdir()
+        (tmp_path / str(irq) / "affinity_hint").write_text(f"{hint}\n")
+    read = read_vectors("a", model, str(function), (), {}, hw_queues=queues, modes_tell=True)
+    assert {vector.irq: vector.hint for vector in read} == {30: (2, 3), 31: (), 32: ()}

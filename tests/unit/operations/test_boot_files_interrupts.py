@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import interrupts, paths, rollback_record
+from hbatune.act import interrupts, journal, paths, rollback_record
+from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, decode_report
 from hbatune.cli.command_context import make_context
-from hbatune.facts.model import Attribute, Missing, Processors, Reason, Role
+from hbatune.facts.model import Attribute, CpuRestriction, Missing, Processors, Reason, Role
 from hbatune.facts.processors import _list_balanced
 from hbatune.facts.services import (
     Irqbalance,
@@ -29,6 +30,7 @@ from hbatune.operations.boot_files import (
     release_interrupts,
     reserve_interrupts,
 )
+from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
 from hbatune.policy.config import load_configuration
@@ -325,14 +327,14 @@ def test_running_settings_override_file(folder: Path, proc: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "value", "limit"),
     [
-        ({"IRQBALANCE_BANNED_CPULIST": "0-2"}, "3", "CPUs 0-2 are banned in irqbalance's settings"),
-        ({"IRQBALANCE_BANNED_CPUS": "00000003"}, "2", "CPUs 0-1 are banned"),
+        ({"IRQBALANCE_BANNED_CPULIST": "0-2"}, "3", "irqbalance's ban excludes CPUs 0-2"),
+        ({"IRQBALANCE_BANNED_CPUS": "00000003"}, "2", "ban excludes CPUs 0-1"),
         (
             {"IRQBALANCE_BANNED_CPULIST": "0", "IRQBALANCE_BANNED_CPUS": "f"},
             "1",
-            "CPUs 0 are banned",
+            "ban excludes CPUs 0",
         ),
-        ({"IRQBALANCE_BANNED_CPULIST": "none"}, None, "irqbalance's banned CPUs make no sense"),
+        ({"IRQBALANCE_BANNED_CPULIST": "none"}, None, "irqbalance's ban makes no sense"),
         ({}, "0", "one CPU of 0-3, which are near the adapter"),
     ],
 )
@@ -354,7 +356,7 @@ def test_explicit_rule_cpus_override_irqaffinity() -> None:
     host = replace(machine(vectors=(vector(),)), processors=cpus)
     [row] = make_plan(host, profile(("irq_affinity", Exactly("2-3")))).rows
     assert row.value == "2-3"
-    assert describe_limit(row.limit) == "although irqaffinity=0 on the kernel's command line"
+    assert describe_limit(row.limit) == "although irqaffinity= excludes CPUs 1-3"
 
 
 PLACING = """
@@ -422,3 +424,17 @@ def test_drifting_interrupt_released_after_attempt(folder: Path, tried: bool) ->
     outcome = Outcome.IGNORED if tried else None
     keep_placed_interrupts(make_context(), host, [replace(row, outcome=outcome) for row in rows])
     assert interrupts.read_placed(Paths()) == set()
+
+
+def test_plan_uses_placed_vectors(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks in the journal are hbatune's; the other one is an administrator's decision."""
+    site.put("profiles/placing.toml", PLACING)
+    cpus = replace(SEEN.processors, restrictions={CpuRestriction.DEFAULT: (0, 1)})
+    see_machine(monkeypatch, lambda: replace(SEEN, processors=cpus))
+    placed = SEEN.vectors[0]
+    entry = Entry(placed.id, placed.target, placed.adapter, "irq_affinity", "0-1", "0")
+    journal.save(paths.JOURNAL, Journal(SEEN.boot_id, (entry,)))
+    first, second = read_situation(SituationRequest(profile="placing")).plan().rows
+    assert (first.value, second.value) == ("0", "1")
+    assert "narrowed" not in describe_limit(first.limit)
+    assert "its smp_affinity was narrowed to CPUs 1" in describe_limit(second.limit)

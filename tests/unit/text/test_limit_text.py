@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from hbatune.facts.model import CpuRestriction
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import _SENTENCES, describe_limit, explain_limit
 
@@ -10,13 +11,13 @@ from hbatune.text.limit_text import _SENTENCES, describe_limit, explain_limit
 @pytest.mark.parametrize("limit", Limit)
 def test_every_reason_has_sentence(limit: Limit) -> None:
     facts = tuple(f"fact{number}" for number in range(_SENTENCES[limit].count("{")))
-    part = LimitReason(Limit.BANNED, ("7",))
+    part = LimitReason(Limit.MASK_NARROWED, ("7",))
     alone = describe_limit(LimitReason(limit, facts))
     combined = describe_limit(LimitReason(limit, facts, (part,)))
     assert all(str(fact) in alone for fact in facts)
     assert alone.strip()
     assert "{" not in alone + combined
-    assert combined.endswith("CPUs 7 are banned in irqbalance's settings")
+    assert combined.endswith("its smp_affinity was narrowed to CPUs 7")
 
 
 def test_reason_without_fact_fails() -> None:
@@ -26,11 +27,11 @@ def test_reason_without_fact_fails() -> None:
 
 def test_remedy_is_separate() -> None:
     inferred = (LimitReason(Limit.INFERRED),)
-    reason = LimitReason(Limit.MANAGED, ("smp_affinity_enable=0",), inferred)
+    reason = LimitReason(Limit.MANAGED, ("2-3", "smp_affinity_enable=0"), inferred)
     sentence, remedy = explain_limit(reason)
     assert sentence == "set by the kernel (managed interrupt)"
     assert remedy == (
-        "to change it, boot with isolcpus=managed_irq,… or load the driver with "
+        "to free the excluded CPUs, boot with isolcpus=managed_irq,2-3 or load the driver with "
         "smp_affinity_enable=0; inferred from the driver and the vector's name: this kernel says "
         "so only at a write"
     )
@@ -39,11 +40,9 @@ def test_remedy_is_separate() -> None:
 
 
 def test_parts_follow_their_reason() -> None:
-    cpus = LimitReason(Limit.IRQAFFINITY, ("0-3",))
-    banned = LimitReason(Limit.BANNED, ("4",))
-    tail = (
-        "irqaffinity=0-3 on the kernel's command line; CPUs 4 are banned in irqbalance's settings"
-    )
+    cpus = LimitReason(Limit.CPUS_EXCLUDED, (CpuRestriction.IRQAFFINITY, "0-3"))
+    banned = LimitReason(Limit.CPUS_UNKNOWN, (CpuRestriction.BANNED,))
+    tail = "irqaffinity= excludes CPUs 0-3; irqbalance's ban makes no sense or excludes every CPU"
     for limit, head in (
         (Limit.ALTHOUGH, "although "),
         (Limit.NO_CPU_LEFT, "no CPU is left for interrupts: "),
