@@ -74,6 +74,7 @@ class Limit(StrEnum):
     # of a plan (plan/make.py, plan/rows.py)
     CHANGED_SINCE = "changed since"
     DISRUPTS = "disrupts"  # the effect of a write
+    BELOW_PEERS = "below peers"  # their largest depth, the target
     LOWERED = "lowered"  # the driver's depth, the target
     NO_DEPTH = "no depth"
     NCQ_OFF = "NCQ off"  # the target

@@ -56,6 +56,8 @@ _SENTENCES = {
     Limit.DISRUPTS: "{}: only with --allow-reset",
     Limit.LOWERED: "below the driver's own {}: "
     "an administrator's decision, until `apply {}` names it",
+    Limit.BELOW_PEERS: "below the {} of equal disks on its adapter: "
+    "an administrator's decision, until `apply {}` names it",
     Limit.NO_DEPTH: "it has none that can be set",
     Limit.NCQ_OFF: "native command queuing is off: "
     "an administrator's decision, until `apply {}` names it",

@@ -9,12 +9,13 @@ from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
 from hbatune.facts.udev import SavedTexts
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.plan.make import EarlierChanges, make_plan
+from hbatune.plan.make import EarlierChanges, SetBefore, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
+from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import describe_limit
 from tests.unit.command_runs import see_machine
-from tests.unit.machines import attributes, endpoint, host, machine
+from tests.unit.machines import adapter, attributes, endpoint, host, machine
 from tests.unit.site_folder import SiteFolder
 
 DEPTH, REQUESTS = "queue_depth", "nr_requests"
@@ -40,6 +41,7 @@ def row(disk: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> R
 
 
 RAISED = wish(DEPTH, AtLeast(64))
+DEEP = wish(DEPTH, AtLeast(300))
 
 
 def test_lowered_depth_stays_until_named() -> None:
@@ -100,7 +102,97 @@ def test_kernel_lowered_depth_is_raised() -> None:
 
 
 def test_unknown_default_permits_raise() -> None:
-    assert row(replace(lun("8"), family="mpt3sas"), RAISED).value == 64
+    assert row(replace(lun("8"), family="hpsa"), RAISED).value == 64
+
+
+def behind(family: str, depth: str, protocol: Protocol = Protocol.SAS, **overrides: Any) -> Row:
+    """Return the depth's row of a LUN behind this driver: on a SAS3008, where that matters."""
+    disk = lun(depth, protocol=protocol, depth_cap=1000)
+    return row(replace(disk, family=family, **overrides), DEEP)
+
+
+@pytest.mark.parametrize(
+    ("family", "protocol", "own"),
+    [
+        ("mpt3sas", Protocol.SAS, 254),
+        ("mpt3sas", Protocol.SATA, 32),
+        ("mpt3sas", Protocol.NVME, 128),
+        ("megaraid_sas", Protocol.SAS, 256),
+        ("megaraid_sas", Protocol.SATA, 32),
+        ("megaraid_sas", Protocol.NVME, 64),
+        ("megaraid_sas", Protocol.VOLUME, 256),
+        ("aacraid", Protocol.VOLUME, 256),
+        ("libsas", Protocol.SAS, 256),
+        ("libsas", Protocol.SATA, 31),
+        ("hv_storvsc", Protocol.VIRTUAL, 32),  # cmd_per_lun of the host
+    ],
+)
+def test_driver_constant_is_default(family: str, protocol: Protocol, own: int) -> None:
+    lowered = behind(family, str(own - 1), protocol, ncq_depth=32)
+    assert lowered.state is State.EXCLUDED
+    assert describe_limit(lowered.limit).startswith(f"below the driver's own {own}: ")
+    assert behind(family, str(own), protocol, ncq_depth=32).state is State.DRIFT
+
+
+def test_hisilicon_starts_sas_lower() -> None:
+    hisi = host(proc_name="hisi_sas_v3_hw", can_queue=1000)
+    assert behind("libsas", "63", host=hisi).state is State.EXCLUDED
+    assert behind("libsas", "64", host=hisi).state is State.DRIFT
+
+
+def test_container_shares_default() -> None:
+    """Two containers have half of can_queue each, at least (linit.c)."""
+    disks = []
+    for target in ("sda", "sdb"):
+        small = host(can_queue=400)
+        disk = lun("100", target=target, protocol=Protocol.VOLUME, depth_cap=256)
+        disks.append(replace(disk, family="aacraid", host=small))
+    wanted = wish(DEPTH, AtLeast(250))
+    assert {row.limit for row in make_plan(machine(*disks), wanted).rows} == {
+        LimitReason(Limit.LOWERED, (200, target)) for target in ("sda", "sdb")
+    }
+
+
+SAS35 = adapter(pci=replace(adapter().pci, device=0x00AC))
+
+
+@pytest.mark.parametrize("family", ["mpt3sas", "mpi3mr", "hpsa"])
+def test_alike_disks_show_firmware_default(family: str) -> None:
+    disks = [
+        replace(lun(depth, target=target), family=family)
+        for target, depth in (("sda", "40"), ("sdb", "8"))
+    ]
+    server = machine(*disks, adapters=(SAS35,))
+    first, second = make_plan(server, RAISED).rows
+    assert (first.value, second.state) == (64, State.EXCLUDED)
+    assert describe_limit(second.limit).startswith("below the 40 of equal disks on its adapter: ")
+    # Another model may have another depth.
+    other = replace(disks[1], model="OTHER")
+    assert [
+        row.value for row in make_plan(machine(disks[0], other, adapters=(SAS35,)), RAISED).rows
+    ] == [64, 64]
+
+
+def test_raised_peer_counts_as_before() -> None:
+    """Otherwise each disk that appears after an apply would count as lowered."""
+    disks = [
+        replace(lun(depth, target=target), family="mpi3mr")
+        for target, depth in (("sda", "64"), ("sdb", "32"))
+    ]
+    before = {(disks[0].id, DEPTH): SetBefore(32, lambda value: True)}
+    earlier = EarlierChanges(set_before=before)
+    rows = make_plan(machine(*disks), RAISED, earlier=earlier).rows
+    assert [row.value for row in rows] == [64, 64]
+
+
+def test_full_sibling_lun_explains_depth() -> None:
+    """A full queue lowers all LUNs of the target, and only one of them counts the answers."""
+    first, second = (lun("8", target=name, address=f"0:0:1:{name[-1]}") for name in ("sd0", "sd1"))
+    counted = {**first.attributes, "device/ioerr_cnt": Attribute("0xb", False)}
+    server = machine(replace(first, attributes=counted), second)
+    assert [row.value for row in make_plan(server, RAISED).rows] == [64, 64]
+    apart = machine(replace(first, attributes=counted), replace(second, address="0:0:2:0"))
+    assert [row.value for row in make_plan(apart, RAISED).rows] == [64, None]
 
 
 def test_module_option_sets_default() -> None:
