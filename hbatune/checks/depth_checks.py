@@ -8,7 +8,8 @@ from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Se
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.health import AdapterHealth
-from hbatune.facts.model import Adapter, Endpoint, Kind, Missing, Protocol
+from hbatune.facts.model import Adapter, Endpoint, Kind, Missing
+from hbatune.plan.joint_limits import find_default_depths
 from hbatune.policy.budget import is_shared
 from hbatune.policy.library import ArrayModel, find_model
 from hbatune.settings.table import SETTINGS
@@ -216,38 +217,26 @@ class _LoweredDepth(CheckEvidence, frozen=True):
 
 
 def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find depths below the driver's initial depth, on drivers that lower depths on a full queue.
+    """Find depths below the driver's initial depth that a full queue may have lowered.
 
-    The module option gives the initial depth. Without it, the largest depth of an equal LUN on the
-    same adapter is used, since no file of the kernel shows the ceiling of the ramp.
+    Without counted errors a low depth is an administrator's decision, and no finding.
     """
-    adapters = inputs.machine.adapters_by_target
-    largest: dict[object, int] = defaultdict(int)
-    for endpoint in inputs.machine.endpoints:
-        key = _make_group_key(endpoint)
-        largest[key] = max(largest[key], get_depth(endpoint) or 0)
+    defaults = find_default_depths(inputs.machine)
     for endpoint in inputs.endpoints:
-        depth, adapter = get_depth(endpoint), adapters.get(endpoint.adapter or "")
-        if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
+        depth, default = get_depth(endpoint), defaults.get(endpoint.id)
+        if depth is None or default is None or depth >= default.depth or not default.may_ramp:
             continue
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
             continue  # the depth that the profile requires
-        health = inputs.of_adapter(adapter)
-        numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
-        option = next((number for number in numbers.items() if number[1] > 0), None)
-        initial = option[1] if option else largest[_make_group_key(endpoint)]
-        if depth < initial:
-            # Without an option, something may have raised the other LUN, for example hbatune.
-            severity = Severity.ADVICE if option else Severity.INFO
-            evidence = _LoweredDepth(depth, initial, option[0] if option else None)
-            yield check.report(severity, endpoint, evidence)
-
-
-def _make_group_key(endpoint: Endpoint) -> object:
-    # A volume's depth depends on its members, which no attribute shows, so it has its own group.
-    volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
-    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, volume
+        names = []
+        for option in family_named(endpoint.family).options:
+            if option.purpose is Purpose.LUN_DEPTH and not default.by_peers:
+                names.append(option.name)
+        # Something may have raised an equal disk, for example hbatune.
+        severity = Severity.INFO if default.by_peers else Severity.ADVICE
+        evidence = _LoweredDepth(depth, default.depth, names[0] if names else None)
+        yield check.report(severity, endpoint, evidence)
 
 
 def get_depth(endpoint: Endpoint) -> int | None:
