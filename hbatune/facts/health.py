@@ -5,11 +5,12 @@ As in ``model``, a fact that could not be read is a ``Missing`` with the reason.
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_text, make_unparsable
-from hbatune.facts.model import Machine, Missing, Reason
+from hbatune.facts.model import Endpoint, Machine, Missing, Reason
 from hbatune.facts.udev import UnsetSetting
 
 
@@ -118,6 +119,11 @@ class UdevDisks(Struct, frozen=True):
     kernels: tuple[str, ...]
     rotational: bool | None = None
 
+    def include(self, disk: Endpoint) -> bool:
+        """Return whether the rule is for this disk."""
+        is_type = self.rotational in (None, disk.rotational)
+        return is_type and any(fnmatchcase(disk.target, kernel) for kernel in self.kernels)
+
 
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
@@ -158,7 +164,8 @@ class Health(Struct, frozen=True):
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
     switches MSI off for all devices. ``tuned`` is the profile of a running tuned. ``unset`` are the
-    settings that hbatune's own udev rules could not set.
+    settings that hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O
+    weights or priorities (``services.find_io_shares``).
     """
 
     adapters: dict[str, AdapterHealth]
@@ -172,6 +179,7 @@ class Health(Struct, frozen=True):
     msi_off: str | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
+    io_shares: dict[str, str] = {}
 
 
 # The severities of errors, with the name of each in the last line of ``aer_dev_*``.

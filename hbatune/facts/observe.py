@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -64,6 +64,7 @@ TOOLS = ("bpftrace", "fio", "iotune")
 
 # In the order of precedence: for files with the same name, the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
+_DISTRIBUTION_FOLDERS = _FOLDERS[2:]
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 # The matches that identify a device; other matches select an event or a type.
@@ -140,6 +141,21 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
                 text = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
                 rules += parse_assignments(file, text.decode("utf-8", "backslashreplace"))
     return tuple(rules)
+
+
+def find_distribution_rules(disks: Iterable[Endpoint]) -> dict[str, str]:
+    """Return, by id, the distribution's rules file that sets a disk's scheduler to bfq.
+
+    Return nothing if a unit uses I/O weights or priorities. A rule with unknown conditions, such as
+    SUSE's, counts for rotational disks.
+    """
+    files: dict[str, str] = {}
+    for rule in () if services.find_io_shares() else read_udev_rules():
+        if rule.attribute == "queue/scheduler" and rule.value is not None:
+            for disk in disks:
+                if rule.disks.include(disk) if rule.disks else disk.rotational is True:
+                    files[disk.id] = rule.file if rule.value == "bfq" else ""
+    return {id: file for id, file in files.items() if file.startswith(_DISTRIBUTION_FOLDERS)}
 
 
 def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
@@ -253,6 +269,7 @@ def observe_health(
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
         unset=read_unset_settings(),
+        io_shares=services.find_io_shares(),
     )
 
 

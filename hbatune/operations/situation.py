@@ -37,6 +37,7 @@ from hbatune.policy.config import (
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
+from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import SCHEDULER, SETTINGS, list_attributes, parse_saved_values
 from hbatune.workers import WorkerPool
@@ -116,6 +117,7 @@ class Situation(Struct, frozen=True):
             set_before=self._find_set_values() if reconcile else {},
             set_by_us=self._was_touched,
             targets_named=named,
+            scheduler_rules=self._find_scheduler_rules(),
         )
         return make_plan(
             self.machine,
@@ -162,6 +164,18 @@ class Situation(Struct, frozen=True):
             if is_set and entry.setting in SETTINGS and entry.id not in excluded:
                 values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
         return values
+
+    def _find_scheduler_rules(self) -> Mapping[str, str]:
+        """Return, by id, the distribution's udev rules files that set bfq although nothing uses it.
+
+        Rules and units are read only here, for the few hosts with bfq.
+        """
+        disks = [disk for disk in self.machine.endpoints if find_scheduler(disk.attributes) == BFQ]
+        if self.elsewhere or not disks:
+            return {}
+        from hbatune.facts.observe import find_distribution_rules
+
+        return find_distribution_rules(disks)
 
     def _was_touched(self, id: str, setting: str) -> bool:
         """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.

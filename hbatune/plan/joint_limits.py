@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
-from hbatune.facts.family import DepthFacts
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
@@ -66,10 +65,9 @@ def find_default_depths(
     depths, by id, before hbatune set them.
     """
     adapters, modules = machine.adapters_by_target, machine.parameters_by_module
-    errors, luns, largest = Counter[str](), Counter[str](), Counter[object]()
-    disks = [(endpoint, endpoint.host) for endpoint in machine.endpoints if endpoint.host]
-    for endpoint, host in disks:
-        luns[host.name] += 1
+    errors, largest = Counter[str](), Counter[object]()
+    disks = [endpoint for endpoint in machine.endpoints if endpoint.host is not None]
+    for endpoint in disks:
         depth = originals.get(endpoint.id, SETTINGS[QUEUE_DEPTH].read(endpoint.attributes))
         if isinstance(depth, int):
             peers = _make_peer_key(endpoint)
@@ -77,10 +75,10 @@ def find_default_depths(
         # A full queue lowers all LUNs of a target (drivers/scsi/scsi_error.c).
         errors[endpoint.scsi_target] += parse_error_count(endpoint.attributes) or 0
     defaults = {}
-    for endpoint, host in disks:
+    for endpoint in disks:
         adapter, family = adapters.get(endpoint.adapter or ""), family_named(endpoint.family)
         parameters, pci = modules.get(endpoint.family, {}), adapter.pci if adapter else None
-        default = family.depth_default(endpoint, DepthFacts(parameters, pci, luns[host.name]))
+        default = family.depth_default(endpoint, parameters, pci)
         if default is not None and isinstance(endpoint.depth_cap, int):
             default = min(default, endpoint.depth_cap)
         defaults[endpoint.id] = DefaultDepth(
@@ -93,8 +91,10 @@ def find_default_depths(
 
 def _make_peer_key(endpoint: Endpoint) -> object:
     # A volume's depth depends on its members, which no attribute shows, so it has no peer.
-    volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
-    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, volume
+    is_volume = endpoint.protocol is Protocol.VOLUME
+    if is_volume and not family_named(endpoint.family).volumes_alike:
+        return endpoint.id
+    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model
 
 
 def sum_request_memory(

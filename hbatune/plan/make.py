@@ -34,7 +34,12 @@ from hbatune.plan.rows import (
 from hbatune.policy.budget import has_priority
 from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
-from hbatune.settings.limits import find_scheduler, resolve_value, spread_vectors
+from hbatune.settings.limits import (
+    LOADABLE_SCHEDULERS,
+    find_scheduler,
+    resolve_value,
+    spread_vectors,
+)
 from hbatune.settings.setting import (
     Device,
     FixedSetting,
@@ -96,14 +101,16 @@ class EarlierChanges(Struct, frozen=True):
     The ``reverted`` values are not tried again. ``set_before`` has the changes of earlier runs,
     which are restored if the profile no longer requires them. ``set_by_us`` (of an id and a
     setting) means that hbatune has set or reset it since boot. Any other value below the driver's
-    default is an administrator's decision. It is kept unless a person named the targets
-    (``targets_named``).
+    default, and bfq or kyber, is an administrator's decision. It is kept unless a person named the
+    targets (``targets_named``). ``scheduler_rules`` are, by id, the distribution's udev rules files
+    that set bfq on disks where nothing uses it.
     """
 
     reverted: Collection[RevertedValue] = ()
     set_before: Mapping[Key, SetBefore] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False
+    scheduler_rules: Mapping[str, str] = {}
 
 
 class MatchedTarget(Struct, frozen=True):
@@ -280,7 +287,7 @@ def exclude_reverted(row: Row, reverted: Collection[RevertedValue]) -> Row:
 def keep_decision(
     row: Row, rule: Rule, matched: MatchedTarget, scheduler: Value | None, earlier: EarlierChanges
 ) -> Row:
-    """Exclude a setting that an administrator or another tool lowered.
+    """Exclude a setting that an administrator or another tool lowered or chose.
 
     The reason is unknown (an array, a drive that loses commands, a neighbour). Such a value is kept
     until `apply` names the target or a local rule sets ``value``. ``scheduler`` is the planned one.
@@ -296,15 +303,20 @@ def keep_decision(
     reason = find_decision(endpoint, row.setting, matched.default_depth)
     if reason is None or earlier.set_by_us(endpoint.id, row.setting):
         return row
+    if reason.limit is Limit.CHOSEN_SCHEDULER and endpoint.id in earlier.scheduler_rules:
+        file = earlier.scheduler_rules[endpoint.id]
+        return replace(row, limit=LimitReason(Limit.DISTRIBUTION_SCHEDULER, (file,)))
     return _exclude_row(row, reason)
 
 
 def find_decision(
     endpoint: Endpoint, name: str, default_depth: DefaultDepth | None
 ) -> LimitReason | None:
-    """Return the reason to keep a setting of an endpoint that was lowered, or None."""
+    """Return the reason to keep a setting of an endpoint that was lowered or chosen, or None."""
     current, default = SETTINGS[name].read(endpoint.attributes), None
     tags, limit = endpoint.tags, Limit.LOWERED
+    if name == SCHEDULER and current in LOADABLE_SCHEDULERS:
+        return LimitReason(Limit.CHOSEN_SCHEDULER, (current, endpoint.target))
     if name == QUEUE_DEPTH:
         # With every driver, a depth of 1 disables command queuing.
         if endpoint.protocol is Protocol.SATA and current == 1:

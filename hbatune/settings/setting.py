@@ -75,6 +75,8 @@ class Limit(StrEnum):
     CHANGED_SINCE = "changed since"
     DISRUPTS = "disrupts"  # the effect of a write
     BELOW_PEERS = "below peers"  # their largest depth, the target
+    CHOSEN_SCHEDULER = "chosen scheduler"  # the scheduler, the target
+    DISTRIBUTION_SCHEDULER = "distribution scheduler"  # the udev rules file
     LOWERED = "lowered"  # the driver's depth, the target
     NO_DEPTH = "no depth"
     NCQ_OFF = "NCQ off"  # the target

@@ -58,6 +58,9 @@ _SENTENCES = {
     "an administrator's decision, until `apply {}` names it",
     Limit.BELOW_PEERS: "below the {} of equal disks on its adapter: "
     "an administrator's decision, until `apply {}` names it",
+    Limit.CHOSEN_SCHEDULER: "no kernel selects {} by itself: "
+    "an administrator's decision, until `apply {}` names it",
+    Limit.DISTRIBUTION_SCHEDULER: "replaces the choice of {}, which no weight or ionice uses",
     Limit.NO_DEPTH: "it has none that can be set",
     Limit.NCQ_OFF: "native command queuing is off: "
     "an administrator's decision, until `apply {}` names it",

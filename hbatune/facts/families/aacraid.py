@@ -2,10 +2,9 @@
 
 from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Endpoint, Host, Protocol
+from hbatune.facts.model import Host, Protocol
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
-_MAX_DEPTH = 256  # linit.c: aac_change_queue_depth
 
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
@@ -15,22 +14,14 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     return "any write drops a drive that is no container to one command"
 
 
-def _get_default_depth(endpoint: Endpoint, facts: family.DepthFacts) -> int | None:
-    """Return a container's share of can_queue, at least (linit.c: aac_slave_configure)."""
-    can_queue = endpoint.host.can_queue if endpoint.host else None
-    if endpoint.protocol is not Protocol.VOLUME or not isinstance(can_queue, int):
-        return None
-    return min(_MAX_DEPTH, can_queue // facts.luns)
-
-
 FAMILY = family.Family(
     name="aacraid",
     model=("model",),
     firmware=("hba_kernel_version",),
     version=("driver_version",),
     protocol=family.classify_by_channel({_CONTAINERS: Protocol.VOLUME}),
-    depth_cap=family.clamp_depth_at(_MAX_DEPTH),
-    depth_default=_get_default_depth,
+    depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
+    volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE,

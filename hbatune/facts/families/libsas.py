@@ -17,10 +17,12 @@ def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missi
     return family.limit_ncq_depth(pci, host, evidence) if evidence.is_ata else host.can_queue
 
 
-def _get_default_depth(endpoint: Endpoint, facts: family.DepthFacts) -> int | None:
+def _get_default_depth(
+    endpoint: Endpoint, parameters: family.Parameters, pci: Pci | None
+) -> int | None:
     """Return the initial depth: of a SATA drive libata's, of others the library's or driver's."""
     if endpoint.protocol is Protocol.SATA:
-        return family.read_ncq_depth(endpoint, facts)
+        return family.read_ncq_depth(endpoint, parameters, pci)
     host = endpoint.host
     return _HISILICON_DEPTH if host and host.proc_name == _HISILICON else _INITIAL_DEPTH
 

@@ -55,7 +55,7 @@ FAMILY = family.Family(
     protocol=_classify,
     # The firmware may replace it for a drive (megaraid_sas_base.c: megasas_set_fw_assisted_qd). A
     # lower depth is then the firmware's decision.
-    depth_default=lambda endpoint, facts: _DEPTHS.get(endpoint.protocol),
+    depth_default=lambda endpoint, parameters, pci: _DEPTHS.get(endpoint.protocol),
     depth_trap=_find_depth_trap,
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     interrupts=family.Interrupts(

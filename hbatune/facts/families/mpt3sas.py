@@ -35,9 +35,11 @@ def _is_sas35(pci: Pci | None) -> bool | None:
     return device >= _GEN35 and device not in _SAS3_LATE if isinstance(device, int) else None
 
 
-def _get_default_depth(endpoint: Endpoint, facts: family.DepthFacts) -> int | None:
+def _get_default_depth(
+    endpoint: Endpoint, parameters: family.Parameters, pci: Pci | None
+) -> int | None:
     """Return None on SAS3.5 chips: the firmware sets it (_base_assign_fw_reported_qd)."""
-    return _DEPTHS.get(endpoint.protocol) if _is_sas35(facts.pci) is False else None
+    return _DEPTHS.get(endpoint.protocol) if _is_sas35(pci) is False else None
 
 
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
@@ -58,7 +60,6 @@ FAMILY = family.Family(
     protocol=family.classify_by_channel(_CHANNELS),
     depth_cap=_limit_depth,
     depth_default=_get_default_depth,
-    initial_depths=_DEPTHS,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set

@@ -17,7 +17,7 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21500,
     "audit": 27200,
-    "autotune": 27500,
+    "autotune": 27600,
     "check": 24500,
     "compare": 27200,
     "daemon": 16000,
@@ -30,7 +30,7 @@ MAX_LINES = {
     "list": 17500,
     "probe": 26000,
     "profiles": 11500,
-    "report": 26200,
+    "report": 26300,
     "rollback": 21500,
     "size": 15000,
     "snapshot": 22500,

@@ -6,16 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.families.ahci import ncq_off
-from hbatune.facts.model import Attribute, Endpoint, Module, Protocol
+from hbatune.facts.model import Attribute, Endpoint, Module, Pci, Protocol
 from hbatune.facts.udev import SavedTexts
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.plan.make import EarlierChanges, SetBefore, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import describe_limit
 from tests.unit.command_runs import see_machine
-from tests.unit.machines import adapter, attributes, endpoint, host, machine
+from tests.unit.machines import ABSENT, adapter, attributes, endpoint, host, machine
 from tests.unit.site_folder import SiteFolder
 
 DEPTH, REQUESTS = "queue_depth", "nr_requests"
@@ -42,6 +41,8 @@ def row(disk: Endpoint, profile: Profile, *modules: Module, **changes: Any) -> R
 
 RAISED = wish(DEPTH, AtLeast(64))
 DEEP = wish(DEPTH, AtLeast(300))
+DEADLINE = wish("scheduler", Exactly("mq-deadline"))
+SUSE = "/usr/lib/udev/rules.d/60-io-scheduler.rules"
 
 
 def test_lowered_depth_stays_until_named() -> None:
@@ -121,7 +122,6 @@ def behind(family: str, depth: str, protocol: Protocol = Protocol.SAS, **overrid
         ("megaraid_sas", Protocol.SATA, 32),
         ("megaraid_sas", Protocol.NVME, 64),
         ("megaraid_sas", Protocol.VOLUME, 256),
-        ("aacraid", Protocol.VOLUME, 256),
         ("libsas", Protocol.SAS, 256),
         ("libsas", Protocol.SATA, 31),
         ("hv_storvsc", Protocol.VIRTUAL, 32),  # cmd_per_lun of the host
@@ -140,20 +140,17 @@ def test_hisilicon_starts_sas_lower() -> None:
     assert behind("libsas", "64", host=hisi).state is State.DRIFT
 
 
-def test_container_shares_default() -> None:
-    """Two containers have half of can_queue each, at least (linit.c)."""
-    disks = []
-    for target in ("sda", "sdb"):
-        small = host(can_queue=400)
-        disk = lun("100", target=target, protocol=Protocol.VOLUME, depth_cap=256)
-        disks.append(replace(disk, family="aacraid", host=small))
-    wanted = wish(DEPTH, AtLeast(250))
-    assert {row.limit for row in make_plan(machine(*disks), wanted).rows} == {
-        LimitReason(Limit.LOWERED, (200, target)) for target in ("sda", "sdb")
-    }
+def test_only_containers_show_volume_default() -> None:
+    """aacraid divides can_queue among them. Other volumes have a depth of their own."""
+    for family, states in (("aacraid", ["drift", "excluded"]), ("mpt3sas", ["drift", "drift"])):
+        disks = []
+        for target, depth in (("sda", "100"), ("sdb", "50")):
+            disk = lun(depth, target=target, protocol=Protocol.VOLUME, depth_cap=500)
+            disks.append(replace(disk, family=family))
+        assert [row.state for row in make_plan(machine(*disks), DEEP).rows] == states
 
 
-SAS35 = adapter(pci=replace(adapter().pci, device=0x00AC))
+SAS35 = adapter(pci=Pci("0000:01:00.0", 0x010700, 0x1000, 0x00AC, ABSENT, ABSENT))
 
 
 @pytest.mark.parametrize("family", ["mpt3sas", "mpi3mr", "hpsa"])
@@ -219,19 +216,54 @@ def test_low_nr_requests_stays(scheduler: str, current: str, tags: int, state: S
 
 
 def test_scheduler_change_discards_requests() -> None:
-    disk_attributes = attributes(
-        queue__scheduler="[kyber] mq-deadline none", queue__nr_requests="64"
-    )
+    disk_attributes = attributes(queue__scheduler="[bfq] mq-deadline none", queue__nr_requests="64")
+    disk = endpoint(attributes=disk_attributes)
     rules = tuple(
         Rule(name, Match(), name, Exactly(value), "because", "D0-1", "x.toml")
         for name, value in (("scheduler", "mq-deadline"), (REQUESTS, 2048))
     )
     both = replace(wish(REQUESTS, Exactly(2048)), rules=rules)
-    rows = {
-        row.setting: row
-        for row in make_plan(machine(endpoint(attributes=disk_attributes)), both).rows
-    }
+    by_rule = EarlierChanges(scheduler_rules={disk.id: SUSE})
+    rows = {row.setting: row for row in make_plan(machine(disk), both, earlier=by_rule).rows}
     assert rows[REQUESTS].value == 2048
+    rows = {row.setting: row for row in make_plan(machine(disk), both).rows}
+    assert (rows["scheduler"].state, rows[REQUESTS].state) == (State.EXCLUDED, State.EXCLUDED)
+
+
+@pytest.mark.parametrize("chosen", ["bfq", "kyber"])
+def test_chosen_scheduler_stays_until_named(chosen: str) -> None:
+    disk = endpoint(attributes=attributes(queue__scheduler=f"none mq-deadline [{chosen}]"))
+    planned_row = row(disk, DEADLINE)
+    assert (planned_row.state, planned_row.value) == (State.EXCLUDED, None)
+    assert describe_limit(planned_row.limit) == (
+        f"no kernel selects {chosen} by itself: an administrator's decision, "
+        "until `apply sda` names it"
+    )
+    assert row(disk, DEADLINE, targets_named=True).value == "mq-deadline"
+    local_rule = wish("scheduler", Exactly("mq-deadline"), Origin.SITE)
+    assert row(disk, local_rule).value == "mq-deadline"
+    assert row(disk, DEADLINE, set_by_us=lambda id, name: True).value == "mq-deadline"
+
+
+def test_distribution_scheduler_is_replaced_and_reported() -> None:
+    disk = endpoint(attributes=attributes(queue__scheduler="none mq-deadline [bfq]"))
+    planned_row = row(disk, DEADLINE, scheduler_rules={disk.id: SUSE})
+    assert (planned_row.state, planned_row.value) == (State.DRIFT, "mq-deadline")
+    assert f"replaces the choice of {SUSE}" in describe_limit(planned_row.limit)
+
+
+@pytest.mark.parametrize(("scheduler", "is_read"), [("bfq", True), ("kyber", False)])
+def test_distribution_rules_are_read_for_bfq(
+    monkeypatch: pytest.MonkeyPatch, site: SiteFolder, scheduler: str, is_read: bool
+) -> None:
+    disk = endpoint(attributes=attributes(queue__scheduler=f"none mq-deadline [{scheduler}]"))
+    see_machine(monkeypatch, lambda: machine(disk))
+    monkeypatch.setattr("hbatune.operations.situation.read_saved_texts", lambda endpoints: {})
+    rules = "hbatune.facts.observe.find_distribution_rules"
+    monkeypatch.setattr(rules, lambda disks: {disk.id: SUSE for disk in disks})
+    rows = read_situation(SituationRequest(profile="balanced")).plan().rows
+    [planned_row] = [row for row in rows if row.setting == "scheduler"]
+    assert (planned_row.state is State.DRIFT) is is_read
 
 
 def test_disabled_ncq_stays_off() -> None:

@@ -39,7 +39,7 @@ def lun(name: str = "sda", depth: str = "32") -> Endpoint:
 def matched(disk: Endpoint, rule: Rule = DEEPER) -> MatchedTarget:
     target = make_target(disk)
     device = make_device(disk, find_scheduler(target.attributes))
-    return MatchedTarget(target, device, {rule.setting: rule}, {})
+    return MatchedTarget(target, device, {rule.setting: rule})
 
 
 def limited(disk: Endpoint, rule: Rule = DEEPER) -> Row:
