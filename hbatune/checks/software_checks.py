@@ -23,9 +23,11 @@ from hbatune.checks.finding import (
 )
 from hbatune.facts.health import UdevRule
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
+from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
+from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 from hbatune.text.limit_text import describe_limit
 
@@ -161,6 +163,30 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             severity = Severity.ADVICE if setting in wanted else Severity.INFO
             evidence = _ForeignRule(setting, rule.value, rule.file, rule.line, rule.of)
             yield check.report(severity, MACHINE_TARGET, evidence)
+
+
+class _UnusedShares(CheckEvidence, frozen=True):
+    units: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"no disk has a scheduler that uses the I/O shares of {format_fact(self.units)}"
+
+    def advise(self, target: str) -> str:
+        return "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
+
+
+def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find units whose I/O weights or priorities have no effect.
+
+    Only bfq uses the weights. mq-deadline uses the priorities of ionice as well.
+    """
+    schedulers = {find_scheduler(endpoint.attributes) for endpoint in inputs.endpoints}
+    units = []
+    for unit, share in inputs.health.io_shares.items():
+        if share != IONICE or "mq-deadline" not in schedulers:
+            units.append(f"{unit} ({share})")
+    if units and BFQ not in schedulers:
+        yield check.report(Severity.INFO, MACHINE_TARGET, _UnusedShares(tuple(units)))
 
 
 class _MissingFio(CheckEvidence, frozen=True):
@@ -498,9 +524,6 @@ def _find_last_rule(
             continue
         if rule.disks is None:
             return None
-        if rule.disks.rotational not in (None, endpoint.rotational):
-            continue
-        for kernel in rule.disks.kernels:
-            if fnmatchcase(endpoint.target, kernel):
-                return rule
+        if rule.disks.include(endpoint):
+            return rule
     return None

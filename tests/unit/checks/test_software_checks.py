@@ -203,3 +203,25 @@ def test_unproven_daemon_is_unknown() -> None:
         "not known whether they run: irqbalance: process 400 is not part of irqbalance.service"
     )
     assert format_finding(unknown).advice.startswith("run it as irqbalance.service, or stop it")
+
+
+SHARES = {"db.service": "io.bfq.weight", "backup.service": "ionice"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "unused"),
+    [
+        ("[none] mq-deadline", "db.service (io.bfq.weight), backup.service (ionice)"),
+        ("none [mq-deadline]", "db.service (io.bfq.weight)"),
+        ("none mq-deadline [bfq]", None),
+    ],
+)
+def test_unused_weights_name_units(scheduler: str, unused: str | None) -> None:
+    server = machine(endpoint(attributes=attributes(queue__scheduler=scheduler)))
+    findings = found(seen(server, health(server, io_shares=SHARES)), "io-shares-unused")
+    if unused is None:
+        assert not findings
+        return
+    assert (only(findings).severity, only(findings).target) == (INFO, MACHINE_TARGET)
+    assert format_finding(only(findings)).evidence.endswith(unused)
+    assert not found(seen(server, health(server)), "io-shares-unused")
