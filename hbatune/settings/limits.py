@@ -111,7 +111,7 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
         return FixedSetting(LimitReason(Limit.NO_SCHEDULER))
     # The file lists the loaded schedulers; the write of another name loads its module, if any.
     if wanted not in schedulers and wanted not in LOADABLE_SCHEDULERS:
-        return FixedSetting(LimitReason(Limit.NOT_OFFERED, (", ".join(schedulers),)))
+        return FixedSetting(LimitReason(Limit.NOT_LOADED, (", ".join(schedulers), wanted)))
     return LegalValue(wanted)
 
 

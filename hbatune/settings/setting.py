@@ -47,7 +47,7 @@ class Limit(StrEnum):
     MAP_UNREAD = "map unread"
     NEAR_CPU = "near CPU"  # the CPUs near the adapter
     NOT_LOWERED = "not lowered"  # the requests of the adapter
-    NOT_OFFERED = "not offered"  # the schedulers of the kernel
+    NOT_LOADED = "not loaded"  # the loaded schedulers, the wanted one
     NO_CPU_LEFT = "no CPU left"  # parts: the settings that exclude CPUs
     NO_SCHEDULER = "no scheduler"
     OFFLINE_CPUS = "offline CPUs"

@@ -29,7 +29,7 @@ _SENTENCES = {
     Limit.MAP_UNREAD: "lowering it on a path of a live map fails I/O",
     Limit.NEAR_CPU: "one CPU of {}, which are near the adapter",
     Limit.NOT_LOWERED: "never lowered with scheduler none: {} is the adapter's",
-    Limit.NOT_OFFERED: "this kernel offers {} here",
+    Limit.NOT_LOADED: "this kernel has loaded {}: load {} with modprobe if it is a module",
     Limit.NO_CPU_LEFT: "no CPU is left for interrupts:",
     Limit.NO_SCHEDULER: "this device passes I/O on and has no scheduler",
     Limit.OFFLINE_CPUS: "none of these CPUs is online",

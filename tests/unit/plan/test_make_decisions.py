@@ -308,4 +308,6 @@ def test_only_offered_schedulers_are_planned(text: str, wanted: str, state: Stat
     planned_row = row(disk, wish("scheduler", Exactly(wanted)))
     assert planned_row.state is state
     if state is State.FIXED:
-        assert describe_limit(planned_row.limit) == "this kernel offers none, kyber here"
+        assert describe_limit(planned_row.limit) == (
+            "this kernel has loaded none, kyber: load mq-deadline with modprobe if it is a module"
+        )
