@@ -21,7 +21,7 @@ from hbatune.checks.finding import (
     Severity,
     format_fact,
 )
-from hbatune.facts.health import UdevRule
+from hbatune.facts.health import TunedProfile, UdevRule
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
@@ -56,9 +56,11 @@ class _RunningTuned(CheckEvidence, frozen=True):
     values: tuple[str, ...]
     settings: tuple[str, ...]
     files: tuple[str, ...]
+    running: bool
 
     def describe(self) -> str:
-        text = f"tuned is running with the profile {self.profile}"
+        verb = "is running with" if self.running else "applies, without a daemon,"
+        text = f"tuned {verb} the profile {self.profile}"
         if self.values:
             text += f" (it sets {format_fact(self.values)})"
         if self.settings:
@@ -76,10 +78,10 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
 
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find a running tuned. It is advice if tuned sets a planned or vendor-advised setting."""
-    if inputs.health.daemons.get("tuned") is not True:
+    """Find a running or one-shot tuned: advice if it sets a planned or vendor-advised setting."""
+    tuned, is_running = inputs.health.tuned, inputs.health.daemons.get("tuned") is True
+    if not is_running and not isinstance(tuned, TunedProfile):
         return
-    tuned = inputs.health.tuned
     if isinstance(tuned, Missing):
         unread = _UnreadTuned(tuned.text or str(tuned.reason))
         yield check.report(Severity.INFO, MACHINE_TARGET, unread)
@@ -94,7 +96,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             conflicts.add(setting)
             files.add(write.file)
     evidence = _RunningTuned(
-        tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files))
+        tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files)), is_running
     )
     yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
 

@@ -37,7 +37,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
 from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
-from hbatune.facts.tuned import read_tuned_profile
+from hbatune.facts.tuned import is_one_shot, read_tuned_profile
 from hbatune.facts.udev import read_unset_settings
 
 # The MSI and MSI-X vectors of a function; absent if it has a line instead.
@@ -249,6 +249,7 @@ def observe_health(
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
+    runs_tuned = isinstance(daemons[TUNED], ProvenService)
     points = set[str]().union(*map(attrgetter("mounts"), machine.endpoints))
     # The tools may be in the user's path or in root's.
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
@@ -267,7 +268,7 @@ def observe_health(
         irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
         msi_off=processors.find_msi_option(),
-        tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
+        tuned=read_tuned_profile() if runs_tuned or is_one_shot() else ABSENT,
         unset=read_unset_settings(),
         io_shares=services.find_io_shares(),
     )

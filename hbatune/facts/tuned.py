@@ -5,7 +5,9 @@ section (tuned/profiles/loader.py, merger.py). The effects of a profile's script
 """
 
 import configparser
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
@@ -14,6 +16,7 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, Reason
 from hbatune.loader import UnusableFileError
 
+_CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
 _ACTIVE = Path("/etc/tuned/active_profile")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
@@ -45,6 +48,14 @@ def read_tuned_profile() -> TunedProfile | Missing:
     except (UnusableFileError, configparser.Error) as error:
         return Missing(Reason.UNREADABLE, text=escape_text(str(error).partition("\n")[0]))
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
+
+
+def is_one_shot() -> bool:
+    """Return whether tuned applies its profile and exits (tuned-main.conf: daemon = 0)."""
+    with suppress(OSError, UnusableFileError):
+        off = re.search(r"(?m)^\s*daemon\s*=\s*(?:0|false|no)\b", _read(_CONFIGURATION).lower())
+        return off is not None
+    return False
 
 
 def _read(path: Path) -> str:

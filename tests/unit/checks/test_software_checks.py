@@ -136,6 +136,15 @@ def test_tuned_versus_plan_is_advice() -> None:
     assert "could not be read (no profile 'x' is found)" in text.evidence
 
 
+def test_one_shot_tuned_is_reported() -> None:
+    """With daemon = 0 no process remains."""
+    server = machine()
+    ahead = TunedProfile("ours", (TunedWrite("/x", "queue/read_ahead_kb", "4096"),))
+    finding = only(found(seen(server, health(server, tuned=ahead)), "tuned-running"))
+    assert format_finding(finding).evidence.startswith("tuned applies, without a daemon, the prof")
+    assert not found(seen(server, health(server, tuned=ABSENT)), "tuned-running")
+
+
 def test_tuned_versus_vendor_is_advice() -> None:
     busy = machine(endpoint(attributes=attributes(queue__read_ahead_kb="128")))
     ahead = TunedWrite("/usr/lib/tuned/mssql/tuned.conf", "queue/read_ahead_kb", ">4096")

@@ -83,3 +83,16 @@ def test_database_profile_inherits_readahead(etc: Path, name: str) -> None:
     put(etc.parent / "lib", "throughput-performance", "[disk]\nreadahead=>4096\n")
     put(etc.parent / "lib", name, "[main]\ninclude=throughput-performance\n[vm]\nx=1\n")
     assert writes() == [("queue/read_ahead_kb", ">4096")]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one_shot"),
+    [("dynamic_tuning = 0\ndaemon = 0\n", True), ("daemon=1\n", False), ("# daemon = 0\n", False)],
+)
+def test_configuration_shows_one_shot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_one_shot: bool
+) -> None:
+    monkeypatch.setattr(tuned, "_CONFIGURATION", tmp_path / "tuned-main.conf")
+    assert not tuned.is_one_shot()
+    (tmp_path / "tuned-main.conf").write_text(text)
+    assert tuned.is_one_shot() is is_one_shot
