@@ -184,9 +184,9 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """
     schedulers = {find_scheduler(endpoint.attributes) for endpoint in inputs.endpoints}
     units = []
-    for unit, share in inputs.health.io_shares.items():
+    for share, names in inputs.health.io_shares.items():
         if share != IONICE or "mq-deadline" not in schedulers:
-            units.append(f"{unit} ({share})")
+            units.append(f"{', '.join(names)} ({share})")
     if units and BFQ not in schedulers:
         yield check.report(Severity.INFO, MACHINE_TARGET, _UnusedShares(tuple(units)))
 

@@ -179,7 +179,7 @@ class Health(Struct, frozen=True):
     msi_off: str | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
-    io_shares: dict[str, str] = {}
+    io_shares: dict[str, tuple[str, ...]] = {}
 
 
 # The severities of errors, with the name of each in the last line of ``aer_dev_*``.

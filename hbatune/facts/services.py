@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from hbatune import loader
 from hbatune.facts.devices import list_names
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, MissingText, Reason
 
 _PROC = Path("/proc")
@@ -126,28 +127,29 @@ _GENERIC_IOPRIO_GET = 31
 _WHO_PROCESS, _CLASS_SHIFT = 1, 13  # include/uapi/linux/ioprio.h
 
 
-def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, str]:
-    """Return, by unit, the cgroup file with an I/O weight, or ``IONICE`` for a process's priority.
+def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tuple[str, ...]]:
+    """Return the units with I/O weights, by cgroup file, and with I/O priorities, by ``IONICE``.
 
     systemd writes IOWeight= to these files. A process without its own priority has class 0
     (block/ioprio.c: get_task_raw_ioprio).
     """
-    shares: dict[str, str] = {}
+    units: dict[str, set[str]] = {}
     with suppress(OSError):
         if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
-            return shares
+            return {}
     for pid in filter(str.isdecimal, list_names(str(proc))):
         if _read_io_class(int(pid)) > 0:
             with suppress(OSError):
-                shares[_read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]] = IONICE
+                unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]
+                if unit:  # threads of the kernel have none
+                    units.setdefault(IONICE, set()).add(unit)
     for directory, _, files in os.walk(cgroups):
         for name in filter(files.__contains__, _WEIGHTS):
             with suppress(OSError):
                 weights = filter(str.isdecimal, _read_file(f"{directory}/{name}").split())
                 if set(weights) - {_DEFAULT_WEIGHT}:
-                    shares[os.path.basename(directory)] = name
-    shares.pop("", None)  # threads of the kernel
-    return shares
+                    units.setdefault(name, set()).add(os.path.basename(directory))
+    return {share: tuple(sorted(map(escape_text, names))) for share, names in units.items()}
 
 
 def _read_io_class(pid: int) -> int:

@@ -98,6 +98,8 @@ def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snaps
     for entry, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
         entry["point"] = _hide_mount(mount.point, pseudonym)
     health["tuned"] = msgspec.to_builtins(_hide_tuned(snapshot.health.tuned, scrub, pseudonym))
+    for share, units in snapshot.health.io_shares.items():
+        health["io_shares"][share] = list(map(pseudonym, units))
     content |= {"machine": machine, "health": health, "policy": policy, "anonymous": True}
     content["looks"] = ()  # earlier counts are keyed by identity
     return msgspec.convert(content, Snapshot)

@@ -214,7 +214,7 @@ def test_unproven_daemon_is_unknown() -> None:
     assert format_finding(unknown).advice.startswith("run it as irqbalance.service, or stop it")
 
 
-SHARES = {"db.service": "io.bfq.weight", "backup.service": "ionice"}
+SHARES = {"io.bfq.weight": ("db.service",), "ionice": ("backup.service",)}
 
 
 @pytest.mark.parametrize(

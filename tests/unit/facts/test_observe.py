@@ -151,7 +151,11 @@ LOCAL = 'KERNEL=="sdb", ATTR{queue/scheduler}="bfq"'
     [
         ({"/usr/lib/udev/rules.d/60-io-scheduler.rules": SUSE}, {}, {"sda"}),
         ({"/usr/lib/udev/rules.d/60-block-scheduler.rules": FEDORA}, {}, {"sda", "sdb"}),
-        ({"/usr/lib/udev/rules.d/60-block-scheduler.rules": FEDORA}, {"db.service": "ionice"}, ()),
+        (
+            {"/usr/lib/udev/rules.d/60-block-scheduler.rules": FEDORA},
+            {"ionice": ("db.service",)},
+            (),
+        ),
         # The last rule decides, and this one is an administrator's.
         (
             {"/usr/lib/udev/rules.d/60-a.rules": FEDORA, "/etc/udev/rules.d/70.rules": LOCAL},
@@ -165,7 +169,7 @@ LOCAL = 'KERNEL=="sdb", ATTR{queue/scheduler}="bfq"'
 def test_distribution_rule_is_found_for_bfq(
     monkeypatch: pytest.MonkeyPatch,
     files: dict[str, str],
-    shares: dict[str, str],
+    shares: dict[str, tuple[str, ...]],
     expected: set[str] | tuple[()],
 ) -> None:
     rules = [rule for file, text in files.items() for rule in parse_assignments(file, text)]

@@ -181,8 +181,9 @@ def test_weights_are_found_by_unit(tmp_path: Path) -> None:
     cgroups, empty = tmp_path / "cgroup", tmp_path / "proc"
     weigh(cgroups, "system.slice/db.service", "io.bfq.weight", "default 500\n")
     weigh(cgroups, "system.slice/backup.service", "io.weight", "default 100\n8:0 10\n")
+    weigh(cgroups, "user.slice/\x1b[2J", "io.bfq.weight", "default 500\n")
     weigh(cgroups, "system.slice/web.service", "io.bfq.weight", "default 100\n")
-    expected = {"db.service": "io.bfq.weight", "backup.service": "io.weight"}
+    expected = {"io.bfq.weight": ("\\x1b[2J", "db.service"), "io.weight": ("backup.service",)}
     assert find_io_shares(cgroups, empty) == expected
     # The cost model uses the weights without a scheduler.
     weigh(cgroups, ".", "io.cost.qos", "8:0 enable=1 ctrl=user\n")
@@ -195,5 +196,5 @@ def test_priority_is_found_by_unit(proc: Path, tmp_path: Path) -> None:
         process(proc, os.getpid(), "web")
         while Path(f"/proc/{child.pid}/comm").read_text() != "cat\n":
             os.sched_yield()
-        assert find_io_shares(tmp_path / "cgroup", proc) == {"backup.service": IONICE}
+        assert find_io_shares(tmp_path / "cgroup", proc) == {IONICE: ("backup.service",)}
         child.communicate()
