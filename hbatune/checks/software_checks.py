@@ -191,6 +191,20 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield check.report(Severity.INFO, MACHINE_TARGET, _UnusedShares(tuple(units)))
 
 
+class _IgnoredElevator(CheckEvidence, frozen=True):
+    ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
+    option: str
+
+    def describe(self) -> str:
+        return f"the kernel ignores {self.option} on its command line"
+
+
+def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find the option elevator=, which no longer sets the scheduler."""
+    if (option := inputs.health.elevator) is not None:
+        yield check.report(Severity.ADVICE, MACHINE_TARGET, _IgnoredElevator(option))
+
+
 class _MissingFio(CheckEvidence, frozen=True):
     DESCRIPTION = "fio is not installed"
     ADVICE = "install it: without it `apply` proves nothing"

@@ -234,3 +234,13 @@ def test_unused_weights_name_units(scheduler: str, unused: str | None) -> None:
     assert (only(findings).severity, only(findings).target) == (INFO, MACHINE_TARGET)
     assert format_finding(only(findings)).evidence.endswith(unused)
     assert not found(seen(server, health(server)), "io-shares-unused")
+
+
+def test_ignored_elevator_option_is_reported() -> None:
+    server = machine()
+    finding = only(
+        found(seen(server, health(server, elevator="elevator=noop")), "elevator-ignored")
+    )
+    assert (finding.severity, finding.target) == (ADVICE, MACHINE_TARGET)
+    assert "ignores elevator=noop" in format_finding(finding).evidence
+    assert not found(seen(server), "elevator-ignored")
