@@ -11,7 +11,7 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.operations import situation
 from hbatune.operations.reconcile import MachineCache, scan_disks
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
-from hbatune.plan.rows import State
+from hbatune.plan.rows import Plan, State
 from hbatune.policy.config import Config
 from hbatune.policy.profile import AtLeast
 from tests.unit.machines import attributes, endpoint, machine
@@ -72,7 +72,7 @@ def test_partial_pass_needs_peers_of_known_disk(
     means, last = unlocked_means(paths), MachineCache(paths.journal)
 
     def scan(known: Machine) -> situation.Situation | None:
-        last.take_whole(known, situation.Plan("", ()), ())
+        last.take_whole(known, Plan("", ()), ())
         return scan_disks(Config(), DEEP, ["sdb"], last, means)
 
     assert scan(EQUAL) is None, "the daemon scans everything"
