@@ -163,7 +163,7 @@ class Health(Struct, frozen=True):
     the programs that hbatune can use and whether each is installed. ``irq_policies`` are the
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
-    switches MSI off for all devices, ``elevator`` the one that has no effect. ``tuned`` is the
+    switches MSI off for all devices, ``elevator`` an option without effect. ``tuned`` is the
     profile of a tuned that runs, or that applied it and exited. ``unset`` are the settings that
     hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O weights or
     priorities (``services.find_io_shares``).

@@ -121,9 +121,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _COST_MODEL = "io.cost.qos"  # enabled for a disk, it uses the weights (block/blk-iocost.c)
 _WEIGHTS = ("io.bfq.weight", "io.weight")
 _DEFAULT_WEIGHT = "100"  # include/linux/blk-cgroup.h: CGROUP_WEIGHT_DFL
-# The numbers of ioprio_get(2); other architectures share that of include/uapi/asm-generic.
+# The numbers of ioprio_get(2); other architectures have 31 (include/uapi/asm-generic/unistd.h).
 _IOPRIO_GET = {"x86_64": 252, "ppc64le": 274, "s390x": 283}
-_GENERIC_IOPRIO_GET = 31
 _WHO_PROCESS, _CLASS_SHIFT = 1, 13  # include/uapi/linux/ioprio.h
 
 
@@ -141,7 +140,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
         if _read_io_class(int(pid)) > 0:
             with suppress(OSError):
                 unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]
-                if unit:  # threads of the kernel have none
+                if unit:  # kernel threads belong to no unit
                     units.setdefault(IONICE, set()).add(unit)
     for directory, _, files in os.walk(cgroups):
         for name in filter(files.__contains__, _WEIGHTS):
@@ -154,7 +153,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
 
 def _read_io_class(pid: int) -> int:
     """Return the class of a process's own I/O priority: 0 without one, -1 if it ended."""
-    number = _IOPRIO_GET.get(os.uname().machine, _GENERIC_IOPRIO_GET)
+    number = _IOPRIO_GET.get(os.uname().machine, 31)
     return int(ctypes.CDLL(None).syscall(number, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
 
 

@@ -138,7 +138,7 @@ class Situation(Struct, frozen=True):
     def lacks_peers(self, is_known: Callable[[str], bool] = lambda target: True) -> bool:
         """Return whether this part would raise a depth that equal disks outside of it explain.
 
-        Depths of new disks and depths set by hbatune are no decisions of an administrator.
+        An administrator decides neither depths of new disks nor depths set by hbatune.
         """
         defaults = find_default_depths(self.machine)
         for row in self.plan().drift:
