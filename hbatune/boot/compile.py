@@ -245,6 +245,13 @@ def _clear_wishes(
         unqueued = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, "1")
         sata = match_property(conditions.PROTOCOL, Protocol.SATA)
         depths.append((sata, unqueued, no_depth))
+        for family in filter(_is_depth_plain, families()):
+            for protocol, depth in family.initial_depths.items():
+                name = match_property(conditions.FAMILY, family.name)
+                lowered = exclude_key("ATTR", str(depth), SETTINGS[QUEUE_DEPTH].path)
+                depths.append(
+                    (name, match_property(conditions.PROTOCOL, protocol), lowered, no_depth)
+                )
         if site.array:
             depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))
         if site.members:
@@ -272,8 +279,9 @@ def _is_depth_plain(family: Family) -> bool:
     """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
 
     A depth of other families depends on the drive, or a write does harm: udev cannot see
-    either, or compare a depth with the driver's default (plan/make.py).
+    either. It compares a depth only with a constant default (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap
-    return plain and family.depth_default is assume_no_default and not by_drive
+    is_comparable = family.depth_default is assume_no_default or bool(family.initial_depths)
+    return plain and is_comparable and not by_drive

@@ -241,9 +241,10 @@ class Family(Struct, frozen=True):
 
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
     midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth.
-    ``depth_trap`` returns the reason why queue_depth must not be written at all. ``depth_ramps`` is
-    whether a full queue lowers the depth, and the kernel raises it again: the driver's host
-    template has ``track_queue_depth`` (drivers/scsi/scsi_error.c: scsi_handle_queue_full,
+    ``initial_depths`` are the constant ones, which udev can compare. ``depth_trap`` returns the
+    reason why queue_depth must not be written at all. ``depth_ramps`` is whether a full queue
+    lowers the depth, and the kernel raises it again: the driver's host template has
+    ``track_queue_depth`` (drivers/scsi/scsi_error.c: scsi_handle_queue_full,
     scsi_handle_queue_ramp_up). ``volumes_alike`` is whether all volumes start with one depth.
 
     ``resets`` are the settings that the driver resets to its own values, after a controller reset
@@ -267,6 +268,7 @@ class Family(Struct, frozen=True):
         lambda pci, host, evidence: host.can_queue  # drivers/scsi/scsi_sysfs.c
     )
     depth_default: DepthDefault = assume_no_default
+    initial_depths: Mapping[Protocol, int] = {}
     depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
     volumes_alike: bool = False

@@ -60,6 +60,7 @@ FAMILY = family.Family(
     protocol=family.classify_by_channel(_CHANNELS),
     depth_cap=_limit_depth,
     depth_default=_get_default_depth,
+    initial_depths=_DEPTHS,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
