@@ -36,6 +36,12 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 MAX_DEPTH = 32
 """Maximum nesting levels of a file; the deepest file that hbatune writes has twelve."""
 
+ShortText = Annotated[str, Meta(max_length=4096)]
+"""A name, a path or a phrase. No path in the kernel is longer (linux/limits.h: PATH_MAX)."""
+
+LongText = Annotated[str, Meta(max_length=65_536)]
+"""The text of a file in sysfs, which has one page at most, or a message with many names."""
+
 Loaded = TypeVar("Loaded")
 Default = TypeVar("Default")
 

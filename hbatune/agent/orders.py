@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
+from hbatune.loader import LongText, ShortText
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
@@ -116,19 +117,19 @@ class SettingChange(Struct, frozen=True, gc=False):
     explains a write that was not tried, or has not returned.
     """
 
-    target: str
-    id: str
-    setting: str
+    target: ShortText
+    id: ShortText
+    setting: ShortText
     before: Value | None
     value: Value
-    rule: str
+    rule: ShortText
     handled: Handled
     outcome: Outcome | None = None
     errno: int | None = None
     origin: ChangeOrigin = ChangeOrigin.DRIFT
     retry: Retry | None = None
     step_seconds: float | None = None
-    reason: str | None = None
+    reason: LongText | None = None
 
     @property
     def key(self) -> SettingKey:
@@ -144,8 +145,8 @@ class SettingChange(Struct, frozen=True, gc=False):
 class UnwrittenFile(Struct, frozen=True):
     """A file that the daemon could not write, and the reason."""
 
-    path: str
-    reason: str
+    path: ShortText
+    reason: LongText
 
 
 class DelayedScan(Struct, frozen=True):

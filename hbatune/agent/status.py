@@ -25,7 +25,7 @@ from hbatune.agent.orders import (
     UnwrittenFile,
 )
 from hbatune.errors import HbatuneError
-from hbatune.loader import Figure, Moment
+from hbatune.loader import Figure, LongText, Moment, ShortText
 from hbatune.processes import read_clock_id
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -51,7 +51,7 @@ class Times(Struct, frozen=True):
     could read the machine. The pass in progress, or else the next one, must end by ``pass_due``.
     """
 
-    clock: str
+    clock: ShortText
     started: Figure
     saved: Figure
     save_due: Figure
@@ -115,15 +115,15 @@ class Status(Struct, frozen=True):
 
     process: Process
     since: Moment
-    profile: str | None
+    profile: ShortText | None
     endpoints: int = 0
     open: tuple[SettingChange, ...] = ()
     last: LastPass | None = None
     passes: int = 0
     written: int = 0
     overruns: int = 0
-    error: str | None = None
-    mistake: str | None = None
+    error: LongText | None = None
+    mistake: LongText | None = None
     alerts: tuple[Alert, ...] = ()
     unreadable: int = 0
     rolled_back: bool = False
@@ -131,7 +131,7 @@ class Status(Struct, frozen=True):
     times: Times | None = None
     unwritten: tuple[UnwrittenFile, ...] = ()
     abandoned: int = 0
-    schema: str = SCHEMA
+    schema: ShortText = SCHEMA
 
     @property
     def of_this_boot(self) -> bool:

@@ -203,6 +203,11 @@ _NUMBER = "DISKSEQ"
 _WWIDS = ("device/wwid", "wwid")  # SCSI disk, NVMe namespace
 _WWID = ".HBATUNE_WWID"
 _UNNAMED = exclude_key("ENV", "1", _WWID)
+# At least the world-wide names that are fillers (``ids.make_stable_name``).
+_FILLERS = (
+    "*000000000|*[fF][fF][fF][fF][fF][fF][fF][fF][fF]|nvme.????--*|nvme.????-[23]0*|t10.* 0*"
+    "|t10.* [dDfFnNuUxX]*|t10.* *123456789*|t10.*[oO].[eE].[mM]."
+)
 """Matches a disk without a world-wide name."""
 # Not a device name, or a name that changes from boot to boot.
 _NO_DEVICE = re.compile(r"iscsi|nvme-.*|.*-usb-.*|(nvme|virtio|host|irq)\d+|")
@@ -320,7 +325,7 @@ def make_skip_sections(
     for id in reverted:
         wishless += match_disks(id)
     if _UNNAMED in set(chain(*skipped, *wishless)):
-        marks = [(match_attribute(path, "?*"),) for path in _WWIDS]
+        marks = [(match_attribute(p, "?*"), exclude_key("ATTR", _FILLERS, p)) for p in _WWIDS]
         title = "Which disks have a world-wide name."
         yield RuleSection(title, tuple(append_parts(marks, set_property(_WWID, "1"))))
     lines = tuple(append_parts(dict.fromkeys(skipped), END))

@@ -26,7 +26,7 @@ from hbatune.facts.endpoints import SUSPENDED
 from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
-from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
+from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
@@ -366,7 +366,7 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     ids = {endpoint.id for endpoint in inputs.endpoints}
     by_name: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in inputs.machine.endpoints:
-        if endpoint.kind is Kind.DISK and not _is_nameless(endpoint):
+        if endpoint.kind is Kind.DISK and not is_nameless(endpoint):
             by_name[extract_stable_part(endpoint.id)].append(endpoint)
     for name, namesakes in by_name.items():
         for endpoint in namesakes:
@@ -386,7 +386,7 @@ class _MissingName(CheckEvidence, frozen=True):
 def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks without a name, which only their address identifies."""
     for endpoint in inputs.endpoints:
-        if endpoint.kind is not Kind.MAP and _is_nameless(endpoint):
+        if endpoint.kind is not Kind.MAP and is_nameless(endpoint):
             yield check.report(Severity.INFO, endpoint, _MissingName())
 
 
@@ -411,11 +411,6 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
     preferring = {path.adapter for path in paths if path.preferred is True}
     serving = preferring or {path.adapter for path in paths if path.access in _OPTIMIZED}
     return serving.pop() if len(serving) == 1 else None
-
-
-def _is_nameless(disk: Endpoint) -> bool:
-    """Return whether a disk's id consists only of vendor and model."""
-    return extract_stable_part(disk.id) in (UNNAMED, make_stable_name("", disk.vendor, disk.model))
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):

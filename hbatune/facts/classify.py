@@ -21,16 +21,18 @@ _SAS = 6  # SPC-4 table 477: protocol identifier
 class Evidence(Struct, frozen=True):
     """The sysfs evidence about an endpoint's route and drive; None if there is nothing.
 
-    ``transport`` is the transport of ``routes.Branch``. ``port_protocols`` are the protocols of the
-    drive's port in the SAS transport class. ``sat`` is whether the ATA information page exists,
-    which only a SCSI to ATA translation has. ``ncq_depth`` is the drive's queue depth on that page.
-    ``ncq_off`` is the option of the kernel's command line that makes libata queue nothing for the
-    drive. ``rotation`` is the medium rotation rate of VPD page B1h. ``access`` is the access state
-    of ALUA, which a device handler has only for the LUNs of an array (drivers/scsi/device_handler).
+    ``transport`` is the transport of ``routes.Branch``. ``fabric`` is whether an NVMe controller is
+    behind a fabric. ``port_protocols`` are the protocols of the drive's port in the SAS transport
+    class. ``sat`` is whether the ATA information page exists, which only a translation has.
+    ``ncq_depth`` is the drive's queue depth on that page. ``ncq_off`` is the option of the kernel's
+    command line that makes libata queue nothing for the drive. ``rotation`` is the medium rotation
+    rate of VPD page B1h. ``access`` is the access state of ALUA, which a device handler has only
+    for the LUNs of an array (drivers/scsi/device_handler).
     """
 
     transport: str | None = None
     pci: bool = True
+    fabric: bool = False
     channel: int | None = None
     vendor: str = ""
     model: str = ""
@@ -188,7 +190,7 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
             return Storage.ARRAY
         case Protocol.VIRTIO | Protocol.VIRTUAL:
             return Storage.VIRTUAL
-        case Protocol.NVME if evidence.transport == "nvme" and not evidence.pci:
+        case Protocol.NVME if evidence.fabric:
             return Storage.FABRIC
         case Protocol.NVME if matches_glob(evidence.model, VIRTUAL_NVME):
             return Storage.VIRTUAL

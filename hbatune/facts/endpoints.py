@@ -44,13 +44,16 @@ _NVME = (
     *("device/firmware_rev", "mq/", _ANA),
     *_QUEUE,
 )
-_OTHER = ("size", "removable", "hidden", "serial", "device/state", "mq/", *_QUEUE)
+# A name and a serial number of eMMC (drivers/mmc/core/mmc.c), the uid of a DASD with its serial
+# number (drivers/s390/block/dasd_devmap.c: dasd_uid_show).
+_CARD = ("device/name", "device/serial", "device/uid")
+_OTHER = ("size", "removable", "hidden", "serial", *_CARD, "device/state", "mq/", *_QUEUE)
 MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
     *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
-    *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid"),
+    *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid", *_CARD),
 )
 # Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages.
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -107,7 +110,7 @@ def build_endpoint(
         protocol=protocol,
         medium=classify.classify_medium(evidence, protocol),
         vendor=escape_text(get_word(survey, "device/vendor")),
-        model=escape_text(get_word(survey, "device/model")),
+        model=escape_text(get_word(survey, "device/model") or get_word(survey, "device/name")),
         revision=escape_text(revision),
         sysfs=directory,
         device_node=None if get_word(survey, "hidden") == "1" else _get_node(name),
@@ -153,6 +156,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
+        fabric="/nvme-fabrics/" in (place.branch.controller or ""),
         channel=place.channel,
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
@@ -241,9 +245,9 @@ def _build_stable_name(name: str, place: Place, survey: Attributes) -> str:
         if place.branch.controller:
             namespace = get_word(survey, "nsid") or name.rpartition("n")[2]
         serial = get_word(survey, "device/serial") or get_word(survey, "serial")
-        return make_stable_name(
-            get_word(survey, "wwid"), get_word(survey, "device/model"), serial, namespace
-        )
+        wwid = get_word(survey, "wwid") or get_word(survey, "device/uid")
+        model = get_word(survey, "device/model") or get_word(survey, "device/name")
+        return make_stable_name(wwid, model, serial, namespace)
     page_serial = classify.parse_serial_number(get_bytes(survey, "device/vpd_pg80"))
     serial = page_serial or get_word(survey, "device/serial")  # in newer kernels
     vendor, model = get_word(survey, "device/vendor"), get_word(survey, "device/model")

@@ -12,6 +12,7 @@ from msgspec import Struct
 from hbatune.facts.attributes import Attributes, get_text, make_unparsable
 from hbatune.facts.model import Endpoint, Machine, Missing, Reason
 from hbatune.facts.udev import UnsetSetting
+from hbatune.loader import LongText, ShortText
 
 
 class ErrorKind(StrEnum):
@@ -41,7 +42,7 @@ class Errors(Struct, frozen=True):
 class Port(Struct, frozen=True):
     """The PCI Express port above an adapter: its maximum link and its own errors."""
 
-    address: str
+    address: ShortText
     max_speed: float | Missing
     max_width: int | Missing
     errors: Errors
@@ -50,7 +51,7 @@ class Port(Struct, frozen=True):
 class Root(Struct, frozen=True):
     """The root port above an adapter, with the error messages received from below it."""
 
-    address: str
+    address: ShortText
     errors: Errors
 
 
@@ -76,12 +77,12 @@ class AdapterHealth(Struct, frozen=True):
     port: Port | None
     root: Root | None
     vectors: int | Missing
-    options: dict[str, str | Missing]
-    credits: dict[str, int | Missing]
-    link_errors: dict[str, int | Missing] = {}
+    options: dict[LongText, LongText | Missing]
+    credits: dict[ShortText, int | Missing]
+    link_errors: dict[ShortText, int | Missing] = {}
     offers_msi: bool | Missing = Missing(Reason.ABSENT)
-    inspected: dict[str, str | Missing] = {}
-    rates: dict[str, LinkRate] = {}
+    inspected: dict[LongText, LongText | Missing] = {}
+    rates: dict[ShortText, LinkRate] = {}
 
 
 class DiskHealth(Struct, frozen=True):
@@ -98,20 +99,20 @@ class DiskHealth(Struct, frozen=True):
     whether the kernel orders a zoned disk's writes with any scheduler.
     """
 
-    cache: str | Missing
+    cache: ShortText | Missing
     done: int | Missing
     errors: int | Missing
     timeouts: int | Missing
-    logged: dict[str, int] = {}
-    counters: dict[str, int | Missing] = {}
+    logged: dict[ShortText, int] = {}
+    counters: dict[ShortText, int | Missing] = {}
     plugs_zones: bool | None = None
 
 
 class Mount(Struct, frozen=True):
     """A mount point with the options of the mount."""
 
-    point: str
-    options: tuple[str, ...]
+    point: ShortText
+    options: tuple[ShortText, ...]
 
 
 class UdevDisks(Struct, frozen=True):
@@ -120,7 +121,7 @@ class UdevDisks(Struct, frozen=True):
     ``kernels`` is empty if the rule is for no disk that appears.
     """
 
-    kernels: tuple[str, ...]
+    kernels: tuple[ShortText, ...]
     rotational: bool | None = None
 
     def include(self, disk: Endpoint) -> bool:
@@ -137,26 +138,26 @@ class UdevRule(Struct, frozen=True):
     other conditions decide.
     """
 
-    file: str
+    file: ShortText
     line: int
-    attribute: str
-    value: str | None
-    of: tuple[str, ...] = ()
+    attribute: ShortText
+    value: LongText | None
+    of: tuple[ShortText, ...] = ()
     disks: UdevDisks | None = None
 
 
 class TunedWrite(Struct, frozen=True):
     """An attribute that a profile of tuned sets, and the file that sets it."""
 
-    file: str
-    attribute: str
-    value: str
+    file: ShortText
+    attribute: ShortText
+    value: LongText
 
 
 class TunedProfile(Struct, frozen=True, tag="tuned"):
     """The active profile of tuned and its writes; ``names`` are separated by blanks."""
 
-    names: str
+    names: LongText
     writes: tuple[TunedWrite, ...]
 
 
@@ -174,19 +175,19 @@ class Health(Struct, frozen=True):
     of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
     """
 
-    adapters: dict[str, AdapterHealth]
-    disks: dict[str, DiskHealth]
+    adapters: dict[ShortText, AdapterHealth]
+    disks: dict[ShortText, DiskHealth]
     mounts: tuple[Mount, ...]
-    daemons: dict[str, bool | Missing]
-    tools: dict[str, bool]
+    daemons: dict[ShortText, bool | Missing]
+    tools: dict[ShortText, bool]
     udev_rules: tuple[UdevRule, ...]
-    irq_policies: tuple[str, ...] = ()
+    irq_policies: tuple[ShortText, ...] = ()
     log: bool | Missing = Missing(Reason.ABSENT)
-    msi_off: str | None = None
-    elevator: str | None = None
+    msi_off: ShortText | None = None
+    elevator: ShortText | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
-    io_shares: dict[str, tuple[str, ...]] = {}
+    io_shares: dict[ShortText, tuple[ShortText, ...]] = {}
     multipath_always_on: bool = False
 
 
@@ -241,10 +242,10 @@ class ErrorCounters(Struct, frozen=True):
     numbers of paths of maps, by id.
     """
 
-    boot_id: str
+    boot_id: ShortText
     at: int
-    values: dict[str, dict[str, int]]
-    paths: dict[str, int] = {}
+    values: dict[ShortText, dict[ShortText, int]]
+    paths: dict[ShortText, int] = {}
 
     def value(self, target: str, name: str) -> int:
         """Return one counter."""

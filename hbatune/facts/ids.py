@@ -23,6 +23,15 @@ _OF_THIS_BOOT = r"~[^~@/]+$"
 # drivers/nvme/host/core.c: wwid_show).
 WORLD_WIDE = ("naa.", "eui.", "t10.", "uuid.", "nvme.")
 
+# Names that identify no drive: a world-wide name of zeros or F, or zeros after the maker's number
+# (SPC-4 7.8.6.6: 24 bits after the type), the kernel's name for NVMe with an empty serial number
+# (drivers/nvme/host/sysfs.c: wwid_show), and serial numbers that a maker has not filled in.
+_FILLER = (
+    r"(naa\.|eui\.|0x)[0-9a-f]{0,7}(0{9,}|f{9,})|uuid\.[0f-]{9,}|nvme\.[0-9a-f]+-(20|30)*-.*"
+    r"|(t10\..* )?(0+|f{4,}|x{4,}|0?123456789(0|abcdef)?|none|null|n/a|unknown|default\sstring"
+    r"|to\sbe\sfilled\sby\so\.e\.m\.)|"
+)
+
 # The prefixes that udev's links, multipath and people put before a world-wide name's digits.
 _ANNOUNCED = r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
 _NAA = r"3([0-9a-f]{16}|[0-9a-f]{32})"  # scsi_id(8): an NAA name follows a 3
@@ -47,10 +56,25 @@ def escape_text(text: str) -> str:
 
 
 def make_stable_name(wwid: str, *parts: str) -> str:
-    """Return the world-wide name, or else the other identifying parts, as one word."""
-    if wwid.strip():
+    """Return the world-wide name, or else the other identifying parts, as one word.
+
+    A filler, such as zeros, does not count.
+    """
+    if not _is_blank(wwid):
         return _join_words(wwid)
-    return "-".join(map(_join_words, filter(str.strip, parts))) or UNNAMED
+    names = [_join_words(part) for part in parts if not _is_blank(part)]
+    return "-".join(names) or UNNAMED
+
+
+def _is_blank(name: str) -> bool:
+    return re.fullmatch(_FILLER, name.strip(), re.IGNORECASE) is not None
+
+
+def is_nameless(disk: Endpoint) -> bool:
+    """Return whether a disk's id consists only of vendor, model and NVMe's namespace number."""
+    namespace = disk.target.rpartition("n")[2]
+    nameless = (make_stable_name("", disk.vendor, disk.model, part) for part in ("", namespace))
+    return extract_stable_part(disk.id) in (UNNAMED, *nameless)
 
 
 def extract_stable_part(id: str) -> str:

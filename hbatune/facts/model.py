@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from hbatune.loader import LongText, ShortText
+
 
 class Reason(StrEnum):
     """The reason why a fact is missing."""
@@ -35,7 +37,7 @@ class Missing(Struct, frozen=True, tag="missing"):
 
     reason: Reason
     errno: int | None = None
-    text: str | None = None
+    text: LongText | None = None
 
 
 def get_fact(fact: str | Missing) -> str | None:
@@ -55,7 +57,7 @@ class Attribute(Struct, frozen=True, tag="attribute"):
     The text of a binary file (``vpd_pg*``) is its bytes as hexadecimal digits.
     """
 
-    text: str
+    text: LongText
     writable: bool
 
 
@@ -141,7 +143,7 @@ class Link(Struct, frozen=True):
 class Pci(Struct, frozen=True):
     """A PCI function: address, class code and ids as numbers."""
 
-    address: str
+    address: ShortText
     class_code: int | Missing
     vendor: int | Missing
     device: int | Missing
@@ -152,8 +154,8 @@ class Pci(Struct, frozen=True):
 class Host(Struct, frozen=True):
     """A SCSI host: its command limits, in total and for each LUN, and its hardware queues."""
 
-    name: str
-    proc_name: str | Missing
+    name: ShortText
+    proc_name: ShortText | Missing
     can_queue: int | Missing
     cmd_per_lun: int | Missing
     hw_queues: int | Missing
@@ -169,20 +171,20 @@ class Adapter(Struct, frozen=True):
     counts the queues for I/O, without NVMe's admin queue.
     """
 
-    target: str
-    family: str
-    product: str | None
-    document: str | None
-    driver: str | Missing
+    target: ShortText
+    family: ShortText
+    product: ShortText | None
+    document: ShortText | None
+    driver: ShortText | Missing
     pci: Pci | None
     numa_node: int | None
     link: Link | None
-    driver_version: str | Missing
-    firmware: str | Missing
+    driver_version: ShortText | Missing
+    firmware: ShortText | Missing
     hosts: tuple[Host, ...]
-    controller: str | None
+    controller: ShortText | None
     hw_queues: int | Missing
-    transport: str | None = None
+    transport: ShortText | None = None
 
     def find_host(self, name: str | None) -> Host | None:
         """Return the SCSI host with this kernel name."""
@@ -211,43 +213,43 @@ class Endpoint(Struct, frozen=True):
     system failed to read.
     """
 
-    target: str
-    id: str
-    adapter: str | None
-    family: str
+    target: ShortText
+    id: ShortText
+    adapter: ShortText | None
+    family: ShortText
     kind: Kind
     protocol: Protocol
     medium: Medium
-    vendor: str
-    model: str
-    revision: str
-    sysfs: str
-    device_node: str | None
-    address: str | None
-    controller: str | None
+    vendor: ShortText
+    model: ShortText
+    revision: ShortText
+    sysfs: ShortText
+    device_node: ShortText | None
+    address: ShortText | None
+    controller: ShortText | None
     host: Host | None
     size: int | Missing
     rotational: bool | Missing
     zoned: bool | Missing
-    state: str | Missing
+    state: ShortText | Missing
     tags: int | Missing
     hw_queues: int | Missing
     depth_cap: int | Missing
-    depth_trap: str | None
+    depth_trap: ShortText | None
     tri_mode: bool
-    paths: tuple[str, ...]
-    map: str | None
-    mounts: tuple[str, ...]
-    holders: tuple[str, ...]
-    attributes: dict[str, Attribute | Missing]
-    port: str | None = None
-    access: str | Missing = Missing(Reason.ABSENT)
+    paths: tuple[ShortText, ...]
+    map: ShortText | None
+    mounts: tuple[ShortText, ...]
+    holders: tuple[ShortText, ...]
+    attributes: dict[ShortText, Attribute | Missing]
+    port: ShortText | None = None
+    access: ShortText | Missing = Missing(Reason.ABSENT)
     preferred: bool | Missing = Missing(Reason.ABSENT)
     diskseq: int | Missing = Missing(Reason.ABSENT)
     storage: Storage = Storage.LOCAL
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[LongText, ...] = ()
     ncq_depth: int | None = None
-    unread: str | None = None
+    unread: ShortText | None = None
 
     @property
     def mounted(self) -> bool:
@@ -268,8 +270,8 @@ class Endpoint(Struct, frozen=True):
 class Module(Struct, frozen=True):
     """A driver's module and the current values of its options that hbatune supports."""
 
-    name: str
-    parameters: dict[str, Attribute | Missing]
+    name: ShortText
+    parameters: dict[ShortText, Attribute | Missing]
 
 
 class Vector(Struct, frozen=True):
@@ -282,17 +284,17 @@ class Vector(Struct, frozen=True):
     """
 
     irq: int
-    id: str
-    adapter: str
-    names: tuple[str, ...]
+    id: ShortText
+    adapter: ShortText
+    names: tuple[ShortText, ...]
     role: Role
     managed: bool
     inferred: bool
     affinity: Attribute | Missing
-    effective: str | None
+    effective: LongText | None
     node: int | None
-    serves: str | None
-    unmanaged_by: str | None
+    serves: LongText | None
+    unmanaged_by: ShortText | None
 
     @property
     def target(self) -> str:
@@ -311,12 +313,12 @@ class Control(Struct, frozen=True):
     ``attributes`` are below the directory ``sysfs``.
     """
 
-    target: str
-    id: str
-    adapter: str
+    target: ShortText
+    id: ShortText
+    adapter: ShortText
     kind: TargetKind
-    sysfs: str
-    attributes: dict[str, Attribute | Missing]
+    sysfs: ShortText
+    attributes: dict[ShortText, Attribute | Missing]
 
 
 class Processors(Struct, frozen=True):
@@ -344,9 +346,9 @@ class Machine(Struct, frozen=True):
     has the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
     """
 
-    hostname: str
-    kernel: str
-    boot_id: str
+    hostname: ShortText
+    kernel: ShortText
+    boot_id: ShortText
     cpus: int
     memory: int
     adapters: tuple[Adapter, ...]
@@ -355,7 +357,7 @@ class Machine(Struct, frozen=True):
     vectors: tuple[Vector, ...] = ()
     controls: tuple[Control, ...] = ()
     processors: Processors = Processors()
-    local_cpus: dict[str, tuple[int, ...]] = {}
+    local_cpus: dict[ShortText, tuple[int, ...]] = {}
 
     @property
     def adapters_by_target(self) -> dict[str, Adapter]:

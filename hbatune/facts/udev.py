@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
+from hbatune.loader import ShortText
 
 if TYPE_CHECKING:
     import pyudev
@@ -79,9 +80,9 @@ class UnsetSetting(Struct, frozen=True):
     ``udev/hbatune-write.sh.j2``.
     """
 
-    target: str
-    setting: str | None
-    reason: str
+    target: ShortText
+    setting: ShortText | None
+    reason: ShortText
 
 
 def read_unset_settings() -> tuple[UnsetSetting, ...]:

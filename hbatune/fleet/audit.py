@@ -19,7 +19,7 @@ from msgspec import Struct
 from hbatune.checks.finding import Finding, Severity
 from hbatune.facts.names import natural_key
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
-from hbatune.fleet.hosts import HostAudit, HostSummary, UnusableSnapshot
+from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
 from hbatune.watch.metrics import render_metrics
 
@@ -87,10 +87,19 @@ def group_peers(hosts: NamedHosts) -> tuple[PeerGroup, ...]:
         members[host.alike].append(label)
     groups: list[PeerGroup] = []
     for kinds in sorted(members, key=lambda kinds: (-len(members[kinds]), kinds)):
-        names = {adapter.kind: adapter.name for adapter in hosts[members[kinds][0]].adapters}
+        names = _name_adapters(hosts[label] for label in members[kinds])
         adapters = tuple(dict.fromkeys(names[kind] for kind in kinds))
         groups.append(PeerGroup(len(groups) + 1, adapters, tuple(members[kinds])))
     return tuple(groups)
+
+
+def _name_adapters(hosts: Iterable[HostAudit]) -> dict[str, str]:
+    """Return the names of each type of adapter: drives of one type can be of several models."""
+    names_by_kind: dict[str, dict[str, None]] = defaultdict(dict)
+    for host in hosts:
+        for adapter in host.adapters:
+            names_by_kind[adapter.kind][adapter.name] = None
+    return {kind: " or ".join(list(names)[:MAX_NAMES]) for kind, names in names_by_kind.items()}
 
 
 def find_outliers(groups: Iterable[PeerGroup], hosts: NamedHosts) -> tuple[Outlier, ...]:
@@ -129,16 +138,17 @@ def find_lone(groups: Sequence[PeerGroup], hosts: NamedHosts) -> tuple[LoneHost,
     for group in groups:
         if len(group.hosts) >= MIN_PEERS:
             continue
-        adapters, number = group.adapters, group.number
-        near = [peers for peers in large if kinds[peers.number] & kinds[number]]
+        near = [peers for peers in large if kinds[peers.number] & kinds[group.number]]
         nearest = min(
-            near, key=lambda peers: len(kinds[peers.number] ^ kinds[number]), default=None
+            near, key=lambda peers: len(kinds[peers.number] ^ kinds[group.number]), default=None
         )
-        peer_adapters = nearest.adapters if nearest else ()
-        lacks = tuple(name for name in peer_adapters if name not in adapters)
-        besides = tuple(name for name in adapters if name not in peer_adapters)
+        peer_names = _name_adapters(hosts[label] for label in (nearest.hosts if nearest else ()))
         nearest_number = nearest.number if nearest else None
         for label in group.hosts:
+            names = _name_adapters([hosts[label]])
+            adapters = tuple(dict.fromkeys(names[kind] for kind in hosts[label].alike))
+            lacks = tuple(peer_names[kind] for kind in peer_names if kind not in names)
+            besides = tuple(names[kind] for kind in names if kind not in peer_names)
             lone_hosts.append(LoneHost(label, adapters, nearest_number, lacks, besides))
     return tuple(lone_hosts)
 

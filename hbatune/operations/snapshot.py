@@ -12,6 +12,7 @@ from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
+from hbatune.errors import UsageError
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.health import (
     ErrorCounters,
@@ -130,8 +131,13 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:
-            earlier = get_error_counters(load_snapshot(request.since))
-            snapshot = replace(snapshot, looks=(earlier,))
+            older = load_snapshot(request.since)
+            before, current = older.machine, snapshot.machine
+            # A host may have been renamed during a boot.
+            if before.boot_id != current.boot_id and before.hostname != current.hostname:
+                problem = f"{str(request.since)!r} is of another host, {before.hostname}"
+                raise UsageError(problem, hint=f"name an earlier snapshot of {current.hostname}")
+            snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
     if request.profile or snapshot.policy.active:
         situation = read_situation(

@@ -6,6 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Protocol
+from hbatune.loader import ShortText
 from hbatune.settings.setting import Limit, LimitReason, Value
 
 
@@ -90,8 +91,8 @@ class Row(Struct, frozen=True):
 class RevertedValue(Struct, frozen=True):
     """A value that was tried on a target and reverted because it cost more than tolerated."""
 
-    id: str
-    setting: str
+    id: ShortText
+    setting: ShortText
     value: Value
 
 

@@ -70,7 +70,10 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     if adapter.controller is None:
         return traits
     model = adapter.product or ""
-    evidence = Evidence("nvme", pci=adapter.pci is not None, model=model)
+    is_fabric = (
+        adapter.pci is None and adapter.transport != "apple-nvme"
+    )  # drivers/nvme/host/apple.c
+    evidence = Evidence("nvme", fabric=is_fabric, model=model)
     storage = classify_storage(evidence, Protocol.NVME)
     return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)
 

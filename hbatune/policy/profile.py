@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
+from hbatune.loader import LongText, ShortText
 
 Generation = Annotated[int, Meta(ge=1, le=7)]
 Lanes = Annotated[int, Meta(ge=1, le=32)]
-Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+Text = Annotated[str, Meta(min_length=1, max_length=4096, description="1 to 4096 characters")]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -64,7 +65,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 class Exactly(Struct, frozen=True, tag="value"):
     """Set the setting to this value."""
 
-    value: bool | int | str
+    value: bool | int | ShortText
 
 
 class AtLeast(Struct, frozen=True, tag="at_least"):
@@ -101,13 +102,13 @@ class Rule(Struct, frozen=True):
     the author of the file.
     """
 
-    name: str
+    name: ShortText
     when: Match
-    setting: str
+    setting: ShortText
     effect: Effect
-    because: str
-    source: str
-    file: str
+    because: LongText
+    source: ShortText
+    file: ShortText
     origin: Origin = Origin.SHIPPED
 
 
@@ -117,13 +118,13 @@ class OptionRule(Struct, frozen=True):
     It applies to all adapters of the module. ``source`` and ``file`` are as in ``Rule``.
     """
 
-    name: str
-    module: str
-    option: str
+    name: ShortText
+    module: ShortText
+    option: ShortText
     effect: Exactly | AtLeast | AtMost
-    because: str
-    source: str
-    file: str
+    because: LongText
+    source: ShortText
+    file: ShortText
 
     @property
     def setting(self) -> str:
@@ -180,13 +181,13 @@ class Profile(Struct, frozen=True):
     in order.
     """
 
-    name: str
-    title: str
+    name: ShortText
+    title: ShortText
     origin: Origin
     rules: tuple[Rule, ...]
     objectives: tuple[Objective, ...]
     probe: ProbeSpec
-    files: tuple[str, ...]
+    files: tuple[ShortText, ...]
     options: tuple[OptionRule, ...] = ()
     tolerance: Tolerance = Tolerance()
 

@@ -18,7 +18,7 @@ from hbatune.act import files
 from hbatune.act.chain import WriteResult
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Adapter, Machine, Missing
-from hbatune.loader import Count, Figure, Moment, UnusableFileError
+from hbatune.loader import Count, Figure, LongText, Moment, ShortText, UnusableFileError
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
@@ -50,10 +50,10 @@ class Proof(Struct, frozen=True):
     show, or not completely.
     """
 
-    target: str
-    id: str
-    group: str | None
-    settings: tuple[str, ...]
+    target: ShortText
+    id: ShortText
+    group: ShortText | None
+    settings: tuple[ShortText, ...]
     verdict: Verdict
     last: ProbeResult | None = None
     outcome: ProbeOutcome | None = None
@@ -81,7 +81,7 @@ class SearchedDepth(Struct, frozen=True):
 
     current: Count
     probes: tuple[DepthTried, ...]
-    word: str
+    word: ShortText
     depth: Count
     chance: Figure
 
@@ -92,7 +92,7 @@ class CandidateTried(Struct, frozen=True):
     ``written`` are the bytes/s of a bulk writer during its probes, or None without a writer.
     """
 
-    values: dict[str, Value]
+    values: dict[ShortText, Value]
     scores: tuple[Figure, ...]
     written: Figure | None = None
 
@@ -106,10 +106,10 @@ class SearchedSettings(Struct, frozen=True):
     """
 
     candidates: tuple[CandidateTried, ...]
-    in_force: dict[str, Value]
+    in_force: dict[ShortText, Value]
     depth: Count
     interference: bool
-    word: str
+    word: ShortText
     leader: Count
 
 
@@ -138,7 +138,7 @@ class KeptTogether(Struct, frozen=True):
     ``served`` is the adapter's driver and firmware at the time, or None if unknown.
     """
 
-    targets: tuple[str, ...]
+    targets: tuple[ShortText, ...]
     workload: Workload
     figures: Figures
     alone_iops: tuple[Figure, ...]
@@ -162,8 +162,8 @@ MAX_HISTORY_SIZE = 4 << 20
 class ValueChange(Struct, frozen=True):
     """One value that was applied or tried: its target, the value before and after."""
 
-    target: str
-    setting: str
+    target: ShortText
+    setting: ShortText
     before: Value | None
     after: Value | None
 
@@ -181,20 +181,20 @@ class Record(Struct, frozen=True):
     """
 
     time: Moment
-    command: str
-    kernel: str
-    boot_id: str
-    profile: str | None
-    target: str
-    id: str
+    command: LongText
+    kernel: ShortText
+    boot_id: ShortText
+    profile: ShortText | None
+    target: ShortText
+    id: ShortText
     result: ProbeResult | None
     proof: Proof | None = None
     settings: tuple[ValueChange, ...] = ()
-    reverted: tuple[str, ...] = ()
+    reverted: tuple[ShortText, ...] = ()
     knee: Knee | None = None
     queue_depth: Count | None = None
     workload: Workload | None = None
-    rule: str | None = None
+    rule: ShortText | None = None
     search: Searched | None = None
     together: KeptTogether | None = None
 
@@ -203,7 +203,7 @@ class History(Struct, frozen=True):
     """All stored records."""
 
     records: tuple[Record, ...] = ()
-    schema: str = SCHEMA
+    schema: ShortText = SCHEMA
 
 
 class HistoryError(HbatuneError):

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from hbatune.facts.model import Adapter, Endpoint, Link, Missing
-from hbatune.loader import Count, Figure, Seconds
+from hbatune.loader import Count, Figure, LongText, Seconds, ShortText
 from hbatune.settings.setting import Value
 from hbatune.workers import Process
 
@@ -195,8 +195,8 @@ class Workload(Struct, frozen=True):
 class InForce(Struct, frozen=True):
     """The value of a setting on a target during the measurement."""
 
-    target: str
-    setting: str
+    target: ShortText
+    setting: ShortText
     value: Value
 
 
@@ -232,10 +232,10 @@ class Served(Struct, frozen=True):
     ``link`` is the state of its PCI Express link, or None if it has no link.
     """
 
-    adapter: str
-    driver: str | Missing
-    driver_version: str | Missing
-    firmware: str | Missing
+    adapter: ShortText
+    driver: ShortText | Missing
+    driver_version: ShortText | Missing
+    firmware: ShortText | Missing
     link: Link | None = None
 
 
@@ -346,13 +346,13 @@ class ProbeResult(Struct, frozen=True, tag="result"):
     ``temperature`` is the drive's in °C right after the run, or None if it has no sensor.
     """
 
-    target: str
-    id: str
+    target: ShortText
+    id: ShortText
     workload: Workload
     figures: Figures
-    fio_version: str
+    fio_version: ShortText
     served: tuple[Served, ...]
-    cpus: str | None = None
+    cpus: LongText | None = None
     blank: bool | None = None
     settings: tuple[InForce, ...] = ()
     temperature: Figure | None = None
@@ -408,9 +408,9 @@ class Skip(StrEnum):
 class Skipped(Struct, frozen=True, tag="skipped"):
     """An endpoint that was not probed, and why."""
 
-    target: str
+    target: ShortText
     reason: Skip
-    detail: str | None = None
+    detail: LongText | None = None
     load: Load | None = None
 
 
@@ -432,11 +432,11 @@ class Failed(Struct, frozen=True, tag="failed"):
     ``process`` is set if fio may still be waiting in the kernel.
     """
 
-    target: str
+    target: ShortText
     reason: Failure
     errno: int | None = None
     status: int | None = None
-    text: str | None = None
+    text: LongText | None = None
     process: Process | None = None
 
 

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from hbatune.facts.model import Medium
+from hbatune.loader import ShortText
 from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
 from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text, Texts
@@ -227,7 +228,7 @@ class Unexercised(Struct, frozen=True):
     limit.
     """
 
-    setting: str
+    setting: ShortText
     why: Hidden
     reach: int | None = None
     needed: int | None = None

@@ -12,8 +12,9 @@ from msgspec import Struct
 from hbatune.facts import names
 from hbatune.facts.attributes import ABSENT, make_unparsable
 from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, TargetKind, Vector
+from hbatune.loader import LongText
 
-Value = int | str
+Value = int | LongText
 
 QUEUE_DEPTH = "queue_depth"
 """The setting that array budgets limit, and that the kernel lowers after full queues."""

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
-from hbatune.loader import Figure
+from hbatune.loader import Figure, ShortText
 from hbatune.policy.library import SIZING, MediumFigures, RaidFigures, Yardsticks, load_sources
 from hbatune.policy.profile import Text
 from hbatune.policy.schema import decode_file
@@ -136,14 +136,14 @@ class WatchedReading(Struct, frozen=True):
     iops: Figure
     read_bytes_per_s: Figure
     write_bytes_per_s: Figure
-    adapter: str | None = None
+    adapter: ShortText | None = None
     p99_ms: Figure | None = None
 
 
 class WatchedMoment(Struct, frozen=True):
     """A line of `watch --json`."""
 
-    schema: str
+    schema: ShortText
     readings: tuple[WatchedReading, ...]
 
 

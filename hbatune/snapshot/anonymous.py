@@ -1,214 +1,222 @@
-"""Remove the identities of hosts and drives from a snapshot: serials, WWNs, names, mounts.
+"""Make a snapshot anonymous, by its values: a text that is not known to be public is replaced.
 
-A keyed hash replaces each identity, the same everywhere in the file. Its key is discarded. Ids stay
-distinct, still match each other, and cannot be guessed by brute force.
+Public are numbers, words of fixed vocabularies, kernel names, addresses of buses, and vendors,
+models and versions. A keyed hash replaces every other text, the same everywhere in the file. Its
+key is discarded. Ids stay distinct, still match each other, and cannot be guessed by brute force.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection
+from enum import StrEnum
+from functools import cache
 from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts import ids
-from hbatune.facts.health import TunedProfile, TunedWrite
-from hbatune.facts.model import Endpoint, Kind, Machine, Missing
-from hbatune.facts.targets import list_endpoint_names
-from hbatune.policy.config import Site
+from hbatune.facts.classify import Unclassified
+from hbatune.facts.families import families
+from hbatune.facts.model import Attribute, MissingText, Vector
+from hbatune.policy.profile import OptionRule, Origin, Profile, Rule
+from hbatune.settings.table import SETTINGS
+from hbatune.shipped import find_shipped
 from hbatune.snapshot.file import Snapshot
 
-# Minimum length of a part. Shorter parts identify no drive and occur in too many common words.
-_MIN_PART_LENGTH = 6
-# Identities of at least this length are also replaced inside longer words.
-_MIN_INNER_LENGTH = 8
+# Minimum length of a name that is also searched in vendors, models and versions.
+_MIN_NAME_LENGTH = 6
 
-# World-wide names (NAA, EUI-64, UUID, with and without their prefixes) at any position.
-_WORLD_WIDE = (
-    r"(?:(?:0x|naa\.|eui\.|uuid\.|wwn-|nvme\.)[0-9A-F][0-9A-F.-]{7,}"
-    r"|[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"
-    r"|(?=[0-9A-F]*[0-9])[0-9A-F]{16,})"
-)
-_BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
-
-# Fields named by the kernel or a standard, and values of settings. None of them contains an
-# identity. A host named like one of them (say `nvme`) must not make the snapshot unreadable.
-_FACTS_KEPT = frozenset(
+# Vendors, models and versions, and hbatune's own words and sentences.
+_PUBLIC_FIELDS = frozenset(
     (
-        *("target", "adapter", "family", "driver", "kind", "protocol", "medium", "type", "reason"),
-        *("sysfs", "device_node", "address", "controller", "name", "proc_name", "map", "paths"),
-        *("attribute", "attributes", "daemons", "tools"),
+        *("vendor", "model", "revision", "firmware", "driver_version", "product", "document"),
+        *("family", "unread", "depth_trap", "unmanaged_by", "pattern", "block_size", "hbatune"),
+        "schema",
     )
 )
-_POLICY_KEPT = frozenset(
-    ("setting", "type", "value", "origin", "when", "pattern", "block_size", "family")
+_ID_FIELDS = frozenset(("id", "rolled_back", "exclude", "targets", "members", "uses"))
+_PATH_FIELDS = frozenset(
+    ("sysfs", "device_node", "file", "files", "attribute", "irq_policies", "mounts", "point")
 )
+# Texts whose digits are numbers. In any other text, digits may be a serial number.
+_NUMERIC_FIELDS = frozenset(("affinity", "effective", "serves", "value", "rendered"))
+_FILES = frozenset(("attributes", "parameters", "options", "inspected"))
+# The fields of shipped rules and profiles that depend on the host.
+_INSTALLED = frozenset(("rules", "options", "file", "files"))
 
-# A port in an id that consists of kernel numbers only, and a port split into port and LUN.
-_KERNEL_PORT = re.compile(r"(host-\d+-)?(scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?)(~\S+)?|[\d:]+|\w+\d+")
-_LUN = re.compile(r"(?P<port>.*?)(?P<lun>(-lun-\d+)?(~[^~]*)?)", re.DOTALL)
-
-Scrub = Callable[[str], str]
-
-# Standard mount points (Filesystem Hierarchy Standard). Any other may reveal a name.
-_STANDARD = frozenset(
-    (
-        *("/", "/boot", "/boot/efi", "/efi", "/home", "/opt", "/root", "/srv", "/tmp", "/usr"),
-        *("/var", "/var/log", "/var/tmp", "/var/lib", "[SWAP]"),
-    )
+_NUMBER = re.compile(r"[<>]?[-+]?\d{1,20}(\.\d+)?|0x[0-9a-f]{1,8}|\d[\d,/-]*")
+# Names that the kernel numbers, and addresses: SCSI, USB, PCI, a mainframe's channels, eMMC, ACPI.
+_KERNEL_NAME = re.compile(
+    r"(sd|vd|xvd|hd|dasd)[a-z]{1,3}\d*"
+    r"|(dm-|md|nvme|nvme-subsys|mmcblk|nbd|rbd|zram|loop|host|target|rport-|vport-|session|port-"
+    r"|connection|end_device-|expander-|phy-|ata|link|usb|fw|virtio|vbd-|ctlr_|adapter|pseudo_|css"
+    r"|irq|msix-|controller-|host-|srp-mlx\d+_)\d+([cnp.:-]\d+)*"
+    r"|\d{1,5}(:\d{1,5}){0,2}:\d{1,20}|\d{1,3}-\d{1,3}(\.\d{1,3})*(:\d\.\d)?"
+    r"|(pci)?[0-9a-f]{4,8}:[0-9a-f]{2}(:[0-9a-f]{2}\.[0-7](-usb-0:[\d.]+:\d\.\d)?)?"
+    r"|30[0-9a-f]{6}|[0-9a-f]\.[0-9a-f]\.[0-9a-f]{4}|mmc\d+(:[0-9a-f]{4})?"
+    r"|[A-Z]{4,8}[0-9A-F]{0,4}:[0-9a-f]{2}|(host-\d+-)?scsi-[\d:]+|ata-\d+(-scsi-[\d:]+)?"
+    r"|(sd|vd|xvd|hd|dasd|nvme|dm-|md|mmcblk)(\[[^\]]{1,9}\]|[*?]|\d|[cnp])*"  # a glob
 )
-# The profiles that tuned ships.
-_PROFILES = frozenset(
-    (
-        *("accelerator-performance", "balanced", "desktop", "hpc-compute", "intel-sst"),
-        *("latency-performance", "network-latency", "network-throughput"),
-        *("optimize-serial-console", "throughput-performance", "virtual-guest", "virtual-host"),
-    )
+_LUN = re.compile(r"(.*?)((?:-lun-\d+)?)", re.DOTALL)
+# The public beginning of a kernel's release: its numbers, and words of distributions; and of a UUID
+# of device-mapper: the type of the device.
+_BEGINNINGS = {
+    "kernel": re.compile(
+        r"[\d.]*([-+.~_](\d{1,5}|(deb|el|fc|bpo|rc)\d+|amd64|arm64|aarch64|x86_64|s390x|ppc64le|aws"
+        r"|azure|cloud|default|gcp|generic|lowlatency|pve|rt)(?![a-z0-9]))*"
+    ),
+    "uuid": re.compile(r"((part\d+-)?(mpath|LVM|CRYPT-[A-Z0-9]+|DMRAID|VERITY|stratis-1))?"),
+}
+_WORDS = (
+    # Schedulers and policies, states of devices (drivers/scsi/scsi_sysfs.c, drivers/nvme/host),
+    # access states of ALUA and ANA, types of caches (drivers/scsi/sd.c), and values of options.
+    "none mq-deadline kyber bfq noop deadline anticipatory cfq numa round-robin queue-depth auto "
+    "any running live blocked offline quiesce created created-blocked transport-offline suspended "
+    "new resetting connecting deleting dead active/optimized active/non-optimized standby optimized"
+    " non-optimized inaccessible persistent-loss change transitioning unavailable write back "
+    "through read no (daft) Disabled Enabled Unknown unknown Y N (null) us host-aware host-managed "
+    # Transports, drivers without a family, options of mounts, and reasons in hbatune's udev rules.
+    "local pcie tcp rdma fc sas iscsi usb loop apple-nvme nvme-tcp nvme-rdma nvme-fc nvme-loop "
+    "nvme-apple-nvme nvme-fabrics firewire srp xen driver transport channel port protocols "
+    "ata_piix isci fnic ib_srp sbp2 mvumi usb-storage uas virtio-pci vmd firewire_ohci mlx5_core "
+    "rw ro noatime relatime nodiratime nosuid nodev noexec sync dirsync lazytime strictatime "
+    "pci=nomsi refused busy ignored rolled-back commands site line unnamed "
+    # Directories of devices and settings, files of hbatune, udev and tuned, profiles of tuned, and
+    # standard mount points (Filesystem Hierarchy Standard).
+    "sys devices virtual block nvme scsi_host platform ctl nvme-subsystem infiniband_srp vio dev "
+    "holders slaves dm uuid * etc run usr lib udev rules rules.d vendors hbatune _shipped python3 "
+    "dist-packages tuned profiles tuned.conf 89-hbatune.rules 60-block-scheduler.rules "
+    "60-io-scheduler.rules smp_affinity accelerator-performance balanced desktop hpc-compute "
+    "intel-sst latency-performance network-latency network-throughput optimize-serial-console boot "
+    "throughput-performance virtual-guest virtual-host efi home opt root srv tmp var log [SWAP]"
 )
 
 
 def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
-    """Return the snapshot without serial numbers, WWNs and host names; ``key`` is for tests."""
-    secret = os.urandom(32) if key is None else key
-
-    def pseudonym(text: str) -> str:
-        # 64 bits are enough to be unique.
-        return "anon-" + hashlib.blake2b(text.encode(), key=secret, digest_size=8).hexdigest()
-
-    scrub = _make_scrubber(_find_identities(snapshot.machine), pseudonym)
-    content = msgspec.to_builtins(snapshot)
-    machine = _scrub_values(content["machine"], scrub, _FACTS_KEPT)
-    machine["hostname"] = pseudonym(snapshot.machine.hostname)
-    machine["boot_id"] = pseudonym(snapshot.machine.boot_id)
-    for entry, endpoint in zip(machine["endpoints"], snapshot.machine.endpoints, strict=True):
-        # Ids are rebuilt, not searched, to keep their routes readable.
-        entry["id"] = _hide_id(endpoint, pseudonym)
-        entry["mounts"] = [_hide_mount(mount, pseudonym) for mount in endpoint.mounts]
-    for entry, control in zip(machine["controls"], snapshot.machine.controls, strict=True):
-        entry["id"] = f"{control.id.partition('@')[0]}@{_hide_route(control.id, pseudonym)}"
-    policy = _scrub_values(content["policy"], scrub, _POLICY_KEPT)
-    names = _map_names(snapshot.machine, pseudonym)
-    policy["site"] = _hide_site(snapshot.policy.site, policy["site"], names, pseudonym)
-    policy["rolled_back"] = [names.get(id) or pseudonym(id) for id in snapshot.policy.rolled_back]
-    for entry, reverted in zip(policy["reverted"], snapshot.policy.reverted, strict=True):
-        entry["id"] = names.get(reverted.id) or pseudonym(reverted.id)
-    health = _scrub_values(content["health"], scrub, _FACTS_KEPT)
-    for entry, mount in zip(health["mounts"], snapshot.health.mounts, strict=True):
-        entry["point"] = _hide_mount(mount.point, pseudonym)
-    health["tuned"] = msgspec.to_builtins(_hide_tuned(snapshot.health.tuned, scrub, pseudonym))
-    for share, units in snapshot.health.io_shares.items():
-        health["io_shares"][share] = list(map(pseudonym, units))
-    content |= {"machine": machine, "health": health, "policy": policy, "anonymous": True}
-    content["looks"] = ()  # earlier counts are keyed by identity
-    return msgspec.convert(content, Snapshot)
+    """Return the snapshot without names of hosts, drives and people; ``key`` is for tests."""
+    hider = _Hider(os.urandom(32) if key is None else key, snapshot)
+    # Earlier counts are keyed by identity.
+    hidden: Snapshot = hider.hide(snapshot, "snapshot")
+    return replace(hidden, anonymous=True, looks=())
 
 
-def _hide_mount(point: str, pseudonym: Scrub) -> str:
-    # Other mount points often contain the name of a person, a customer or a database.
-    return point if point in _STANDARD else f"/{pseudonym(point)}"
+class _Hider:
+    """Replaces the private texts of one snapshot."""
+
+    def __init__(self, key: bytes, snapshot: Snapshot) -> None:
+        self._key = key
+        machine = snapshot.machine
+        stable = {ids.extract_stable_part(e.id) for e in machine.endpoints}
+        nameless = {ids.extract_stable_part(e.id) for e in machine.endpoints if ids.is_nameless(e)}
+        profiles = {p.name for p in snapshot.policy.profiles if p.origin is not Origin.SITE}
+        self._words = _list_words() | nameless | profiles
+        names = {machine.hostname, machine.hostname.partition(".")[0], *stable} - self._words
+        self._names = {name.lower() for name in names if len(name) >= _MIN_NAME_LENGTH}
+        self._hide_names = cache(self._hide_names_in)  # few vendors, models and versions differ
+
+    def hide(self, value: Any, field: str, *, numeric: bool = False) -> Any:
+        """Return a value without private texts; ``field`` is the name of its field or file."""
+        if isinstance(value, str) and not isinstance(value, StrEnum):
+            return self._hide_text(value, field, numeric)
+        if isinstance(value, tuple):
+            return tuple(self.hide(item, field, numeric=numeric) for item in value)
+        if isinstance(value, dict):
+            hidden = {}
+            for name, item in value.items():
+                is_file = field in _FILES
+                item_field = re.split("[/ ]", name)[-1] if is_file else field
+                hidden[self._hide_key(name, field)] = self.hide(item, item_field, numeric=is_file)
+            return hidden
+        if isinstance(value, Struct):
+            changed = {}
+            for name in _list_private_fields(value):
+                is_file = isinstance(value, Attribute)
+                item_field, item_numeric = (field, numeric) if is_file else (name, False)
+                changed[name] = self.hide(getattr(value, name), item_field, numeric=item_numeric)
+            return replace(value, **changed)
+        return value
+
+    def _hide_text(self, text: str, field: str, numeric: bool) -> str:
+        is_public = field == "evidence" and text.startswith(("vendor ", "model ", "channel "))
+        if is_public or field in _PUBLIC_FIELDS:
+            return self._hide_names(text)
+        if field in _ID_FIELDS:
+            return self._hide_id(text)
+        if field in _PATH_FIELDS:
+            return self._hide_path(text)
+        if field in _BEGINNINGS and (match := _BEGINNINGS[field].match(text)):
+            private = text[match.end() :]
+            return match[0] + (f"-{self._hash(private)}" if private else "")
+        is_text = field in ("scheduler", "iopolicy", "zio")
+        numeric = field in _NUMERIC_FIELDS or (numeric and not is_text)
+        is_secret = field in ("hostname", "boot_id")
+        for word in text.split():
+            is_word = self._is_public(word) or self._is_public(word.strip("[]"))
+            is_secret = is_secret or not (is_word or (numeric and _NUMBER.fullmatch(word)))
+        return self._hash(text) if is_secret else text
+
+    def _hide_key(self, name: str, field: str) -> str:
+        if field in ("adapters", "disks", "local_cpus", "members"):
+            return self._hide_id(name)
+        # hbatune chooses the other keys, except the names of devices in them.
+        return self._hide_path(name) if name.startswith(("holders/", "slaves/")) else name
+
+    def _hide_names_in(self, text: str) -> str:
+        """Return a public text, or its hash if it contains a name of this host or its drives."""
+        lower = text.lower()
+        return self._hash(text) if any(name in lower for name in self._names) else text
+
+    def _hide_id(self, id: str) -> str:
+        """Return an id whose route has kernel numbers only, or any name of a disk."""
+        name, separator, route = id.rpartition("@") if "@" in id else (id, "", "")
+        place, tilde, suffix = route.partition("~")
+        adapter, slash, port = place.partition("/")
+        if not self._is_public(port) and (match := _LUN.fullmatch(port)):
+            port = self._hide_word(match[1]) + match[2]
+        if not self._is_public(name.removeprefix("/dev/")):
+            name = self._hide_word(name)
+        adapter, suffix = map(self._hide_word, (adapter, suffix))
+        return f"{name}{separator}{adapter}{slash}{port}{tilde}{suffix}"
+
+    def _hide_path(self, path: str) -> str:
+        return "/".join(map(self._hide_word, path.split("/")))
+
+    def _hide_word(self, word: str) -> str:
+        return word if not word or self._is_public(word) else self._hash(word)
+
+    def _is_public(self, word: str) -> bool:
+        return word in self._words or _KERNEL_NAME.fullmatch(word) is not None
+
+    def _hash(self, text: str) -> str:
+        # All spellings of a name are equal. 64 bits are enough to be unique.
+        name = ids.normalise_name(text).encode()
+        return f"anon-{hashlib.blake2b(name, key=self._key, digest_size=8).hexdigest()}"
 
 
-def _hide_tuned(
-    tuned: TunedProfile | Missing, scrub: Scrub, pseudonym: Scrub
-) -> TunedProfile | Missing:
-    if isinstance(tuned, Missing):
-        return Missing(tuned.reason, tuned.errno)  # its text may name a profile
-
-    def replace_name(name: str) -> str:
-        return name if name in _PROFILES else pseudonym(name)
-
-    writes = []
-    for write in tuned.writes:
-        file = Path(write.file)
-        path = file.parent.with_name(replace_name(file.parent.name)) / file.name
-        writes.append(TunedWrite(str(path), write.attribute, scrub(write.value)))
-    return TunedProfile(" ".join(map(replace_name, tuned.names.split())), tuple(writes))
+@cache
+def _list_words() -> frozenset[str]:
+    """Return the vocabulary: the kernel's and standard words, and hbatune's own names."""
+    rules = (path.name for path in find_shipped("rules").rglob("*.toml"))
+    words = {*_WORDS.split(), *SETTINGS, *rules}
+    for family in families():
+        words.update((family.name, *family.drivers))
+    for setting in SETTINGS.values():
+        words.update(setting.path.split("/"))
+    for text in (*MissingText, *Unclassified):
+        words.update(text.split())
+    return frozenset(words)
 
 
-def _hide_id(endpoint: Endpoint, pseudonym: Scrub) -> str:
-    if endpoint.kind is Kind.MAP:
-        return pseudonym(endpoint.id)
-    name = pseudonym(ids.extract_stable_part(endpoint.id))
-    return f"{name}@{_hide_route(endpoint.id, pseudonym)}"
-
-
-def _hide_route(id: str, pseudonym: Scrub) -> str:
-    """Return the route in an id, with a pseudonym for parts that are not kernel numbers."""
-    route = id.rpartition("@")[2]
-    adapter, slash, port = route.partition("/")
-    if not slash or _KERNEL_PORT.fullmatch(port):
-        return route
-    match = _LUN.fullmatch(port)
-    assert match is not None
-    return f"{adapter}/{pseudonym(match['port'])}{match['lun']}"
-
-
-def _hide_site(
-    site: Site, content: dict[str, Any], names: Mapping[str, str], pseudonym: Scrub
-) -> dict[str, Any]:
-    by_spelling = {ids.normalise_name(name): new_name for name, new_name in names.items()}
-
-    def replace_name(name: str) -> str:
-        # A name without an endpoint is hidden too: it may belong to a removed drive.
-        return names.get(name) or by_spelling.get(ids.normalise_name(name)) or pseudonym(name)
-
-    for entry, array in zip(content["array"], site.array, strict=True):
-        entry["name"] = pseudonym(array.name)
-        entry["targets"] = list(map(replace_name, array.targets))
-    members = {replace_name(name): count for name, count in site.members.items()}
-    exclude = list(map(replace_name, site.exclude))
-    return {**content, "exclude": exclude, "members": members}
-
-
-def _map_names(machine: Machine, pseudonym: Scrub) -> dict[str, str]:
-    """Return the new name for each endpoint name. Kernel names are kept."""
-    names: dict[str, str] = {}
-    for endpoint in machine.endpoints:
-        for name in list_endpoint_names(endpoint):
-            names[name] = name
-    for endpoint in machine.endpoints:
-        new_id = _hide_id(endpoint, pseudonym)
-        names[endpoint.id] = names[ids.extract_lasting_part(endpoint.id)] = new_id
-        names[ids.build_former_id(endpoint)] = new_id
-        names[ids.extract_stable_part(endpoint.id)] = ids.extract_stable_part(new_id)
-    return names
-
-
-def _find_identities(machine: Machine) -> Iterator[str]:
-    yield from (machine.hostname, machine.hostname.partition(".")[0], machine.boot_id)
-    for endpoint in machine.endpoints:
-        stable = ids.extract_stable_part(endpoint.id)
-        if stable not in (ids.UNNAMED, endpoint.target):
-            yield stable
-            # The parts of the name that are neither vendor nor model.
-            model = f"{endpoint.vendor} {endpoint.model} {endpoint.revision}".replace(" ", "_")
-            for part in re.split(r"[-_.@]+", stable):
-                has_digit = any(map(str.isdigit, part))
-                if len(part) >= _MIN_PART_LENGTH and has_digit and part not in model:
-                    yield part
-
-
-def _make_scrubber(identities: Iterable[str], pseudonym: Scrub) -> Scrub:
-    """Return a function that replaces identities in a text, longest first, and then WWNs."""
-    # Longest first: a part of an identity must not be replaced inside it.
-    anywhere: list[str] = []
-    words: list[str] = []
-    for text in sorted({*identities} - {""}, key=len, reverse=True):
-        group = anywhere if len(text) >= _MIN_INNER_LENGTH else words
-        group.append(re.escape(text))
-    bounded = f"{_BEFORE}(?:{'|'.join([*words, _WORLD_WIDE])}){_AFTER}"
-    pattern = re.compile("|".join([*anywhere, bounded]), re.IGNORECASE)
-    return lambda text: pattern.sub(lambda match: pseudonym(match[0]), text)
-
-
-def _scrub_values(value: Any, scrub: Scrub, kept_fields: frozenset[str]) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: item if name in kept_fields else _scrub_values(item, scrub, kept_fields)
-            for name, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_scrub_values(item, scrub, kept_fields) for item in value]
-    return scrub(value) if isinstance(value, str) else value
+def _list_private_fields(value: Struct) -> Collection[str]:
+    """Return the fields to check: not the texts of shipped rules, and no names by the kernel."""
+    fields = set(value.__struct_fields__)
+    match value:
+        case Vector():
+            return fields - {"names"}
+        case Rule() | Profile() if value.origin is not Origin.SITE:
+            return fields & _INSTALLED
+        case OptionRule() if value.file.startswith(f"{find_shipped('rules')}/"):
+            return fields & _INSTALLED
+    return fields

@@ -21,7 +21,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.families import known_options
 from hbatune.facts.health import ErrorCounters, Health
 from hbatune.facts.model import Control, Machine, Vector
-from hbatune.loader import UnusableFileError, WholeMoment
+from hbatune.loader import LongText, ShortText, UnusableFileError, WholeMoment
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Leave, OptionRule, Profile, Rule
@@ -38,12 +38,12 @@ class HostPolicy(Struct, frozen=True):
     ``reverted`` the values that regressed, ``rendered`` the module options for the next load.
     """
 
-    active: str | None
+    active: ShortText | None
     profiles: tuple[Profile, ...]
     site: Site
-    rolled_back: tuple[str, ...]
+    rolled_back: tuple[ShortText, ...]
     reverted: tuple[RevertedValue, ...] = ()
-    rendered: tuple[tuple[str, str, str], ...] = ()
+    rendered: tuple[tuple[LongText, LongText, LongText], ...] = ()
 
 
 class Snapshot(Struct, frozen=True):
@@ -56,11 +56,11 @@ class Snapshot(Struct, frozen=True):
     machine: Machine
     health: Health
     policy: HostPolicy
-    hbatune: str
+    hbatune: ShortText
     taken: WholeMoment
     looks: tuple[ErrorCounters, ...] = ()
     anonymous: bool = False
-    schema: str = SCHEMA
+    schema: ShortText = SCHEMA
 
 
 def drop_unknown_rules(profile: Profile) -> Profile:

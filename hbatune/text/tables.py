@@ -181,17 +181,22 @@ def wrap_text(text: str, width: int, hang: int = 0) -> list[str]:
     """
     lines: list[str] = []
     line, gap = "", ""
+    used = 0  # the width of the line: measuring it again for each word would take too long
     for token in re.findall(r" +|[^ ]+(?: %[^ ]*)?", text):
         if token[0] == " ":
             gap = token
             continue
-        if line.strip() and measure_width(line + gap + token) > width:
+        needed = measure_width(token)
+        if line.strip() and used + len(gap) + needed > width:
             lines.append(line)
             # Fewer spaces are better than a broken word, if it fits on its own line.
-            line, gap = " " * max(0, min(hang, width - measure_width(token))), ""
-        line, gap = line + gap + token, ""
-        *full, line = _break_line(line, width)
-        lines += full
+            line, gap = " " * max(0, min(hang, width - needed)), ""
+            used = len(line)
+        line, used, gap = line + gap + token, used + len(gap) + needed, ""
+        if used > width:
+            *full, line = _break_line(line, width)
+            used = measure_width(line)
+            lines += full
     return [*lines, line] if line.strip() or not lines else lines
 
 
@@ -443,13 +448,15 @@ def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
-    parts: list[str] = []
+    parts, used = list[str](), 0
     for part in cell:
-        is_inline = parts and measure_width(parts[-1]) + 1 + measure_width(part) <= width
-        if is_inline and not column.is_prose:
+        needed = measure_width(part)
+        if parts and not column.is_prose and used + 1 + needed <= width:
             parts[-1] += f" {part}"
+            used += 1 + needed
         else:
             parts.append(part)
+            used = needed
     return [line for part in parts for line in wrap_text(part, width)]
 
 

@@ -10,6 +10,7 @@ from itertools import chain
 from msgspec import Struct
 
 from hbatune.facts.sampler import LinkSample, Sample
+from hbatune.loader import LongText, ShortText
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import alerts
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
@@ -31,14 +32,14 @@ class Alert(Struct, frozen=True):
     """
 
     condition: AlertCondition
-    id: str
-    target: str
-    adapter: str | None
+    id: ShortText
+    target: ShortText
+    adapter: ShortText | None
     value: float | None
     limit: float
-    detail: str | None
+    detail: LongText | None
     raised: float
-    source: str
+    source: ShortText
 
     @property
     def key(self) -> AlarmKey:

@@ -244,7 +244,8 @@ class Described:
 
     ``modules`` are the parameters of modules that serve no PCI function, ``log`` the messages in
     the kernel's log. ``fabrics`` are NVMe controllers over fabrics, ``bound`` the drivers of
-    devices ``elsewhere``, by path.
+    devices ``elsewhere``, by path, as are their ``device_files``. ``platform`` are NVMe controllers
+    on the path that they name.
     """
 
     functions: tuple[Function, ...] = ()
@@ -260,6 +261,8 @@ class Described:
     log: tuple[str, ...] = ()
     fabrics: tuple[Controller, ...] = ()
     bound: Mapping[str, str] = field(default_factory=dict)
+    device_files: Mapping[str, Values] = field(default_factory=dict)
+    platform: tuple[tuple[str, Controller], ...] = ()
 
 
 def build(machine: Described, root: Path, *, linked: bool = False) -> None:
@@ -294,6 +297,8 @@ class _Builder:
         for controller in machine.fabrics:
             path = f"devices/virtual/nvme-fabrics/ctl/{controller.name}"
             self._controller(path, controller)
+        for path, controller in machine.platform:
+            self._controller(f"devices/{path}/nvme/{controller.name}", controller)
         for path, driver in machine.bound.items():
             self._driver(f"devices/{path}", "pseudo", driver)
         for subsystem in machine.subsystems:
@@ -301,7 +306,9 @@ class _Builder:
         for disk in machine.virtual:
             self._disk(f"devices/virtual/block/{disk.name}", disk)
         for path, disk in machine.elsewhere:
-            self._disk(f"devices/{path}/block/{disk.name}", disk)
+            device = f"devices/{path}"
+            self._files(device, machine.device_files.get(path, {}), writable=False)
+            self._disk(f"{device}/block/{disk.name}", disk, parent=device)
         for mapped in machine.mapped:
             self._mapped(mapped)
         self._cpus(machine.cpus)

@@ -37,6 +37,8 @@ from hbatune.render import render_template
 from hbatune.report.page import ReportData
 from hbatune.report.summary import make_page
 from hbatune.snapshot import file as snapshot_file
+from hbatune.snapshot.anonymous import anonymise_snapshot
+from hbatune.text import terminal
 from hbatune.watch import latency
 from hbatune.watch.latency import Interval, Latencies
 from hbatune.workers import find_this_process
@@ -52,6 +54,15 @@ _COMMANDS = (
     *(("explain", "sda"), ("explain", "dm-0"), ("explain", "nvme0n1", "nr_requests")),
     ("report", "FOLDER/page.html", "--force"),
 )
+_FILES = (
+    *(("audit", "FOLDER/host.snapshot"), ("audit", "FOLDER/host.snapshot", "--json")),
+    ("compare", "FOLDER/host.snapshot", "FOLDER/anonymous.snapshot"),
+    ("check", "--since", "FOLDER/anonymous.snapshot", "--snapshot", "FOLDER/host.snapshot"),
+)
+"""Commands that read files of two hosts: here a mutant, and its anonymous form."""
+
+_WIDTHS = (None, 20, 80, 200)
+"""The columns of a terminal, or None in a pipe."""
 
 
 class Mutant(Struct, frozen=True):
@@ -123,11 +134,21 @@ def _parser() -> argparse.ArgumentParser:
 def _snapshot(random: Random, folder: Path) -> bool:
     path = folder / "host.snapshot"
     path.write_bytes(gzip.compress(random.choice(_snapshots()).mutant(random), 1))
-    snapshot_file.load_snapshot(path)
-    words = [argument.replace("FOLDER", str(folder)) for argument in random.choice(_COMMANDS)]
-    args = _parser().parse_args([*words, "--snapshot", str(path)])
+    loaded = snapshot_file.load_snapshot(path)
+    chosen = (*random.choice(_COMMANDS), "--snapshot", "FOLDER/host.snapshot")
+    if random.random() < 0.2:
+        anonymous = snapshot_file.encode_snapshot(anonymise_snapshot(loaded))
+        (folder / "anonymous.snapshot").write_bytes(anonymous)
+        chosen = random.choice(_FILES)
+    words = [argument.replace("FOLDER", str(folder)) for argument in chosen]
+    args = _parser().parse_args(words)
     command = importlib.import_module(f"hbatune.cli.commands.{words[0]}")
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    width = random.choice(_WIDTHS)
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        patch.object(terminal, "get_width", lambda stream=None: width),
+    ):
         command.run(args)
     return True
 
@@ -285,4 +306,4 @@ KINDS: dict[str, Try] = {
 }
 """What makes a mutant of each kind in a folder and has it read; True where it was taken."""
 
-_TURNS = (*KINDS, *["snapshot"] * 8, *["history"] * 2, *["journal"] * 4)
+_TURNS = (*KINDS, *["snapshot"] * 25, *["history"] * 2, *["journal"] * 4)

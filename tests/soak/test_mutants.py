@@ -1,4 +1,4 @@
-"""A million mutants of every kind of file that is read: a value or a message, never more."""
+"""A million mutants of snapshots, and more of other files: a value or a message, never more."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.mutants.kinds import counted
 from tests.soak.kept import save_results
 
-MUTANTS = 1_000_000
+MUTANTS = 1_700_000
 _AT_ONCE = 500
 _SHOWN = 20
 

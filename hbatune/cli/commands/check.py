@@ -19,7 +19,7 @@ from hbatune.text.basic_output import add_pager, format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import print_line, show_json, show_table
+from hbatune.text.terminal import print_line, print_note, show_json, show_table
 
 _NOUNS = {
     Severity.CRITICAL: ("critical finding",),
@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     checked = check_host(make_context(), request)
     print_not_understood(checked.not_understood)
     inputs, findings = checked.inputs, checked.findings
+    if args.since is not None and inputs.earlier is None:
+        print_note(f"{args.since}: no counters to compare, not an earlier moment of this boot")
     if args.json:
         show_json(make_check_document(inputs, findings))
     else:

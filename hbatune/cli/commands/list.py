@@ -85,11 +85,14 @@ def run(args: argparse.Namespace) -> int:
         show_json(make_facts_document(machine))
         return 0
     adapters = {adapter.target: adapter for adapter in machine.adapters}
-    endpoints = group_items(machine.endpoints, attrgetter("adapter"))
+    # A map has no adapter since it may be over several, another disk since hbatune knows none.
+    endpoints = group_items(
+        machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
+    )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
-    targets = dict.fromkeys((*adapters, *endpoints))
-    # Items of several adapters come last.
-    for target in sorted(targets, key=lambda target: (target is None, natural_key(target or ""))):
+    targets = {*adapters, *endpoints}
+    by_name = sorted(filter(None, targets), key=natural_key)
+    for target in (*by_name, *(name for name in ("", None) if name in targets)):
         _show_adapter(
             adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
         )
@@ -119,7 +122,9 @@ def _show_adapter(
 ) -> None:
     """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
     if adapter is None:
-        print_heading(target or "over several adapters")
+        print_heading(
+            target or ("over several adapters" if target is None else "without an adapter")
+        )
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
         print_heading("  ".join(filter(None, titles)))

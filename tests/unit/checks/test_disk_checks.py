@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -63,8 +63,10 @@ def list_evidence(base: type[CheckEvidence] = CheckEvidence) -> Iterator[type[Ch
 def fill(kind: type[CheckEvidence], *, unknown: bool) -> CheckEvidence:
     """Return evidence with all its facts, or with the optional ones unknown."""
     values: dict[str, Any] = {}
+    types = get_type_hints(kind)  # without the bounds of texts
     for field in msgspec.structs.fields(kind):
-        options = get_args(field.type) if get_origin(field.type) is UnionType else (field.type,)
+        type_ = types[field.name]
+        options = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
         if unknown and NoneType in options:
             values[field.name] = None
         elif unknown and UnsetType in options:

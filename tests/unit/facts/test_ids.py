@@ -1,10 +1,14 @@
 """What ids that were noted earlier mean now: on one machine, in this boot or in another."""
 
+from fnmatch import fnmatchcase
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.act.journal import Entry, Journal, with_current_ids
+from hbatune.boot import lines
 from hbatune.facts.ids import Renaming, escape_text, is_former, make_stable_name, normalise_name
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import RevertedValue
@@ -144,6 +148,42 @@ def _undone(text: str) -> str:
         done += piece if length == 1 else piece.encode("ascii").decode("unicode_escape")
         at += length
     return done
+
+
+@pytest.mark.parametrize(
+    "filler",
+    [
+        *(
+            "naa.0000000000000000",
+            "naa.5000c50000000000",
+            "naa.FFFFFFFFFFFFFFFF",
+            f"naa.{'0' * 32}",
+        ),
+        *(
+            "eui.0025380000000000",
+            "uuid.00000000-0000-0000-0000-000000000000",
+            "0x0000000000000000",
+        ),
+        *("nvme.1af4--51454d55-00000001", "nvme.1af4-3030302020-51454d55-00000001"),
+        *("t10.ATA     QEMU HARDDISK   0000000000", "00000000", "To Be Filled By O.E.M."),
+    ],
+)
+def test_fillers_are_replaced_by_serials(filler: str) -> None:
+    assert make_stable_name(filler, "ATA", "MODEL", "SER123") == "ATA-MODEL-SER123"
+    assert make_stable_name("", "ATA", "MODEL", filler) == "ATA-MODEL"
+    glob_matches = [fnmatchcase(filler, glob) for glob in lines._FILLERS.split("|")]
+    assert any(glob_matches) or "." not in filler.partition(" ")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("naa.5000c500a1b2c3d4", "eui.00000000000000000026b7283b12b315", f"naa.6{'0' * 29}a1"),
+        *("eui.0025385b71b00c6f", "nvme.1b36-30303041-51454d55-00000001", "t10.ATA  MODEL  S000"),
+    ],
+)
+def test_names_with_zeros_are_names(name: str) -> None:
+    assert make_stable_name(name, "ATA", "MODEL") == make_stable_name(name)
 
 
 def test_distinct_names_stay_distinct() -> None:

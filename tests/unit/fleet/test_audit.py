@@ -116,6 +116,24 @@ def test_lost_adapter_is_named() -> None:
     assert audited(*map(two, range(6))).lone == ()
 
 
+def test_lone_host_has_its_own_models() -> None:
+    def with_drive(number: int, model: str) -> Snapshot:
+        return host(number, adapter={"family": "nvme", "product": model})
+
+    audit = audited(with_drive(1, "DRIVE A"), with_drive(2, "DRIVE B"))
+    assert [lone_host.adapters for lone_host in audit.lone] == [("DRIVE A",), ("DRIVE B",)]
+    assert audit.groups[0].adapters == ("DRIVE A or DRIVE B",)
+    known = [with_drive(number, "DRIVE A") for number in range(3, 6)]
+    second = factory.adapter(target="0000:81:00.0", family="megaraid_sas", product="MR 9560")
+    lone = snapshot(
+        factory.machine(
+            adapters=(factory.adapter(family="nvme", product="DRIVE B"), second), hostname="db9"
+        )
+    )
+    [stranger] = audited(*known, lone).lone
+    assert (stranger.lacks, stranger.besides) == ((), ("MR 9560",))
+
+
 def test_unreadable_value_is_odd() -> None:
     blind = host(7, adapter={"firmware": Missing(Reason.UNREADABLE, 5)})
     assert odd(*map(host, range(7)), blind) == [("db7", "firmware", (None,), ("16.00.12.00",))]

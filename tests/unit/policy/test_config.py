@@ -50,7 +50,7 @@ def test_approved_versions_name_family(site: SiteFolder) -> None:
         ("[sight]", 'line 1: unknown key "sight", expected profile, act, probe, watch'),
         ("act = 3", "line 1: key `act`: found 3, expected a table with deadline_seconds"),
         ("[site]\nexclude = 'sda'", 'key `exclude`: found "sda", expected a list'),
-        ("[site]\nexclude = ['sda', '']", 'key `exclude`: found "", expected text that is not'),
+        ("[site]\nexclude = ['sda', '']", 'key `exclude`: found "", expected 1 to 4096 characters'),
         ("profile = ''", 'line 1: key `profile`: found "", expected a name'),
         ("profile = '../x'", "key `profile`"),
     ],

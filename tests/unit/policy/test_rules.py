@@ -143,12 +143,12 @@ MISTAKES = {
     "no because": (
         'because = "we measured it"\nsource = "site"\n\n',
         'source = "site"\n\n',
-        ['line 2: rule "first": key `because`: found none, expected text that is not empty'],
+        ['line 2: rule "first": key `because`: found none, expected 1 to 4096 characters'],
     ),
     "empty because": (
         'value = 1024\nbecause = "we measured it"',
         'value = 1024\nbecause = ""',
-        ["line 14", "key `because`", 'found "", expected text that is not empty'],
+        ["line 14", "key `because`", 'found "", expected 1 to 4096 characters'],
     ),
     "no name": (
         'name = "mine"\n',

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevRule
-from hbatune.facts.model import Kind, Machine, Missing, Reason
+from hbatune.facts import ids
+from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevDisks, UdevRule
+from hbatune.facts.model import Attribute, Kind, Machine, Missing, Reason
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import ApprovedVersions, Site, SiteArray
-from hbatune.policy.profile import Exactly
+from hbatune.policy.profile import Exactly, Origin
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import Snapshot, decode_snapshot, encode_snapshot
 from tests.unit.check_inputs import health
-from tests.unit.machines import adapter, control, endpoint, machine
+from tests.unit.machines import ABSENT, adapter, control, endpoint, machine
 from tests.unit.profiles import profile
 from tests.unit.snapshots import snapshot
 
@@ -59,7 +60,11 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
     )
     rules = profile(("scheduler", Exactly("none")))
     private_rule = msgspec.structs.replace(
-        rules.rules[0], because=f"on {hostname}", name=f"{hostname}-rule", file=f"/{hostname}.toml"
+        rules.rules[0],
+        because=f"on {hostname}",
+        name=f"{hostname}-rule",
+        file=f"/{hostname}.toml",
+        origin=Origin.SITE,
     )
     fares = health(
         host,
@@ -74,7 +79,9 @@ def full(hostname: str, wwn: str, serial: str) -> Snapshot:
     )
     captured = snapshot(
         host,
-        msgspec.structs.replace(rules, rules=(private_rule,), title=f"for {hostname}"),
+        msgspec.structs.replace(
+            rules, rules=(private_rule,), title=f"for {hostname}", origin=Origin.SITE
+        ),
         active=rules.name,
         site=site,
         rolled_back=(f"{wwn}@{PATH}", f"{serial}@nowhere"),
@@ -158,13 +165,78 @@ def test_route_retains_kernel_part(route: str, kernel_part: str) -> None:
     assert re.fullmatch(rf"controller-0@{kernel_part}", anonymous.machine.controls[0].id)
 
 
-def test_respelled_exclusion_still_matches() -> None:
+@pytest.mark.parametrize(
+    "spelling", ["wwn-0x5000C500A1B2C3D4", "/dev/disk/by-id/scsi-35000c500a1b2c3d4"]
+)
+def test_respelled_exclusion_still_matches(spelling: str) -> None:
     drive = endpoint(id="naa.5000c500a1b2c3d4@0000:01:00.0/scsi-0:1:0")
     captured = snapshot(machine(drive))
-    site = Site(exclude=("wwn-0x5000C500A1B2C3D4",))
+    site = Site(exclude=(spelling,), uses={"oracle-asm": (spelling, "/dev/sda")})
     policy = msgspec.structs.replace(captured.policy, site=site)
     anonymous = anonymise_snapshot(msgspec.structs.replace(captured, policy=policy))
-    assert anonymous.policy.site.exclude == (anonymous.machine.endpoints[0].id.partition("@")[0],)
+    name = anonymous.machine.endpoints[0].id.partition("@")[0]
+    assert anonymous.policy.site.exclude == (name,)
+    assert anonymous.policy.site.uses == {"oracle-asm": (name, "/dev/sda")}
+
+
+def test_names_of_volumes_are_hidden() -> None:
+    uuids = {
+        "mpath-36000c29a1b2c3d4e5f60718293a4b5c6": r"mpath-anon-\w{16}",
+        "LVM-8Bwyu3HKrv5sSNTifv6uCZ5XTkJoMXeDqnM2y0UBlhvqnWI9c7wnycMqKT4EPnd4": r"LVM-anon-\w{16}",
+        "CRYPT-LUKS2-0f3e2d1c0b9a48878695a4b3c2d1e0f1-customer": r"CRYPT-LUKS2-anon-\w{16}",
+        "customer": r"-?anon-\w{16}",
+    }
+    for uuid, pattern in uuids.items():
+        files = {"holders/dm-0/dm/uuid": Attribute(uuid, False), "holders/acme/dm/uuid": ABSENT}
+        drive = endpoint(attributes=files, holders=("dm-0", "acme"))
+        [hidden] = anonymise_snapshot(snapshot(machine(drive))).machine.endpoints
+        [(file, text), (other, _)] = hidden.attributes.items()
+        assert file == "holders/dm-0/dm/uuid"
+        assert isinstance(text, Attribute)
+        assert re.fullmatch(pattern, text.text)
+        assert other == f"holders/{hidden.holders[1]}/dm/uuid"
+        assert "acme" not in other
+
+
+@pytest.mark.parametrize(
+    ("release", "pattern"),
+    [
+        ("6.12.43+deb12-amd64", r"6\.12\.43\+deb12-amd64"),
+        ("6.1.0-customer-build7", r"6\.1\.0-anon-\w{16}"),
+        ("customer", r"-?anon-\w{16}"),
+    ],
+)
+def test_kernel_release_keeps_its_numbers(release: str, pattern: str) -> None:
+    host = msgspec.structs.replace(machine(), kernel=release)
+    assert re.fullmatch(pattern, anonymise_snapshot(snapshot(host)).machine.kernel)
+
+
+def test_shipped_rules_keep_their_texts() -> None:
+    captured = snapshot(machine(), profile(("scheduler", Exactly("none"))))
+    assert anonymise_snapshot(captured).policy.profiles[0].rules[0].because == (
+        captured.policy.profiles[0].rules[0].because
+    )
+
+
+def test_udev_rules_keep_their_disks() -> None:
+    globs = ("sd[a-z]", "nvme[0-9]*n[0-9]*", "sd*", "acme*")
+    rule = UdevRule(
+        "/etc/udev/rules.d/acme.rules", 1, "queue/scheduler", "none", disks=UdevDisks(globs)
+    )
+    captured = snapshot(machine())
+    fares = msgspec.structs.replace(captured.health, udev_rules=(rule,))
+    [hidden] = anonymise_snapshot(msgspec.structs.replace(captured, health=fares)).health.udev_rules
+    assert isinstance(hidden.disks, UdevDisks)
+    assert hidden.disks.kernels[:3] == globs[:3]
+    assert re.fullmatch(r"anon-\w{16}", hidden.disks.kernels[3])
+    assert (hidden.attribute, hidden.value) == (rule.attribute, rule.value)
+
+
+def test_nameless_drive_stays_nameless() -> None:
+    drive = endpoint(id=f"SEAGATE-XS400ME70084@{PATH}")
+    assert ids.is_nameless(drive)
+    [hidden] = anonymise_snapshot(snapshot(machine(drive))).machine.endpoints
+    assert ids.is_nameless(hidden)
 
 
 def test_exclusions_survive_anonymising() -> None:
@@ -211,7 +283,8 @@ def test_private_mounts_are_renamed() -> None:
     )
     [drive] = anonymous.machine.endpoints
     assert drive.mounts[:2] == ("/", "[SWAP]")
-    assert all(re.fullmatch(r"/anon-[0-9a-f]{16}", point) for point in drive.mounts[2:])
+    assert re.fullmatch(r"/home/anon-[0-9a-f]{16}", drive.mounts[2])
+    assert re.fullmatch(r"(/anon-[0-9a-f]{16}){2}", drive.mounts[3])
     assert tuple(mount.point for mount in anonymous.health.mounts) == drive.mounts, (
         "they still match"
     )
@@ -231,10 +304,10 @@ def test_private_profiles_are_renamed() -> None:
 
     renamed = anonymise_tuned(TunedProfile("balanced acme-db", (private, base)))
     assert isinstance(renamed, TunedProfile)
-    assert renamed.names.startswith("balanced anon-")
     assert "acme" not in str(renamed)
-    name = renamed.names.partition(" ")[2]
-    assert renamed.writes[0].file == f"/etc/tuned/{name}/tuned.conf"
+    assert re.fullmatch(r"/etc/tuned/anon-[0-9a-f]{16}/tuned.conf", renamed.writes[0].file)
     assert (renamed.writes[0].attribute, renamed.writes[1]) == ("queue/scheduler", base)
+    shipped = TunedProfile("throughput-performance", (base,))
+    assert anonymise_tuned(shipped) == shipped
     lost = Missing(Reason.UNREADABLE, text="no profile 'acme-db' is found")
-    assert anonymise_tuned(lost) == Missing(Reason.UNREADABLE)
+    assert "acme" not in str(anonymise_tuned(lost))

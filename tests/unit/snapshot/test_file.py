@@ -49,6 +49,7 @@ def test_snapshot_survives_round_trip(tmp_path: Path) -> None:
         (altered(schema="hbatune.snapshot/2"), "has schema hbatune.snapshot/2"),
         (altered(machine={}), "makes no sense: Object missing required field `hostname`"),
         (altered(taken="today"), "makes no sense"),
+        (altered(hbatune="1" * 4097), "length <= 4096"),
     ],
 )
 def test_invalid_snapshot_exits_2(tmp_path: Path, data: bytes, message: str) -> None:

@@ -253,8 +253,13 @@ def test_long_words_break_as_before(text: str, width: int) -> None:
     assert layout._break_line(text, width) == break_slowly(text, width)
 
 
+# Many words may share a line with a long one that needs no columns.
+NARROW = "a" + "\u0301" * 200_000
+
+
 @pytest.mark.parametrize(
-    "text", ["x" * 1_000_000, "漢" * 200_000, "e\u0301" * 200_000, "y " * 200_000]
+    "text",
+    ["x" * 1_000_000, "漢" * 200_000, "e\u0301" * 200_000, "y " * 200_000, NARROW + " y" * 39],
 )
 def test_fitting_is_linear(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = 0
@@ -268,5 +273,20 @@ def test_fitting_is_linear(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for column in ("id", "value", "text"):
         table = Table(make_columns(f"id TARGET | {column} NAME"), [["sda", text]])
         assert sum(1 for _ in format_table(table, 80)) > measure_width(text) // 80
-    # A line has 80 columns, and is measured again for each of its words.
-    assert measured < 3 * 80 * len(text)
+    # Three tables, each of which measures a character when it fits columns and breaks words.
+    assert measured < 3 * 25 * len(text)
+
+
+def test_names_on_a_line_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+
+    def count_measured(part: str) -> int:
+        nonlocal measured
+        measured += len(part)
+        return measure_width(part)
+
+    monkeypatch.setattr(layout, "measure_width", count_measured)
+    names = [NARROW, *["y"] * 39]
+    table = Table(make_columns("id TARGET | id NAME"), [["sda", names]])
+    assert len(list(format_table(table, 200))) == 2
+    assert measured < 12 * len(NARROW)

@@ -126,6 +126,27 @@ def test_snapshot_accepts_local_profile(keep: Keep, capsys: pytest.CaptureFixtur
     assert "XS400ME70084" in capsys.readouterr().out
 
 
+def test_other_hosts_counters_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(name: str, hostname: str, boot_id: str, taken: int) -> str:
+        host = msgspec.structs.replace(machine(hostname=hostname), boot_id=boot_id)
+        taken_snapshot = msgspec.structs.replace(snapshot(host), taken=taken)
+        (tmp_path / name).write_bytes(encode_snapshot(taken_snapshot))
+        return str(tmp_path / name)
+
+    new = write("new", "db1", "boot-2", 1_800_000_000)
+    older = write("older", "db1-before-renaming", "boot-2", 1_799_990_000)
+    assert main(["check", "--snapshot", new, "--since", older]) == 0
+    assert "no counters to compare" not in capsys.readouterr().err
+    rebooted = write("rebooted", "db1", "boot-1", 1_799_990_000)
+    assert main(["check", "--snapshot", new, "--since", rebooted]) == 0
+    assert "no counters to compare" in capsys.readouterr().err
+    stranger = write("stranger", "db2", "boot-3", 1_799_990_000)
+    assert main(["check", "--snapshot", new, "--since", stranger]) == 2
+    assert "is of another host, db2" in capsys.readouterr().err
+
+
 def test_snapshot_replacement_needs_force(
     keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
