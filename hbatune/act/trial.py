@@ -25,7 +25,7 @@ from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
-from hbatune.plan.make import QUEUE_FULL_THRESHOLD
+from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler

@@ -17,7 +17,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, find_ramps
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
-from hbatune.plan.make import QUEUE_FULL_THRESHOLD
+from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, State
 from hbatune.policy.config import DriftReaction
 from hbatune.settings.table import ASYNC_DEPTH, QUEUE_DEPTH, Cause, Value, find_setting

@@ -33,8 +33,9 @@ from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
+from hbatune.settings.limits import LOADABLE_SCHEDULERS
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS, find_target_kind
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
 _A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
 """A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
@@ -244,12 +245,24 @@ def _clear_wishes(
         unqueued = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, "1")
         sata = match_property(conditions.PROTOCOL, Protocol.SATA)
         depths.append((sata, unqueued, no_depth))
+        for family in filter(_is_depth_plain, families()):
+            for protocol, depth in family.initial_depths.items():
+                name = match_property(conditions.FAMILY, family.name)
+                lowered = exclude_key("ATTR", str(depth), SETTINGS[QUEUE_DEPTH].path)
+                depths.append(
+                    (name, match_property(conditions.PROTOCOL, protocol), lowered, no_depth)
+                )
         if site.array:
             depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))
         if site.members:
             volume = match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*")
             depths.append((volume, no_depth))
     yield RuleSection("Depths that only the daemon can judge.", tuple(depths))
+    if SCHEDULER in values:
+        chosen = "|".join(f"*[[]{name}[]]*" for name in sorted(LOADABLE_SCHEDULERS))
+        is_chosen = lines.match_attribute(SETTINGS[SCHEDULER].path, chosen)
+        line: RuleLine = (is_chosen, *set_wish(SCHEDULER, ""))
+        yield RuleSection("Schedulers that another rule chose: only the daemon judges.", (line,))
     tried: list[RuleLine] = []
     for value in reverted:
         if value.setting in values:
@@ -266,8 +279,9 @@ def _is_depth_plain(family: Family) -> bool:
     """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
 
     A depth of other families depends on the drive, or a write does harm: udev cannot see
-    either, or compare a depth with the driver's default (plan/make.py).
+    either. It compares a depth only with a constant default (plan/make.py).
     """
     by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
     plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap
-    return plain and family.depth_default is assume_no_default and not by_drive
+    is_comparable = family.depth_default is assume_no_default or bool(family.initial_depths)
+    return plain and is_comparable and not by_drive

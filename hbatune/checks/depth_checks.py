@@ -2,13 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
-from hbatune.facts.health import AdapterHealth
-from hbatune.facts.model import Adapter, Endpoint, Kind, Missing, Protocol
+from hbatune.facts.model import Adapter, Endpoint, Kind, Missing
+from hbatune.plan.joint_limits import find_default_depths
 from hbatune.policy.budget import is_shared
 from hbatune.policy.library import ArrayModel, find_model
 from hbatune.settings.table import SETTINGS
@@ -59,16 +58,16 @@ def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     share=share,
                     wanted=depth,
                     by_profile=is_planned,
-                    options=_find_options(adapter),
+                    options=_find_options(adapter, Purpose.HOST_DEPTH),
                 )
                 severity = Severity.WARNING if is_planned else Severity.INFO
                 yield check.report(severity, adapter, evidence)
 
 
-def _find_options(adapter: Adapter) -> tuple[str, ...]:
-    """Return the module options for the host limit."""
-    options = family_named(adapter.family).options
-    return tuple(option.name for option in options if option.purpose is Purpose.HOST_DEPTH)
+def _find_options(device: Adapter | Endpoint, purpose: Purpose) -> tuple[str, ...]:
+    """Return the options of the driver's module with this purpose."""
+    options = family_named(device.family).options
+    return tuple(option.name for option in options if option.purpose is purpose)
 
 
 def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
@@ -161,7 +160,9 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         for host in adapter.hosts:
             offered, limit = health.credits.get(host.name), host.can_queue
             if isinstance(offered, int) and isinstance(limit, int) and 2 * limit < offered:
-                evidence = _SmallHost(host.name, limit, offered, _find_options(adapter))
+                evidence = _SmallHost(
+                    host.name, limit, offered, _find_options(adapter, Purpose.HOST_DEPTH)
+                )
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
 
@@ -183,22 +184,13 @@ def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find drivers loaded with a limit below the number of commands that the firmware offers."""
     for adapter, health in inputs.list_adapter_health():
         for host, offered in health.credits.items():
-            for option, value in _read_numbers(adapter, health, Purpose.HOST_DEPTH).items():
+            for option in _find_options(adapter, Purpose.HOST_DEPTH):
+                text = health.options.get(option)
                 # 0 and -1 leave the choice to the driver.
+                value = int(text) if isinstance(text, str) and text.isdecimal() else 0
                 if isinstance(offered, int) and 0 < value < offered:
                     evidence = _UnusedCredits(host, option, value, offered)
                     yield check.report(Severity.ADVICE, adapter, evidence)
-
-
-def _read_numbers(adapter: Adapter, health: AdapterHealth, purpose: Purpose) -> dict[str, int]:
-    """Return the loaded values of the module options for a purpose, if they are numbers."""
-    numbers = {}
-    for option in family_named(adapter.family).options:
-        value = health.options.get(option.name)
-        if option.purpose is purpose and isinstance(value, str):
-            with suppress(ValueError):
-                numbers[option.name] = int(value)
-    return numbers
 
 
 class _LoweredDepth(CheckEvidence, frozen=True):
@@ -216,38 +208,23 @@ class _LoweredDepth(CheckEvidence, frozen=True):
 
 
 def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find depths below the driver's initial depth, on drivers that lower depths on a full queue.
+    """Find depths below the driver's initial depth that a full queue may have lowered.
 
-    The module option gives the initial depth. Without it, the largest depth of an equal LUN on the
-    same adapter is used, since no file of the kernel shows the ceiling of the ramp.
+    Without counted errors a low depth is an administrator's decision, and no finding.
     """
-    adapters = inputs.machine.adapters_by_target
-    largest: dict[object, int] = defaultdict(int)
-    for endpoint in inputs.machine.endpoints:
-        key = _make_group_key(endpoint)
-        largest[key] = max(largest[key], get_depth(endpoint) or 0)
+    defaults = find_default_depths(inputs.machine)
     for endpoint in inputs.endpoints:
-        depth, adapter = get_depth(endpoint), adapters.get(endpoint.adapter or "")
-        if depth is None or adapter is None or not family_named(endpoint.family).depth_ramps:
+        depth, default = get_depth(endpoint), defaults.get(endpoint.id)
+        if depth is None or default is None or depth >= default.depth or not default.may_ramp:
             continue
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
             continue  # the depth that the profile requires
-        health = inputs.of_adapter(adapter)
-        numbers = _read_numbers(adapter, health, Purpose.LUN_DEPTH) if health else {}
-        option = next((number for number in numbers.items() if number[1] > 0), None)
-        initial = option[1] if option else largest[_make_group_key(endpoint)]
-        if depth < initial:
-            # Without an option, something may have raised the other LUN, for example hbatune.
-            severity = Severity.ADVICE if option else Severity.INFO
-            evidence = _LoweredDepth(depth, initial, option[0] if option else None)
-            yield check.report(severity, endpoint, evidence)
-
-
-def _make_group_key(endpoint: Endpoint) -> object:
-    # A volume's depth depends on its members, which no attribute shows, so it has its own group.
-    volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
-    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model, volume
+        names = () if default.by_peers else _find_options(endpoint, Purpose.LUN_DEPTH)
+        # Something may have raised an equal disk, for example hbatune.
+        severity = Severity.INFO if default.by_peers else Severity.ADVICE
+        evidence = _LoweredDepth(depth, default.depth, names[0] if names else None)
+        yield check.report(severity, endpoint, evidence)
 
 
 def get_depth(endpoint: Endpoint) -> int | None:

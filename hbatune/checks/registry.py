@@ -53,6 +53,8 @@ CHECKS = (
     Check("tuned-running", "K-last-write", software_checks.find_tuned),
     Check("irqbalance-running", "K-irq-affinity", software_checks.find_irqbalance),
     Check("udev-rule", "K-last-write", software_checks.find_udev_rules),
+    Check("io-shares-unused", "K-io-shares", software_checks.find_unused_shares),
+    Check("elevator-ignored", "K-elevator", software_checks.find_ignored_elevator),
     Check("boot-unset", "K-adapter-lock", software_checks.find_unset_at_boot),
     Check("udev-rule-lost", "K-adapter-lock", software_checks.find_ineffective_rules),
     Check("vendor-advice", "V-pure-rules", software_checks.find_advice),

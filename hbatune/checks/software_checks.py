@@ -21,11 +21,13 @@ from hbatune.checks.finding import (
     Severity,
     format_fact,
 )
-from hbatune.facts.health import UdevRule
+from hbatune.facts.health import TunedProfile, UdevRule
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
+from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
+from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 from hbatune.text.limit_text import describe_limit
 
@@ -54,9 +56,11 @@ class _RunningTuned(CheckEvidence, frozen=True):
     values: tuple[str, ...]
     settings: tuple[str, ...]
     files: tuple[str, ...]
+    running: bool
 
     def describe(self) -> str:
-        text = f"tuned is running with the profile {self.profile}"
+        verb = "is running with" if self.running else "applies, without a daemon,"
+        text = f"tuned {verb} the profile {self.profile}"
         if self.values:
             text += f" (it sets {format_fact(self.values)})"
         if self.settings:
@@ -74,10 +78,10 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
 
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find a running tuned. It is advice if tuned sets a planned or vendor-advised setting."""
-    if inputs.health.daemons.get("tuned") is not True:
+    """Find a running or one-shot tuned: advice if it sets a planned or vendor-advised setting."""
+    tuned, is_running = inputs.health.tuned, inputs.health.daemons.get("tuned") is True
+    if not is_running and not isinstance(tuned, TunedProfile):
         return
-    tuned = inputs.health.tuned
     if isinstance(tuned, Missing):
         unread = _UnreadTuned(tuned.text or str(tuned.reason))
         yield check.report(Severity.INFO, MACHINE_TARGET, unread)
@@ -92,7 +96,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             conflicts.add(setting)
             files.add(write.file)
     evidence = _RunningTuned(
-        tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files))
+        tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files)), is_running
     )
     yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
 
@@ -161,6 +165,44 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             severity = Severity.ADVICE if setting in wanted else Severity.INFO
             evidence = _ForeignRule(setting, rule.value, rule.file, rule.line, rule.of)
             yield check.report(severity, MACHINE_TARGET, evidence)
+
+
+class _UnusedShares(CheckEvidence, frozen=True):
+    units: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"no disk has a scheduler that uses the I/O shares of {format_fact(self.units)}"
+
+    def advise(self, target: str) -> str:
+        return "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
+
+
+def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find units whose I/O weights or priorities have no effect.
+
+    Only bfq uses the weights. mq-deadline uses the priorities of ionice as well.
+    """
+    schedulers = {find_scheduler(endpoint.attributes) for endpoint in inputs.endpoints}
+    units = []
+    for share, names in inputs.health.io_shares.items():
+        if share != IONICE or "mq-deadline" not in schedulers:
+            units.append(f"{', '.join(names)} ({share})")
+    if units and BFQ not in schedulers:
+        yield check.report(Severity.INFO, MACHINE_TARGET, _UnusedShares(tuple(units)))
+
+
+class _IgnoredElevator(CheckEvidence, frozen=True):
+    ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
+    option: str
+
+    def describe(self) -> str:
+        return f"the kernel ignores {self.option} on its command line"
+
+
+def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find the option elevator=, which no longer sets the scheduler."""
+    if (option := inputs.health.elevator) is not None:
+        yield check.report(Severity.ADVICE, MACHINE_TARGET, _IgnoredElevator(option))
 
 
 class _MissingFio(CheckEvidence, frozen=True):
@@ -498,9 +540,6 @@ def _find_last_rule(
             continue
         if rule.disks is None:
             return None
-        if rule.disks.rotational not in (None, endpoint.rotational):
-            continue
-        for kernel in rule.disks.kernels:
-            if fnmatchcase(endpoint.target, kernel):
-                return rule
+        if rule.disks.include(endpoint):
+            return rule
     return None

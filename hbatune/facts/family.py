@@ -195,15 +195,19 @@ def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
     return None
 
 
-def assume_no_default(endpoint: Endpoint, parameters: Parameters) -> int | None:
+DepthDefault = Callable[[Endpoint, Parameters, Pci | None], int | None]
+"""Returns the initial depth of an endpoint, from its driver's options and its adapter's ids."""
+
+
+def assume_no_default(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
     """Return None: a LUN's initial depth is unknown, or the firmware determines it."""
     return None
 
 
-def read_option_depth(name: str) -> Callable[[Endpoint, Parameters], int | None]:
+def read_option_depth(name: str) -> DepthDefault:
     """Return a function that reads the initial depth of LUNs from an option of the module."""
 
-    def read_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
+    def read_depth(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
         option = parameters.get(name)
         text = option.text if isinstance(option, Attribute) else ""
         return int(text) if text.isdecimal() and int(text) > 0 else None
@@ -211,7 +215,16 @@ def read_option_depth(name: str) -> Callable[[Endpoint, Parameters], int | None]
     return read_depth
 
 
-def read_host_depth(endpoint: Endpoint, parameters: Parameters) -> int | None:
+def read_ncq_depth(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
+    """Return the drive's own depth minus one: only some kernels reserve a tag for error handling.
+
+    None for a drive that does not queue or does not report it, which may start at one command.
+    """
+    depth = endpoint.ncq_depth
+    return depth - 1 if depth is not None and depth > 1 else None
+
+
+def read_host_depth(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
     """Return cmd_per_lun of the host as the initial depth of LUNs."""
     depth = endpoint.host.cmd_per_lun if endpoint.host else None
     return depth if isinstance(depth, int) and depth > 1 else None
@@ -228,10 +241,11 @@ class Family(Struct, frozen=True):
 
     ``depth_cap`` is the largest queue_depth of an endpoint on the host; can_queue and the
     midlayer's own limit apply too. ``depth_default`` returns an endpoint's initial depth.
-    ``depth_trap`` returns the reason why queue_depth must not be written at all. ``depth_ramps`` is
-    whether a full queue lowers the depth, and the kernel raises it again: the driver's host
-    template has ``track_queue_depth`` (drivers/scsi/scsi_error.c: scsi_handle_queue_full,
-    scsi_handle_queue_ramp_up).
+    ``initial_depths`` are the constant ones, which udev can compare. ``depth_trap`` returns the
+    reason why queue_depth must not be written at all. ``depth_ramps`` is whether a full queue
+    lowers the depth, and the kernel raises it again: the driver's host template has
+    ``track_queue_depth`` (drivers/scsi/scsi_error.c: scsi_handle_queue_full,
+    scsi_handle_queue_ramp_up). ``volumes_alike`` is whether all volumes start with one depth.
 
     ``resets`` are the settings that the driver resets to its own values, after a controller reset
     and whenever the firmware reports a changed drive; the latter raises no event. ``shares_tags``
@@ -253,9 +267,11 @@ class Family(Struct, frozen=True):
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = (
         lambda pci, host, evidence: host.can_queue  # drivers/scsi/scsi_sysfs.c
     )
-    depth_default: Callable[[Endpoint, Parameters], int | None] = assume_no_default
+    depth_default: DepthDefault = assume_no_default
+    initial_depths: Mapping[Protocol, int] = {}
     depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
     depth_ramps: bool = False
+    volumes_alike: bool = False
     resets: tuple[str, ...] = ()
     # Without host_tagset in scsi_host_template, every hardware queue has its own tags.
     shares_tags: Callable[[Parameters, int], bool] = lambda parameters, queues: False

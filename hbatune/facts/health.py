@@ -5,11 +5,12 @@ As in ``model``, a fact that could not be read is a ``Missing`` with the reason.
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_text, make_unparsable
-from hbatune.facts.model import Machine, Missing, Reason
+from hbatune.facts.model import Endpoint, Machine, Missing, Reason
 from hbatune.facts.udev import UnsetSetting
 from hbatune.loader import LongText, ShortText
 
@@ -123,6 +124,11 @@ class UdevDisks(Struct, frozen=True):
     kernels: tuple[ShortText, ...]
     rotational: bool | None = None
 
+    def include(self, disk: Endpoint) -> bool:
+        """Return whether the rule is for this disk."""
+        is_type = self.rotational in (None, disk.rotational)
+        return is_type and any(fnmatchcase(disk.target, kernel) for kernel in self.kernels)
+
 
 class UdevRule(Struct, frozen=True):
     """A line of a udev rule that sets an attribute of block or SCSI devices.
@@ -162,9 +168,11 @@ class Health(Struct, frozen=True):
     the programs that hbatune can use and whether each is installed. ``irq_policies`` are the
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
-    switches MSI off for all devices. ``tuned`` is the profile of a running tuned. ``unset`` are the
-    settings that hbatune's own udev rules could not set. With ``multipath_always_on``, the kernel
-    makes a head of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
+    switches MSI off for all devices, ``elevator`` an option without effect. ``tuned`` is the
+    profile of a tuned that runs, or that applied it and exited. ``unset`` are the settings that
+    hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O weights or
+    priorities (``services.find_io_shares``). With ``multipath_always_on``, the kernel makes a head
+    of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
     """
 
     adapters: dict[ShortText, AdapterHealth]
@@ -176,8 +184,10 @@ class Health(Struct, frozen=True):
     irq_policies: tuple[ShortText, ...] = ()
     log: bool | Missing = Missing(Reason.ABSENT)
     msi_off: ShortText | None = None
+    elevator: ShortText | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
+    io_shares: dict[ShortText, tuple[ShortText, ...]] = {}
     multipath_always_on: bool = False
 
 

@@ -257,6 +257,11 @@ class Endpoint(Struct, frozen=True):
         return bool(self.mounts)
 
     @property
+    def scsi_target(self) -> str:
+        """The address of a LUN's SCSI target (``0:0:1``), or an empty text."""
+        return (self.address or "").rpartition(":")[0]
+
+    @property
     def held(self) -> bool:
         """Whether another block device (a map, LVM, md) is stacked on it."""
         return bool(self.holders)

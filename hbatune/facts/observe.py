@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -37,7 +37,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, R
 from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
-from hbatune.facts.tuned import read_tuned_profile
+from hbatune.facts.tuned import is_one_shot, read_tuned_profile
 from hbatune.facts.udev import read_unset_settings
 
 # The MSI and MSI-X vectors of a function; absent if it has a line instead.
@@ -64,6 +64,7 @@ TOOLS = ("bpftrace", "fio", "iotune")
 
 # In the order of precedence: for files with the same name, the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
+_DISTRIBUTION_FOLDERS = _FOLDERS[2:]
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 # The matches that identify a device; other matches select an event or a type.
@@ -152,6 +153,21 @@ def read_udev_rules() -> tuple[UdevRule, ...]:
                 text = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
                 rules += parse_assignments(file, text.decode("utf-8", "backslashreplace"))
     return tuple(rules)
+
+
+def find_distribution_rules(disks: Iterable[Endpoint]) -> dict[str, str]:
+    """Return, by id, the distribution's rules file that sets a disk's scheduler to bfq.
+
+    Return nothing if a unit uses I/O weights or priorities. A rule with unknown conditions, such as
+    SUSE's, counts for rotational disks.
+    """
+    files: dict[str, str] = {}
+    for rule in () if services.find_io_shares() else read_udev_rules():
+        if rule.attribute == "queue/scheduler" and rule.value is not None:
+            for disk in disks:
+                if rule.disks.include(disk) if rule.disks else disk.rotational is True:
+                    files[disk.id] = rule.file if rule.value == "bfq" else ""
+    return {id: file for id, file in files.items() if file.startswith(_DISTRIBUTION_FOLDERS)}
 
 
 def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
@@ -245,6 +261,7 @@ def observe_health(
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
+    runs_tuned = isinstance(daemons[TUNED], ProvenService)
     points = set[str]().union(*map(attrgetter("mounts"), machine.endpoints))
     # The tools may be in the user's path or in root's.
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
@@ -262,9 +279,11 @@ def observe_health(
         udev_rules=read_udev_rules(),
         irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,
-        msi_off=processors.find_msi_option(),
-        tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
+        msi_off=processors.find_kernel_option(processors.MSI_OFF),
+        elevator=processors.find_kernel_option(processors.ELEVATOR),
+        tuned=read_tuned_profile() if runs_tuned or is_one_shot() else ABSENT,
         unset=read_unset_settings(),
+        io_shares=services.find_io_shares(),
         multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )
 

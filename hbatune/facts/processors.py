@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from hbatune.facts import names, services
 from hbatune.facts.attributes import read_text
 from hbatune.facts.devices import list_names
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import CpuRestriction, Machine, Processors
 
 # Documentation/ABI/testing/sysfs-devices-system-cpu
@@ -47,12 +48,16 @@ def read_processors() -> Processors:
     )
 
 
-def find_msi_option() -> str | None:
-    """Return the option of the kernel's command line that switches MSI off, or None."""
+# pci= takes several options (Documentation/admin-guide/kernel-parameters.txt).
+MSI_OFF = r"pci=(?:\S*,)?nomsi(?:,\S*)?"
+ELEVATOR = r"elevator=.*"  # ignored by the kernel (block/elevator.c: elevator_setup)
+
+
+def find_kernel_option(pattern: str) -> str | None:
+    """Return the first option of the kernel's command line that matches, or None."""
     for option in _list_kernel_options():
-        # pci= takes several options (Documentation/admin-guide/kernel-parameters.txt).
-        if re.fullmatch(r"pci=(?:\S*,)?nomsi(?:,\S*)?", option):
-            return option
+        if re.fullmatch(pattern, option):
+            return escape_text(option)
     return None
 
 

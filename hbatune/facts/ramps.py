@@ -45,14 +45,10 @@ def find_ramps(
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
-        errors[_get_scsi_target(lun)] += parse_error_count(survey[lun.sysfs]) or 0
+        errors[lun.scsi_target] += parse_error_count(survey[lun.sysfs]) or 0
     ramps = {}
     for lun in luns:
         period = parse_integer(survey[lun.sysfs], _PERIOD)
         seconds = period / 1000 if isinstance(period, int) else None
-        ramps[lun.id] = Ramp(errors[_get_scsi_target(lun)], seconds)
+        ramps[lun.id] = Ramp(errors[lun.scsi_target], seconds)
     return ramps
-
-
-def _get_scsi_target(endpoint: Endpoint) -> str:
-    return (endpoint.address or "").rpartition(":")[0]

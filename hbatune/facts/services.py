@@ -6,6 +6,7 @@ is the cgroup of the system's unit. A mount namespace proves nothing: a unit may
 A process of root in another cgroup, which an administrator may have started, is unknown.
 """
 
+import ctypes
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
+from hbatune.facts.devices import list_names
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, MissingText, Reason
 
 _PROC = Path("/proc")
@@ -111,6 +114,47 @@ def _is_unit(line: str, unit: str) -> bool:
         and last == unit
         and all(parent.endswith(".slice") for parent in parents)
     )
+
+
+IONICE = "ionice"
+_CGROUPS = Path("/sys/fs/cgroup")
+_COST_MODEL = "io.cost.qos"  # enabled for a disk, it uses the weights (block/blk-iocost.c)
+_WEIGHTS = ("io.bfq.weight", "io.weight")
+_DEFAULT_WEIGHT = "100"  # include/linux/blk-cgroup.h: CGROUP_WEIGHT_DFL
+# The numbers of ioprio_get(2); other architectures have 31 (include/uapi/asm-generic/unistd.h).
+_IOPRIO_GET = {"x86_64": 252, "ppc64le": 274, "s390x": 283}
+_WHO_PROCESS, _CLASS_SHIFT = 1, 13  # include/uapi/linux/ioprio.h
+
+
+def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tuple[str, ...]]:
+    """Return the units with I/O weights, by cgroup file, and with I/O priorities, by ``IONICE``.
+
+    systemd writes IOWeight= to these files. A process without its own priority has class 0
+    (block/ioprio.c: get_task_raw_ioprio).
+    """
+    units: dict[str, set[str]] = {}
+    with suppress(OSError):
+        if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
+            return {}
+    for pid in filter(str.isdecimal, list_names(str(proc))):
+        if _read_io_class(int(pid)) > 0:
+            with suppress(OSError):
+                unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]
+                if unit:  # kernel threads belong to no unit
+                    units.setdefault(IONICE, set()).add(unit)
+    for directory, _, files in os.walk(cgroups):
+        for name in filter(files.__contains__, _WEIGHTS):
+            with suppress(OSError):
+                weights = filter(str.isdecimal, _read_file(f"{directory}/{name}").split())
+                if set(weights) - {_DEFAULT_WEIGHT}:
+                    units.setdefault(name, set()).add(os.path.basename(directory))
+    return {share: tuple(sorted(map(escape_text, names))) for share, names in units.items()}
+
+
+def _read_io_class(pid: int) -> int:
+    """Return the class of a process's own I/O priority: 0 without one, -1 if it ended."""
+    number = _IOPRIO_GET.get(os.uname().machine, 31)
+    return int(ctypes.CDLL(None).syscall(number, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
 
 
 IRQBALANCE = "irqbalance"

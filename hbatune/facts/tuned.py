@@ -7,6 +7,7 @@ section (tuned/profiles/loader.py, merger.py). The effects of a profile's script
 import configparser
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
@@ -16,6 +17,7 @@ from hbatune.facts.model import Missing, Reason
 from hbatune.facts.names import parse_cpus
 from hbatune.loader import UnusableFileError
 
+_CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
 _ACTIVE = Path("/etc/tuned/active_profile")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
@@ -69,6 +71,14 @@ def read_isolated_cores() -> tuple[int, ...] | None:
         return parse_cpus(texts[-1]) if texts[-1].strip() else None
     except (OSError, UnusableFileError, configparser.Error, ValueError):
         return ()
+
+
+def is_one_shot() -> bool:
+    """Return whether tuned applies its profile and exits (tuned-main.conf: daemon = 0)."""
+    with suppress(OSError, UnusableFileError):
+        off = re.search(r"(?m)^\s*daemon\s*=\s*(?:0|false|no)\b", _read(_CONFIGURATION).lower())
+        return off is not None
+    return False
 
 
 def _read(path: Path) -> str:

@@ -31,7 +31,7 @@ from hbatune.probe.result import (
 from hbatune.probe.selection import replace_value
 from hbatune.search.depth import REFINING_PROBES
 from hbatune.search.tournament import COMPARISON_PAIRS, MAX_ROUND_PROBES, PROBE_S, End
-from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler
+from hbatune.settings.limits import BFQ, SCHEDULER_FILE, find_scheduler
 from hbatune.settings.setting import Value, parse_choices
 from hbatune.settings.table import SCHEDULER
 
@@ -41,7 +41,6 @@ WRITER_WORKLOAD = Workload(depth=4, writer=BulkWriter())
 """The reader whose p99 shows the effect of a scheduler, and the concurrent bulk writer."""
 WRITER_TIME_FACTOR = 2.0
 """The relative duration of a probe with a writer: a waiting reader does few I/Os."""
-BFQ = "bfq"
 PREFERRED_S = {True: 8.0, False: 3.0}
 """Seconds for which bfq prefers a process with new I/O, by whether the disk is rotational
 (block/bfq-iosched.c: bfq_init). The processes of a probe are new, unlike a database or a backup. On

@@ -23,6 +23,7 @@ from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
+from hbatune.plan.joint_limits import find_default_depths
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
 from hbatune.plan.rows import Plan
 from hbatune.policy import budget, match
@@ -37,8 +38,15 @@ from hbatune.policy.config import (
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
+from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import SCHEDULER, SETTINGS, list_attributes, parse_saved_values
+from hbatune.settings.table import (
+    QUEUE_DEPTH,
+    SCHEDULER,
+    SETTINGS,
+    list_attributes,
+    parse_saved_values,
+)
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -116,6 +124,7 @@ class Situation(Struct, frozen=True):
             set_before=self._find_set_values() if reconcile else {},
             set_by_us=self._was_touched,
             targets_named=named,
+            scheduler_rules=self._find_scheduler_rules(),
         )
         return make_plan(
             self.machine,
@@ -125,6 +134,20 @@ class Situation(Struct, frozen=True):
             earlier=earlier,
             matcher=self.part.matcher if self.part else None,
         )
+
+    def lacks_peers(self, is_known: Callable[[str], bool] = lambda target: True) -> bool:
+        """Return whether this part would raise a depth that equal disks outside of it explain.
+
+        An administrator decides neither depths of new disks nor depths set by hbatune.
+        """
+        defaults = find_default_depths(self.machine)
+        for row in self.plan().drift:
+            default = defaults.get(row.id) if row.setting == QUEUE_DEPTH else None
+            if default is None or not default.by_peers or not is_known(row.target):
+                continue
+            if not self._was_touched(row.id, QUEUE_DEPTH):
+                return True
+        return False
 
     def advice(self, plan: Plan) -> tuple[Advice, ...]:
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
@@ -162,6 +185,18 @@ class Situation(Struct, frozen=True):
             if is_set and entry.setting in SETTINGS and entry.id not in excluded:
                 values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
         return values
+
+    def _find_scheduler_rules(self) -> Mapping[str, str]:
+        """Return, by id, the distribution's udev rules files that set bfq although nothing uses it.
+
+        Rules and units are read only here, for the few hosts with bfq.
+        """
+        disks = [disk for disk in self.machine.endpoints if find_scheduler(disk.attributes) == BFQ]
+        if self.elsewhere or not disks:
+            return {}
+        from hbatune.facts.observe import find_distribution_rules
+
+        return find_distribution_rules(disks)
 
     def _was_touched(self, id: str, setting: str) -> bool:
         """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.
@@ -274,7 +309,7 @@ def read_situation(request: SituationRequest) -> Situation:
     if request.narrow and names and not config.site.array:
         narrowed = scan(names)
         # A name in [site] may belong to a disk that was not scanned.
-        if not narrowed.unmatched:
+        if not narrowed.unmatched and not narrowed.lacks_peers():
             return narrowed
     return scan(())
 

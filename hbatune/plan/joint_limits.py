@@ -1,23 +1,28 @@
 """Apply limits that several disks share: request memory, and equal values on a map's paths. Pure.
 
+Disks of one adapter also show the initial queue depth of each other.
+
 A scheduler allocates requests (block/blk-mq-sched.c: blk_mq_init_sched): nr_requests for each
 hardware queue that has its own tags, its maximum once for each LUN if the queues share a tag set.
 A map chooses a path for each request, so requests would wait on a shallower path although another
 path could serve them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
+from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Endpoint, Machine, Missing, Protocol
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
 from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Setting
-from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
+from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SCHEDULER, SETTINGS, Value
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.
@@ -32,6 +37,64 @@ DEFAULT_DEPTH = 128
 
 _ALLOCATING = (SCHEDULER, NR_REQUESTS)
 _MIB = 1 << 20
+
+
+QUEUE_FULL_THRESHOLD = 11
+"""TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
+scsi_track_queue_full): more than ten. Each counts as an error."""
+
+
+class DefaultDepth(Struct, frozen=True):
+    """The queue depth with which a driver starts a LUN.
+
+    ``by_peers`` is whether the largest depth of equal disks shows it. ``may_ramp`` is whether the
+    kernel may have lowered the LUN's depth after a full queue.
+    """
+
+    depth: int
+    by_peers: bool
+    may_ramp: bool
+
+
+def find_default_depths(
+    machine: Machine, originals: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, DefaultDepth]:
+    """Return, by id, the driver's initial depth of each LUN, if it is known.
+
+    If the firmware determines it, equal disks on the same adapter show it. ``originals`` are the
+    depths, by id, before hbatune set them.
+    """
+    adapters, modules = machine.adapters_by_target, machine.parameters_by_module
+    errors, largest = Counter[str](), Counter[object]()
+    disks = [endpoint for endpoint in machine.endpoints if endpoint.host is not None]
+    for endpoint in disks:
+        depth = originals.get(endpoint.id, SETTINGS[QUEUE_DEPTH].read(endpoint.attributes))
+        if isinstance(depth, int):
+            peers = _make_peer_key(endpoint)
+            largest[peers] = max(largest[peers], depth)
+        # A full queue lowers all LUNs of a target (drivers/scsi/scsi_error.c).
+        errors[endpoint.scsi_target] += parse_error_count(endpoint.attributes) or 0
+    defaults = {}
+    for endpoint in disks:
+        adapter, family = adapters.get(endpoint.adapter or ""), family_named(endpoint.family)
+        parameters, pci = modules.get(endpoint.family, {}), adapter.pci if adapter else None
+        default = family.depth_default(endpoint, parameters, pci)
+        if default is not None and isinstance(endpoint.depth_cap, int):
+            default = min(default, endpoint.depth_cap)
+        defaults[endpoint.id] = DefaultDepth(
+            largest[_make_peer_key(endpoint)] if default is None else default,
+            default is None,
+            family.depth_ramps and errors[endpoint.scsi_target] >= QUEUE_FULL_THRESHOLD,
+        )
+    return defaults
+
+
+def _make_peer_key(endpoint: Endpoint) -> object:
+    # A volume's depth depends on its members, which no attribute shows, so it has no peer.
+    is_volume = endpoint.protocol is Protocol.VOLUME
+    if is_volume and not family_named(endpoint.family).volumes_alike:
+        return endpoint.id
+    return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model
 
 
 def sum_request_memory(

@@ -15,13 +15,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.attributes import ABSENT, parse_error_count
+from hbatune.facts.attributes import ABSENT
 from hbatune.facts.families import GENERIC, family_named
-from hbatune.facts.family import Mechanism, Parameters
+from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
 from hbatune.plan import joint_limits
-from hbatune.plan.joint_limits import is_lower
+from hbatune.plan.joint_limits import DefaultDepth, find_default_depths, is_lower
 from hbatune.plan.rows import (
     BASELINE_RULE,
     Plan,
@@ -34,7 +34,12 @@ from hbatune.plan.rows import (
 from hbatune.policy.budget import has_priority
 from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
-from hbatune.settings.limits import find_scheduler, resolve_value, spread_vectors
+from hbatune.settings.limits import (
+    LOADABLE_SCHEDULERS,
+    find_scheduler,
+    resolve_value,
+    spread_vectors,
+)
 from hbatune.settings.setting import (
     Device,
     FixedSetting,
@@ -51,10 +56,6 @@ from hbatune.settings.table import (
     SETTINGS,
     list_affected_settings,
 )
-
-QUEUE_FULL_THRESHOLD = 11
-"""TASK SET FULL answers after which the kernel lowers a depth (drivers/scsi/scsi.c:
-scsi_track_queue_full): more than ten. Each counts as an error."""
 
 T = TypeVar("T")
 
@@ -99,23 +100,25 @@ class EarlierChanges(Struct, frozen=True):
     The ``reverted`` values are not tried again. ``set_before`` has the changes of earlier runs,
     which are restored if the profile no longer requires them. ``set_by_us`` (of an id and a
     setting) means that hbatune has set or reset it since boot. Any other value below the driver's
-    default is an administrator's decision. It is kept unless a person named the targets
-    (``targets_named``).
+    default, and bfq or kyber, is an administrator's decision. It is kept unless a person named the
+    targets (``targets_named``). ``scheduler_rules`` are, by id, the distribution's udev rules files
+    that set bfq on disks where nothing uses it.
     """
 
     reverted: Collection[RevertedValue] = ()
     set_before: Mapping[Key, SetBefore] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False
+    scheduler_rules: Mapping[str, str] = {}
 
 
 class MatchedTarget(Struct, frozen=True):
-    """A target with its deciding rules by setting, and the parameters of its driver's module."""
+    """A target with its deciding rules by setting, and its initial queue depth, if it is known."""
 
     target: Target
     device: Device
     rules: Mapping[str, Rule]
-    parameters: Parameters
+    default_depth: DefaultDepth | None = None
 
 
 def make_plan(
@@ -135,7 +138,12 @@ def make_plan(
     limits, earlier = limits or PlanLimits(), earlier or EarlierChanges()
     planned: dict[str, list[Row]] = {}
     maps: dict[str, list[MatchedTarget]] = {}
-    for matched in match_rules(machine, matcher, limits.site_rules):
+    originals: dict[str, int] = {}
+    for (id, name), change in earlier.set_before.items():
+        if name == QUEUE_DEPTH and isinstance(change.before, int):
+            originals[id] = change.before
+    default_depths = find_default_depths(machine, originals)
+    for matched in match_rules(machine, matcher, limits.site_rules, default_depths):
         # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
         if matched.target.map is not None:
             maps.setdefault(matched.target.map, []).append(matched)
@@ -155,16 +163,17 @@ def make_plan(
 
 
 def match_rules(
-    machine: Machine, matcher: Matcher, site_rules: Mapping[str, Rule]
+    machine: Machine,
+    matcher: Matcher,
+    site_rules: Mapping[str, Rule],
+    default_depths: Mapping[str, DefaultDepth],
 ) -> Iterator[MatchedTarget]:
     """Yield every target with its deciding rules."""
-    modules = machine.parameters_by_module
     for target, rules, device in match_targets(machine, matcher.won):
         site_rule = site_rules.get(target.id)
         if site_rule is not None and has_priority(site_rule, rules.get(site_rule.setting)):
             rules = {**rules, site_rule.setting: site_rule}
-        family = "" if device.endpoint is None else device.endpoint.family
-        yield MatchedTarget(target, device, rules, modules.get(family, {}))
+        yield MatchedTarget(target, device, rules, default_depths.get(target.id))
 
 
 def match_targets(
@@ -281,7 +290,7 @@ def exclude_reverted(row: Row, reverted: Collection[RevertedValue]) -> Row:
 def keep_decision(
     row: Row, rule: Rule, matched: MatchedTarget, scheduler: Value | None, earlier: EarlierChanges
 ) -> Row:
-    """Exclude a setting that an administrator or another tool lowered.
+    """Exclude a setting that an administrator or another tool lowered or chose.
 
     The reason is unknown (an array, a drive that loses commands, a neighbour). Such a value is kept
     until `apply` names the target or a local rule sets ``value``. ``scheduler`` is the planned one.
@@ -294,26 +303,32 @@ def keep_decision(
     # A switch of the scheduler discards nr_requests.
     if row.setting == NR_REQUESTS and scheduler != matched.device.scheduler:
         return row
-    reason = find_decision(endpoint, row.setting, matched.parameters)
+    reason = find_decision(endpoint, row.setting, matched.default_depth)
     if reason is None or earlier.set_by_us(endpoint.id, row.setting):
         return row
+    if reason.limit is Limit.CHOSEN_SCHEDULER and endpoint.id in earlier.scheduler_rules:
+        file = earlier.scheduler_rules[endpoint.id]
+        return replace(row, limit=LimitReason(Limit.DISTRIBUTION_SCHEDULER, (file,)))
     return _exclude_row(row, reason)
 
 
-def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> LimitReason | None:
-    """Return the reason to keep a setting of an endpoint that was lowered, or None."""
+def find_decision(
+    endpoint: Endpoint, name: str, default_depth: DefaultDepth | None
+) -> LimitReason | None:
+    """Return the reason to keep a setting of an endpoint that was lowered or chosen, or None."""
     current, default = SETTINGS[name].read(endpoint.attributes), None
-    family, tags = family_named(endpoint.family), endpoint.tags
+    tags, limit = endpoint.tags, Limit.LOWERED
+    if name == SCHEDULER and current in LOADABLE_SCHEDULERS:
+        return LimitReason(Limit.CHOSEN_SCHEDULER, (current, endpoint.target))
     if name == QUEUE_DEPTH:
         # With every driver, a depth of 1 disables command queuing.
         if endpoint.protocol is Protocol.SATA and current == 1:
             if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
                 return LimitReason(Limit.NCQ_OFF, (endpoint.target,))
             return LimitReason(Limit.ONE_COMMAND)
-        errors = parse_error_count(endpoint.attributes) or 0
-        # The kernel may have lowered the depth of a driver that ramps it.
-        if not family.depth_ramps or errors < QUEUE_FULL_THRESHOLD:
-            default = family.depth_default(endpoint, parameters)
+        if default_depth is not None and not default_depth.may_ramp:
+            default = default_depth.depth
+            limit = Limit.BELOW_PEERS if default_depth.by_peers else limit
     elif name == NR_REQUESTS and isinstance(tags, int):
         # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
         # is an accident, since it applies to the whole adapter.
@@ -321,7 +336,7 @@ def find_decision(endpoint: Endpoint, name: str, parameters: Parameters) -> Limi
         default = 2 * min(tags, joint_limits.DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
-    return LimitReason(Limit.LOWERED, (default, endpoint.target))
+    return LimitReason(limit, (default, endpoint.target))
 
 
 def exclude_disruptive(row: Row) -> Row:

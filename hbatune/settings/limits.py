@@ -50,9 +50,12 @@ REQUESTS_FILE = "queue/nr_requests"
 ASYNC_DEPTH_FILE = "queue/async_depth"
 """The file of newer kernels, which limit the value to nr_requests."""
 
-LOADABLE_SCHEDULERS = frozenset({"kyber", "bfq"})
+BFQ = "bfq"
+
+LOADABLE_SCHEDULERS = frozenset({"kyber", BFQ})
 """Schedulers that distributions build as modules, which a write of their name loads
-(block/elevator.c: elv_iosched_load_module). The other schedulers are built in or missing."""
+(block/elevator.c: elv_iosched_load_module). The other schedulers are built in or missing. No kernel
+selects these by itself (block/elevator.c: elevator_get_default)."""
 
 MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 """The largest request that the adapter accepts, in KiB; a fact, not a setting."""
@@ -114,7 +117,7 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
         return FixedSetting(LimitReason(Limit.NO_SCHEDULER))
     # The file lists the loaded schedulers; the write of another name loads its module, if any.
     if wanted not in schedulers and wanted not in LOADABLE_SCHEDULERS:
-        return FixedSetting(LimitReason(Limit.NOT_OFFERED, (", ".join(schedulers),)))
+        return FixedSetting(LimitReason(Limit.NOT_LOADED, (", ".join(schedulers), wanted)))
     return LegalValue(wanted)
 
 

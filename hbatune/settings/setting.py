@@ -46,7 +46,7 @@ class Limit(StrEnum):
     MASK_NARROWED = "mask narrowed"  # the CPUs of the mask
     NEAR_CPU = "near CPU"  # the CPUs near the adapter
     NOT_LOWERED = "not lowered"  # the requests of the adapter
-    NOT_OFFERED = "not offered"  # the schedulers of the kernel
+    NOT_LOADED = "not loaded"  # the loaded schedulers, the wanted one
     NO_CPU_LEFT = "no CPU left"  # parts: the settings that exclude CPUs
     NO_SCHEDULER = "no scheduler"
     OFFLINE_CPUS = "offline CPUs"
@@ -74,6 +74,9 @@ class Limit(StrEnum):
     # of a plan (plan/make.py, plan/rows.py)
     CHANGED_SINCE = "changed since"
     DISRUPTS = "disrupts"  # the effect of a write
+    BELOW_PEERS = "below peers"  # their largest depth, the target
+    CHOSEN_SCHEDULER = "chosen scheduler"  # the scheduler, the target
+    DISTRIBUTION_SCHEDULER = "distribution scheduler"  # the udev rules file
     LOWERED = "lowered"  # the driver's depth, the target
     NO_DEPTH = "no depth"
     NCQ_OFF = "NCQ off"  # the target

@@ -27,7 +27,7 @@ _SENTENCES = {
     Limit.MASK_NARROWED: "its smp_affinity was narrowed to CPUs {}",
     Limit.NEAR_CPU: "one CPU of {}, which are near the adapter",
     Limit.NOT_LOWERED: "never lowered with scheduler none: {} is the adapter's",
-    Limit.NOT_OFFERED: "this kernel offers {} here",
+    Limit.NOT_LOADED: "this kernel has loaded {}: load {} with modprobe if it is a module",
     Limit.NO_CPU_LEFT: "no CPU is left for interrupts:",
     Limit.NO_SCHEDULER: "this device passes I/O on and has no scheduler",
     Limit.OFFLINE_CPUS: "none of these CPUs is online",
@@ -55,6 +55,11 @@ _SENTENCES = {
     Limit.DISRUPTS: "{}: only with --allow-reset",
     Limit.LOWERED: "below the driver's own {}: "
     "an administrator's decision, until `apply {}` names it",
+    Limit.BELOW_PEERS: "below the {} of equal disks on its adapter: "
+    "an administrator's decision, until `apply {}` names it",
+    Limit.CHOSEN_SCHEDULER: "no kernel selects {} by itself: "
+    "an administrator's decision, until `apply {}` names it",
+    Limit.DISTRIBUTION_SCHEDULER: "replaces the choice of {}, which no weight or ionice uses",
     Limit.NO_DEPTH: "it has none that can be set",
     Limit.NCQ_OFF: "native command queuing is off: "
     "an administrator's decision, until `apply {}` names it",

@@ -101,9 +101,12 @@ def ahci() -> Described:
 
 
 def libsas() -> Described:
-    """A SAS adapter of a chipset (isci): SATA drives behind it are libata's, 32 deep at most."""
+    """A SAS adapter of a chipset (isci): SATA drives behind it are libata's, 32 deep at most.
+
+    SAS drives start at SAS_DEF_QD (sas_scsi_host.c), 256, which can_queue limits.
+    """
     luns = (
-        sas(0, 0, Disk("sda", tags=250), depth="32"),
+        sas(0, 0, Disk("sda", tags=250), depth="250"),
         sata(0, 1, Disk("sdb", tags=250), depth="31"),
     )
     host = Host(0, "isci", 250, 1, luns=luns)

@@ -199,6 +199,13 @@ def test_kernel_option_explains_shared_line(built: Built) -> None:
     assert "msix_disable" not in findings["msix-off", ADAPTER]["advice"]
 
 
+def test_ignored_elevator_option_is_advice(built: Built) -> None:
+    with_option = replace(shared_line(), cpus=Cpus(command_line="ro elevator=noop quiet"))
+    code, findings = check(built, with_option)
+    assert code == 1
+    assert findings["elevator-ignored", "machine"]["facts"]["option"] == "elevator=noop"
+
+
 @pytest.mark.parametrize(
     "otherwise",
     [

@@ -59,13 +59,24 @@ def mpi3mr_megaraid() -> Described:
 
 def mpt3sas_9300() -> Described:
     """A chip before SAS3.5: SATA depths above 32 are clamped in silence (mpt3sas_scsih.c)."""
-    luns = (sata(0, 1, Disk("sda", tags=9664)), sas(0, 2, Disk("sdb", tags=9664), depth="32"))
+    luns = (sata(0, 1, Disk("sda", tags=9664)), sas(0, 2, Disk("sdb", tags=9664)))
     attributes: dict[str, Value] = {"version_fw": "16.00.12.00"}
     host = Host(0, "mpt3sas", 9664, 7, luns=luns, attributes=attributes)
     ids = ("0x1000", "0x0097", "0x1000", "0x3090")
     return Described(
         (Function("0000:01:00.0", "mpt3sas", ids, "0x010700", link=GEN3, hosts=(host,)),)
     )
+
+
+def lowered_depths() -> Described:
+    """Drives that an administrator lowered, behind drivers with constant initial depths."""
+    plain, raid_adapter = mpt3sas_9300().functions[0], raid.megaraid_sas().functions[0]
+    sata_lun, sas_lun = plain.hosts[0].luns
+    luns = (replace(sata_lun, queue_depth="8"), replace(sas_lun, queue_depth="32"))
+    behind_raid = flat("1:1:4:0", Disk("sdc"), "SEAGATE", "16", vpd_pgb1=SSD_PAGE)
+    raid_host = replace(raid_adapter.hosts[0], number=1, luns=(behind_raid,))
+    second = replace(raid_adapter, address="0000:02:00.0", hosts=(raid_host,), vectors=())
+    return Described((replace(plain, hosts=(replace(plain.hosts[0], luns=luns),)), second))
 
 
 def mpt2sas() -> Described:
@@ -251,7 +262,7 @@ def mixed_multipath() -> Described:
             ),
         )
         for number, (driver, device, most) in enumerate(
-            (("mpt3sas", "0x0097", 9664), ("mpi3mr", "0x00a5", 48))
+            (("mpt3sas", "0x00ac", 9664), ("mpi3mr", "0x00a5", 48))
         )
     )
     maps = (Mapped(Disk("dm-0", tags=2048), "mpath-35000", ("sda", "sdb")),)
@@ -352,6 +363,7 @@ MACHINES: dict[str, Callable[[], Described]] = {
         mpi3mr_megaraid,
         mpt2sas,
         mpt3sas_9300,
+        lowered_depths,
         nvme_shared,
         stranger,
         zoned,

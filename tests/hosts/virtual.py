@@ -92,7 +92,8 @@ def scsi_debug() -> Described:
 
 def hv_storvsc() -> Described:
     """A disk of Hyper-V, on the VMBus: 2048 is STORVSC_MAX_CMDS_PER_LUN of newer kernels."""
-    lun = Lun("0:0:0:0", Disk("sda", tags=1024, hw_queues=2), "Msft", "Virtual Disk")
+    disk = Disk("sda", tags=1024, hw_queues=2)
+    lun = Lun("0:0:0:0", disk, "Msft", "Virtual Disk", queue_depth="1024")
     host = Host(0, "storvsc_host", 1024, 2048, hw_queues=2, luns=(lun,), driver="hv_storvsc")
     path = "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/f8b3781a-1e82-4818-a1c3-63d806ec15bb"
     return Described(bare=((path, host),), modules={"hv_storvsc": parameters("hv_storvsc")})

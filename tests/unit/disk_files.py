@@ -8,7 +8,7 @@ from hbatune.act.chain import Chain, Step
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.facts.model import Attribute, Endpoint, Machine, Missing
-from hbatune.plan.make import make_plan
+from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.profile import Exactly
 from tests.unit.machines import endpoint, machine
@@ -56,7 +56,8 @@ class Disk:
 
 
 def planned(host: Machine, *effects: tuple[str, Exactly]) -> Plan:
-    return make_plan(host, profile(*effects))
+    """Plan the effects on targets that a person named: a low depth is nobody's decision."""
+    return make_plan(host, profile(*effects), earlier=EarlierChanges(targets_named=True))
 
 
 def filed(means: Means) -> Journal:

@@ -21,6 +21,7 @@ FAMILY = family.Family(
     version=("driver_version",),
     protocol=family.classify_by_channel({_CONTAINERS: Protocol.VOLUME}),
     depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
+    volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE,

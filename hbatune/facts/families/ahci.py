@@ -2,16 +2,7 @@
 
 from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Endpoint, Host
-
-
-def _get_default_depth(endpoint: Endpoint, parameters: family.Parameters) -> int | None:
-    """Return the drive's own depth minus one: only some kernels reserve a tag for error handling.
-
-    None for a drive that does not queue or does not report it, which may start at one command.
-    """
-    depth = endpoint.ncq_depth
-    return depth - 1 if depth is not None and depth > 1 else None
+from hbatune.facts.model import Host
 
 
 def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
@@ -45,7 +36,7 @@ FAMILY = family.Family(
     name="ahci",
     drivers=frozenset({"ahci", "ahci_platform"}),
     depth_cap=family.limit_ncq_depth,
-    depth_default=_get_default_depth,
+    depth_default=family.read_ncq_depth,
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (family.Handler(r"ahci.*"),)

@@ -9,6 +9,7 @@ from hbatune.facts import family
 FAMILY = family.Family(
     name="hv_storvsc",
     drivers=frozenset({"hv_storvsc", "storvsc_host"}),
+    depth_default=family.read_host_depth,  # storvsc_drv.c: scsi_driver.cmd_per_lun
     depth_ramps=True,
     interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/storvsc_drv.c"),
     options=(

@@ -38,7 +38,7 @@ FAMILY = family.Family(
     ),
     firmware=("fw_version",),
     protocol=family.classify_by_channel(dict.fromkeys(_VOLUMES, Protocol.VOLUME)),
-    depth_default=lambda endpoint, parameters: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
+    depth_default=lambda endpoint, parameters, pci: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
     depth_trap=_find_depth_trap,
     interrupts=family.Interrupts(
         family.Vectors.FREE,

@@ -22,6 +22,8 @@ _CHIPS = {
     0x10E6: "Aero",
 }
 _PHYSICAL_CHANNELS = 2  # megaraid_sas.h: MEGASAS_MAX_PD_CHANNELS; logical drives come after them
+# megaraid_sas.h: MEGASAS_SAS_QD, MEGASAS_SATA_QD, MEGASAS_NVME_QD, MEGASAS_DEFAULT_CMD_PER_LUN
+_DEPTHS = {Protocol.SAS: 256, Protocol.SATA: 32, Protocol.NVME: 64, Protocol.VOLUME: 256}
 _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
@@ -51,6 +53,9 @@ FAMILY = family.Family(
     name="megaraid_sas",
     products=tuple(family.Product(f"MegaRAID {name}", _LSI, chip) for chip, name in _CHIPS.items()),
     protocol=_classify,
+    # The firmware may replace it for a drive (megaraid_sas_base.c: megasas_set_fw_assisted_qd). A
+    # lower depth is then the firmware's decision.
+    depth_default=lambda endpoint, parameters, pci: _DEPTHS.get(endpoint.protocol),
     depth_trap=_find_depth_trap,
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     interrupts=family.Interrupts(

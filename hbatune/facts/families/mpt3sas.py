@@ -5,7 +5,7 @@ Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is 
 
 from hbatune.facts import family
 from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Host, Missing, Pci, Protocol
+from hbatune.facts.model import Endpoint, Host, Missing, Pci, Protocol
 
 _LSI = 0x1000
 _CHIPS = {
@@ -25,16 +25,30 @@ _GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have
 _SAS3_LATE = range(0x00C0, 0x00CA)  # ... except these
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
+# mpt3sas_base.h: MPT3SAS_SAS_QUEUE_DEPTH, MPT3SAS_SATA_QUEUE_DEPTH, MPT3SAS_NVME_QUEUE_DEPTH. The
+# depth of a volume depends on its level and members.
+_DEPTHS = {Protocol.SAS: 254, Protocol.SATA: 32, Protocol.NVME: 128}
+
+
+def _is_sas35(pci: Pci | None) -> bool | None:
+    device = pci.device if pci else None
+    return device >= _GEN35 and device not in _SAS3_LATE if isinstance(device, int) else None
+
+
+def _get_default_depth(
+    endpoint: Endpoint, parameters: family.Parameters, pci: Pci | None
+) -> int | None:
+    """Return None on SAS3.5 chips: the firmware sets it (_base_assign_fw_reported_qd)."""
+    return _DEPTHS.get(endpoint.protocol) if _is_sas35(pci) is False else None
+
 
 def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return 32 for SATA on chips before SAS3.5: the driver silently clamps to it.
 
     With enable_sdev_max_qd it would not; this option is not read (scsih_change_queue_depth).
     """
-    device = pci.device if pci else None
-    late = isinstance(device, int) and device >= _GEN35 and device not in _SAS3_LATE
     # 32 is MPT3SAS_SATA_QUEUE_DEPTH (mpt3sas_base.h).
-    return 32 if evidence.is_ata and not late else host.can_queue
+    return 32 if evidence.is_ata and not _is_sas35(pci) else host.can_queue
 
 
 FAMILY = family.Family(
@@ -45,6 +59,8 @@ FAMILY = family.Family(
     firmware=("version_fw",),
     protocol=family.classify_by_channel(_CHANNELS),
     depth_cap=_limit_depth,
+    depth_default=_get_default_depth,
+    initial_depths=_DEPTHS,
     depth_ramps=True,
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set

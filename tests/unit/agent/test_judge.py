@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hbatune.agent.judge import Judge, compute_depth_level
 from hbatune.agent.orders import DepthLevel, Order, PassReason
 from hbatune.operations.reconcile import PassFacts
-from hbatune.plan.make import QUEUE_FULL_THRESHOLD
+from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import Row, State
 from hbatune.policy.config import Config, DaemonConfig, DriftReaction
 from hbatune.workers import WorkerPool

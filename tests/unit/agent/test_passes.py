@@ -38,7 +38,7 @@ from hbatune.policy.config import (
     SiteArray,
     UnmatchedName,
 )
-from hbatune.policy.profile import Exactly, Leave
+from hbatune.policy.profile import Exactly, Leave, Origin
 from hbatune.settings.setting import parse_selected
 from hbatune.settings.table import Cause
 from hbatune.workers import find_this_process
@@ -585,7 +585,10 @@ def test_event_scans_named_target(bench: Bench, looks: Looks) -> None:
 def test_event_baselines_need_no_reread(
     bench: Bench, looks: Looks, monkeypatch: pytest.MonkeyPatch, offered: str, tunables: set[str]
 ) -> None:
-    bench.profile = profile(NOMERGES, ("scheduler", Exactly("kyber")))
+    shipped = profile(NOMERGES, ("scheduler", Exactly("kyber")))
+    # A local rule with a value also replaces bfq.
+    local_rules = tuple(replace(rule, origin=Origin.SITE) for rule in shipped.rules)
+    bench.profile = replace(shipped, rules=local_rules)
     looks.run(START)
     files = dict.fromkeys((*OTHERS, *sorted(tunables)), "64")
     new = Disk(bench.folder / "sys", "sdc", queue__scheduler=offered, queue__nomerges="2", **files)

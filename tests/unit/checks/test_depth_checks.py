@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hbatune.checks.finding import Finding
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts.model import Attribute, Machine, Missing, Module
 from hbatune.policy.profile import AtLeast, Exactly
 from tests.unit.check_inputs import (
     ADVICE,
@@ -69,25 +69,35 @@ def test_low_credits_are_reported() -> None:
     assert not findings("many", 9680)
 
 
-def sunk(depth: str, **overrides: Any) -> Machine:
-    lowered = endpoint(target="sdb", attributes=attributes(device__queue_depth=depth), **overrides)
+def sunk(depth: str, errors: str = "0xb", **overrides: Any) -> Machine:
+    """Return a machine with a disk of this depth, which has counted as many errors as a ramp."""
+    lowered_attributes = attributes(device__queue_depth=depth, device__ioerr_cnt=errors)
+    lowered = endpoint(target="sdb", attributes=lowered_attributes, **overrides)
     return machine(endpoint(family=overrides.get("family", "mpt3sas")), lowered)
 
 
 def test_sunk_depth_is_reported() -> None:
     finding = only(found(seen(sunk("17")), "depth-sunk"))
-    assert (finding.target, facts(finding)["began"], finding.severity) == ("sdb", 254, INFO)
+    assert (finding.target, facts(finding)["began"], finding.severity) == ("sdb", 254, ADVICE)
     assert not found(seen(sunk("254")), "depth-sunk")
-    assert not found(seen(sunk("17", model="ANOTHER")), "depth-sunk")
+    # The firmware determines the depth: only an equal disk shows it.
+    assert only(found(seen(sunk("17", family="mpi3mr")), "depth-sunk")).severity is INFO
+    assert not found(seen(sunk("17", family="mpi3mr", model="ANOTHER")), "depth-sunk")
     # Drivers that never lower a depth by themselves.
     assert not found(seen(sunk("17", family="megaraid_sas")), "depth-sunk")
     fibre = machine(
-        endpoint(family="lpfc", attributes=attributes(device__queue_depth="31")),
+        replace(sunk("31").endpoints[1], family="lpfc"),
         adapters=(adapter(family="lpfc"),),
+        modules=(Module("lpfc", {"lpfc_lun_queue_depth": Attribute("64", False)}),),
     )
-    loaded = adapters(fibre, options={"lpfc_lun_queue_depth": "64"})
-    finding = only(found(seen(fibre, health(fibre, **loaded)), "depth-sunk"))
+    finding = only(found(seen(fibre), "depth-sunk"))
     assert (facts(finding)["option"], finding.severity) == ("lpfc_lun_queue_depth", ADVICE)
+
+
+def test_low_depth_without_errors_blames_no_queue() -> None:
+    assert not found(seen(sunk("17", errors="0x0")), "depth-sunk")
+    assert not found(seen(sunk("17", errors="0xa")), "depth-sunk")
+    assert not found(seen(sunk("17", errors="?")), "depth-sunk")
 
 
 def test_requested_depth_never_sinks() -> None:

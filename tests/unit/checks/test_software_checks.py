@@ -136,6 +136,15 @@ def test_tuned_versus_plan_is_advice() -> None:
     assert "could not be read (no profile 'x' is found)" in text.evidence
 
 
+def test_one_shot_tuned_is_reported() -> None:
+    """With daemon = 0 no process remains."""
+    server = machine()
+    ahead = TunedProfile("ours", (TunedWrite("/x", "queue/read_ahead_kb", "4096"),))
+    finding = only(found(seen(server, health(server, tuned=ahead)), "tuned-running"))
+    assert format_finding(finding).evidence.startswith("tuned applies, without a daemon, the prof")
+    assert not found(seen(server, health(server, tuned=ABSENT)), "tuned-running")
+
+
 def test_tuned_versus_vendor_is_advice() -> None:
     busy = machine(endpoint(attributes=attributes(queue__read_ahead_kb="128")))
     ahead = TunedWrite("/usr/lib/tuned/mssql/tuned.conf", "queue/read_ahead_kb", ">4096")
@@ -203,3 +212,35 @@ def test_unproven_daemon_is_unknown() -> None:
         "not known whether they run: irqbalance: process 400 is not part of irqbalance.service"
     )
     assert format_finding(unknown).advice.startswith("run it as irqbalance.service, or stop it")
+
+
+SHARES = {"io.bfq.weight": ("db.service",), "ionice": ("backup.service",)}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "unused"),
+    [
+        ("[none] mq-deadline", "db.service (io.bfq.weight), backup.service (ionice)"),
+        ("none [mq-deadline]", "db.service (io.bfq.weight)"),
+        ("none mq-deadline [bfq]", None),
+    ],
+)
+def test_unused_weights_name_units(scheduler: str, unused: str | None) -> None:
+    server = machine(endpoint(attributes=attributes(queue__scheduler=scheduler)))
+    findings = found(seen(server, health(server, io_shares=SHARES)), "io-shares-unused")
+    if unused is None:
+        assert not findings
+        return
+    assert (only(findings).severity, only(findings).target) == (INFO, MACHINE_TARGET)
+    assert format_finding(only(findings)).evidence.endswith(unused)
+    assert not found(seen(server, health(server)), "io-shares-unused")
+
+
+def test_ignored_elevator_option_is_reported() -> None:
+    server = machine()
+    finding = only(
+        found(seen(server, health(server, elevator="elevator=noop")), "elevator-ignored")
+    )
+    assert (finding.severity, finding.target) == (ADVICE, MACHINE_TARGET)
+    assert "ignores elevator=noop" in format_finding(finding).evidence
+    assert not found(seen(server), "elevator-ignored")

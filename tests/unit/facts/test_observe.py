@@ -8,6 +8,7 @@ import pytest
 from hbatune.facts import observe
 from hbatune.facts.health import UdevDisks
 from hbatune.facts.observe import parse_assignments, parse_gigabits
+from tests.unit.machines import endpoint
 
 
 def list_assignments(text: str) -> list[tuple[int, str, str | None]]:
@@ -130,3 +131,50 @@ def test_jump_makes_later_rules_uncertain(jump: str, is_certain: bool) -> None:
     text = f'{jump}\nATTR{{queue/scheduler}}="bfq"\n'
     [rule] = observe.parse_assignments("60-a.rules", text)
     assert (rule.disks == UdevDisks(("*",))) is is_certain
+
+
+SUSE = """
+SUBSYSTEM!="block", GOTO="scheduler_end"
+IMPORT{cmdline}="elevator"
+ENV{elevator}=="?*", GOTO="scheduler_end"
+ATTR{queue/rotational}!="0", TEST!="%S%p/mq/1", ATTR{queue/scheduler}="bfq"
+LABEL="scheduler_end"
+"""
+"""As in SUSE's 60-io-scheduler.rules."""
+
+FEDORA = 'ACTION=="add", SUBSYSTEM=="block", KERNEL=="sd*[!0-9]", ATTR{queue/scheduler}="bfq"'
+LOCAL = 'KERNEL=="sdb", ATTR{queue/scheduler}="bfq"'
+
+
+@pytest.mark.parametrize(
+    ("files", "shares", "expected"),
+    [
+        ({"/usr/lib/udev/rules.d/60-io-scheduler.rules": SUSE}, {}, {"sda"}),
+        ({"/usr/lib/udev/rules.d/60-block-scheduler.rules": FEDORA}, {}, {"sda", "sdb"}),
+        (
+            {"/usr/lib/udev/rules.d/60-block-scheduler.rules": FEDORA},
+            {"ionice": ("db.service",)},
+            (),
+        ),
+        # The last rule decides, and this one is an administrator's.
+        (
+            {"/usr/lib/udev/rules.d/60-a.rules": FEDORA, "/etc/udev/rules.d/70.rules": LOCAL},
+            {},
+            {"sda"},
+        ),
+        ({"/etc/udev/rules.d/60-io-scheduler.rules": SUSE}, {}, ()),
+        ({}, {}, ()),
+    ],
+)
+def test_distribution_rule_is_found_for_bfq(
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    shares: dict[str, tuple[str, ...]],
+    expected: set[str] | tuple[()],
+) -> None:
+    rules = [rule for file, text in files.items() for rule in parse_assignments(file, text)]
+    monkeypatch.setattr(observe, "read_udev_rules", lambda: tuple(rules))
+    monkeypatch.setattr("hbatune.facts.services.find_io_shares", lambda: shares)
+    disks = [endpoint(target="sda", rotational=True), endpoint(target="sdb", rotational=False)]
+    files_by_id = observe.find_distribution_rules(disks)
+    assert set(files_by_id) == {disk.id for disk in disks if disk.target in expected}

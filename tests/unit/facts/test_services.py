@@ -2,13 +2,20 @@
 
 import errno
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.facts.services import HIDDEN_PROCESSES, ProvenService, find_services
+from hbatune.facts.services import (
+    HIDDEN_PROCESSES,
+    IONICE,
+    ProvenService,
+    find_io_shares,
+    find_services,
+)
 from tests.unit.proc import DOCKER, USER, proc_of, process
 
 UNIT = "/system.slice/irqbalance.service"
@@ -163,3 +170,31 @@ def test_huge_files_are_truncated(proc: Path) -> None:
     service = find_irqbalance(proc)
     assert isinstance(service, ProvenService)
     assert len("".join(service.arguments)) < 2 << 20
+
+
+def weigh(cgroups: Path, unit: str, file: str, text: str) -> None:
+    (cgroups / unit).mkdir(parents=True, exist_ok=True)
+    (cgroups / unit / file).write_text(text)
+
+
+def test_weights_are_found_by_unit(tmp_path: Path) -> None:
+    cgroups, empty = tmp_path / "cgroup", tmp_path / "proc"
+    weigh(cgroups, "system.slice/db.service", "io.bfq.weight", "default 500\n")
+    weigh(cgroups, "system.slice/backup.service", "io.weight", "default 100\n8:0 10\n")
+    weigh(cgroups, "user.slice/\x1b[2J", "io.bfq.weight", "default 500\n")
+    weigh(cgroups, "system.slice/web.service", "io.bfq.weight", "default 100\n")
+    expected = {"io.bfq.weight": ("\\x1b[2J", "db.service"), "io.weight": ("backup.service",)}
+    assert find_io_shares(cgroups, empty) == expected
+    # The cost model uses the weights without a scheduler.
+    weigh(cgroups, ".", "io.cost.qos", "8:0 enable=1 ctrl=user\n")
+    assert find_io_shares(cgroups, empty) == {}
+
+
+def test_priority_is_found_by_unit(proc: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(["ionice", "-c", "3", "cat"], stdin=subprocess.PIPE) as child:
+        process(proc, child.pid, "backup")
+        process(proc, os.getpid(), "web")
+        while Path(f"/proc/{child.pid}/comm").read_text() != "cat\n":
+            os.sched_yield()
+        assert find_io_shares(tmp_path / "cgroup", proc) == {IONICE: ("backup.service",)}
+        child.communicate()

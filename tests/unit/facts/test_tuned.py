@@ -112,3 +112,16 @@ def test_isolated_cores_are_read(
 
 def test_no_profile_isolates_no_cores(etc: Path) -> None:
     assert tuned.read_isolated_cores() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one_shot"),
+    [("dynamic_tuning = 0\ndaemon = 0\n", True), ("daemon=1\n", False), ("# daemon = 0\n", False)],
+)
+def test_configuration_shows_one_shot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_one_shot: bool
+) -> None:
+    monkeypatch.setattr(tuned, "_CONFIGURATION", tmp_path / "tuned-main.conf")
+    assert not tuned.is_one_shot()
+    (tmp_path / "tuned-main.conf").write_text(text)
+    assert tuned.is_one_shot() is is_one_shot

@@ -1,10 +1,22 @@
 """Tests of hbatune/operations/situation.py."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hbatune.act.paths import Paths
+from hbatune.facts.machine import WHOLE_MACHINE, Scope
+from hbatune.facts.model import Endpoint, Machine
 from hbatune.operations import situation
+from hbatune.operations.reconcile import MachineCache, scan_disks
+from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
+from hbatune.plan.rows import Plan, State
+from hbatune.policy.config import Config
+from hbatune.policy.profile import AtLeast
+from tests.unit.machines import attributes, endpoint, machine
+from tests.unit.profiles import profile
+from tests.unit.site_folder import SiteFolder
 
 
 def test_links_resolve_without_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -17,3 +29,53 @@ def test_links_resolve_without_folder(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert [situation.resolve_target_name(name) for name in names] == [
         *("dm-0", "dm-0", "sda", "sdb", "/dev/sdb", "/dev/disk/by-id/y")
     ]
+
+
+DEEP = profile(("queue_depth", AtLeast(64)))
+
+
+def drive(target: str, depth: str) -> Endpoint:
+    """Return a drive whose initial depth the firmware determines."""
+    return endpoint(
+        target=target, family="mpi3mr", attributes=attributes(device__queue_depth=depth)
+    )
+
+
+LOWERED = drive("sdb", "8")
+EQUAL = machine(drive("sda", "32"), LOWERED)
+
+
+def see_part(monkeypatch: pytest.MonkeyPatch, part: Machine) -> None:
+    """Have partial scans return this part, and full scans both drives."""
+
+    def gather(requested: object, scope: Scope = WHOLE_MACHINE, **options: Any) -> Machine:
+        return part if scope.disks else EQUAL
+
+    monkeypatch.setattr(situation, "gather_machine", gather)
+    monkeypatch.setattr(situation, "read_saved_texts", lambda endpoints: {})
+
+
+def test_named_disk_is_compared_with_peers(
+    monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+) -> None:
+    see_part(monkeypatch, machine(LOWERED))
+    request = SituationRequest(profile=DEEP, targets=["sdb"], narrow=True)
+    [row] = read_situation(request).plan().rows
+    assert (row.target, row.state) == ("sdb", State.EXCLUDED)
+
+
+def test_partial_pass_needs_peers_of_known_disk(
+    monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+) -> None:
+    see_part(monkeypatch, machine(LOWERED))
+    paths = Paths()
+    means, last = unlocked_means(paths), MachineCache(paths.journal)
+
+    def scan(known: Machine) -> situation.Situation | None:
+        last.take_whole(known, Plan("", ()), ())
+        return scan_disks(Config(), DEEP, ["sdb"], last, means)
+
+    assert scan(EQUAL) is None, "the daemon scans everything"
+    new = scan(machine(drive("sda", "32")))
+    assert new is not None, "nobody has lowered a disk that just appeared"
+    assert [row.value for row in new.plan().rows] == [64]

@@ -31,7 +31,8 @@ def path(target: str, depth: int | None = 32, cap: int = 1000, **overrides: Any)
 
 
 def rows(*paths: Endpoint, wishes: tuple[Wish, ...] = (AT_LEAST_128,), **how: Any) -> list[Row]:
-    return list(make.make_plan(machine(*paths), profile(*wishes), **how).rows)
+    named = make.EarlierChanges(targets_named=True)  # a low depth is nobody's decision
+    return list(make.make_plan(machine(*paths), profile(*wishes), earlier=named, **how).rows)
 
 
 def values(planned_rows: list[Row]) -> list[tuple[object, State]]:

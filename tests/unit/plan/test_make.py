@@ -81,12 +81,15 @@ def test_requests_never_drop_without_scheduler(switched: bool) -> None:
 
 def test_depth_is_only_raised() -> None:
     wish = ("queue_depth", AtLeast(64))
-    raised = rows(endpoint(attributes=queue(depth="32"), depth_cap=254), wish)["queue_depth"]
+    # No driver of its own: nothing is known of its initial depth.
+    shallow = endpoint(attributes=queue(depth="32"), depth_cap=254, family="scsi_debug")
+    raised = rows(shallow, wish)["queue_depth"]
     assert (raised.value, raised.state) == (64, State.DRIFT)
     higher = rows(endpoint(attributes=queue(depth="254"), depth_cap=254), wish)["queue_depth"]
     assert (higher.value, higher.state) == (254, State.OK)
     assert "never lowered" in describe_limit(higher.limit)
-    capped = rows(endpoint(attributes=queue(depth="16"), depth_cap=32), wish)["queue_depth"]
+    small = endpoint(attributes=queue(depth="16"), depth_cap=32, family="scsi_debug")
+    capped = rows(small, wish)["queue_depth"]
     assert (capped.value, capped.state) == (32, State.DRIFT)
     assert "32" in describe_limit(capped.limit)
 

@@ -39,7 +39,7 @@ def lun(name: str = "sda", depth: str = "32") -> Endpoint:
 def matched(disk: Endpoint, rule: Rule = DEEPER) -> MatchedTarget:
     target = make_target(disk)
     device = make_device(disk, find_scheduler(target.attributes))
-    return MatchedTarget(target, device, {rule.setting: rule}, {})
+    return MatchedTarget(target, device, {rule.setting: rule})
 
 
 def limited(disk: Endpoint, rule: Rule = DEEPER) -> Row:
@@ -52,8 +52,8 @@ def test_match_rules_prefers_site_rule() -> None:
     host = machine(disk)
     matcher = Matcher(profile(("queue_depth", AtLeast(64))))
     site_rule = replace(EXACT, origin=Origin.SITE, name="site")
-    [plain] = match_rules(host, matcher, {})
-    [by_site] = match_rules(host, matcher, {disk.id: site_rule})
+    [plain] = match_rules(host, matcher, {}, {})
+    [by_site] = match_rules(host, matcher, {disk.id: site_rule}, {})
     assert (plain.rules["queue_depth"].name, by_site.rules["queue_depth"].name) == (
         "rule-0",
         "site",

@@ -104,6 +104,15 @@ def test_file_omits_all_names(hostname: str, wwn: str, serial: str) -> None:
     assert [secret for secret in secrets if secret.lower() in text.lower()] == []
 
 
+def test_file_omits_unit_names() -> None:
+    captured = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
+    shares = {"io.bfq.weight": ("acme-payroll.service",)}
+    fares = msgspec.structs.replace(captured.health, io_shares=shares)
+    text = content(anonymise_snapshot(msgspec.structs.replace(captured, health=fares)))
+    assert "io.bfq.weight" in text
+    assert "payroll" not in text
+
+
 def test_snapshots_share_no_pseudonyms() -> None:
     captured = full("db1", "naa.5000c500a1b2c3d4", "S45NNA0M123456")
     first, second = anonymise_snapshot(captured), anonymise_snapshot(captured)

@@ -81,6 +81,7 @@ def test_sibling_path_caps_value(
     paths = [
         endpoint(
             target=target,
+            family="mpi3mr",  # whose initial depth no source gives
             kind=Kind.PATH,
             map="dm-0",
             depth_cap=cap,
@@ -170,3 +171,12 @@ def test_explain_shows_deciding_rule(see: See, capsys: pytest.CaptureFixture[str
     assert main(["explain", "sda", "scheduler", "--profile", "oltp", "--json"]) == 0
     [explanation] = json.loads(capsys.readouterr().out)["explained"]
     assert [rule["name"] for rule in explanation["rules"]] == ["nvme-scheduler"]
+
+
+def test_lowered_depth_shows_decision(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lowered = endpoint(attributes=attributes(device__queue_depth="32"))
+    see_machine(monkeypatch, lambda: machine(lowered))
+    output = " ".join(explained(capsys).split())
+    assert "below the driver's own 254: an administrator's decision" in output
