@@ -23,6 +23,7 @@ _IRQAFFINITY = r"irqaffinity=(.*)"
 # Flags precede the list (kernel/sched/isolation.c: housekeeping_isolcpus_setup).
 _MANAGED_IRQ = r"isolcpus=(?:[a-z_]+,)*managed_irq,(?:[a-z_]+,)*(.*)"
 _TUNED = "tuned"
+_TUNED_PROFILE = "/etc/tuned/active_profile"
 _CGROUPS = "/sys/fs/cgroup"
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
 
@@ -89,10 +90,11 @@ def _read_restrictions(
         CpuRestriction.MANAGED_IRQ: _find_given_cpus(_MANAGED_IRQ, possible),
         CpuRestriction.PARTITION: partitioned or None,
     }
-    if with_tuned:
-        from hbatune.facts.tuned import read_isolated_cores  # few hosts run TuneD
+    if with_tuned or os.path.exists(_TUNED_PROFILE):
+        from hbatune.facts import tuned  # few hosts have TuneD
 
-        excluded[CpuRestriction.TUNED] = read_isolated_cores()
+        if with_tuned or tuned.is_one_shot():
+            excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores()
     restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
     for restriction, cpus in excluded.items():
         if cpus is not None:

@@ -31,9 +31,11 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
         ("_CGROUPS", "cgroup"),
         ("_COMMAND_LINE", "cmdline"),
         ("_DEFAULT_AFFINITY", "default"),
+        ("_TUNED_PROFILE", "active_profile"),
     ):
         monkeypatch.setattr(processors, name, str(tmp_path / path))
     monkeypatch.setattr(tuned, "_ACTIVE", tmp_path / "active_profile")
+    monkeypatch.setattr(tuned, "_CONFIGURATION", tmp_path / "tuned-main.conf")
     monkeypatch.setattr(tuned, "_FOLDERS", (tmp_path,))
     monkeypatch.setattr(services, "find_services", lambda names: find_services(names, proc))
     return write
@@ -125,6 +127,14 @@ def test_running_tuned_restricts_cpus(
     assert read_processors().restrictions == {}
     process(tmp_path / "proc", 700, "tuned", uids=uids)
     assert read_processors().restrictions == allowed
+
+
+def test_one_shot_tuned_restricts_cpus(put: Put) -> None:
+    """It has ended after it set the host, so no process shows it."""
+    put("active_profile", "desk\n")
+    put("desk/tuned.conf", "[variables]\nisolated_cores=2-3\n")
+    put("tuned-main.conf", "daemon = 0\n")
+    assert read_processors().restrictions == {CpuRestriction.TUNED: (0, 1)}
 
 
 def test_only_proven_irqbalance_balances(put: Put, tmp_path: Path) -> None:
