@@ -112,7 +112,13 @@ class _Hider:
         nameless = {ids.extract_stable_part(e.id) for e in machine.endpoints if ids.is_nameless(e)}
         profiles = {p.name for p in snapshot.policy.profiles if p.origin is not Origin.SITE}
         self._words = _list_words() | nameless | profiles
-        names = {machine.hostname, machine.hostname.partition(".")[0], *stable} - self._words
+        hosts = {machine.hostname, machine.hostname.partition(".")[0]}
+        names = (hosts | stable) - self._words
+        # A host may be called like a device that it does not have.
+        devices = {host.name for adapter in machine.adapters for host in adapter.hosts}
+        for endpoint in machine.endpoints:
+            devices.update((endpoint.target, *endpoint.sysfs.split("/")))
+        self._hosts = hosts - self._words - devices
         self._names = {name.lower() for name in names if len(name) >= _MIN_NAME_LENGTH}
         self._hide_names = cache(self._hide_names_in)  # few vendors, models and versions differ
 
@@ -187,7 +193,8 @@ class _Hider:
         return word if not word or self._is_public(word) else self._hash(word)
 
     def _is_public(self, word: str) -> bool:
-        return word in self._words or _KERNEL_NAME.fullmatch(word) is not None
+        is_kernel_name = _KERNEL_NAME.fullmatch(word) and word not in self._hosts
+        return bool(is_kernel_name) or word in self._words
 
     def _hash(self, text: str) -> str:
         # All spellings of a name are equal. 64 bits are enough to be unique.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from hbatune.facts import ids
@@ -95,6 +95,7 @@ NEUTRAL = content(full("h", "w", "s"))
 
 
 @given(hostnames, wwns, serials)
+@example("vdaa00", "naa.5000c500a1b2c3d4", "S45NNA0M123456")  # like a disk of the kernel's
 def test_file_omits_all_names(hostname: str, wwn: str, serial: str) -> None:
     short = hostname.partition(".")[0]
     bare = wwn.replace("0x", "").rpartition(".")[2]
