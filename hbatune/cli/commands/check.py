@@ -15,7 +15,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import CheckRequest, check_host
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
 from hbatune.text.tables import Table, make_columns
@@ -66,10 +66,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     arguments.add_targets(parser, "what to check")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
     purpose = "with --snapshot: an earlier one of the same host, to say which counters rose"
     arguments.add_path(parser, "--since", purpose, "OLD")
 

@@ -13,7 +13,6 @@ from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.probe.history import Record
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager
 from hbatune.text.fleet_tables import make_compare_document, show_comparison
 from hbatune.text.terminal import print_note, show_json
 
@@ -36,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", metavar="FILE", action="append", type=Path, default=[], help=purpose
     )
-    arguments.add_json(parser)
-    add_pager(parser)
+    arguments.add_shared(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

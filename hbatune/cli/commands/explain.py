@@ -31,7 +31,7 @@ from hbatune.policy.match import Traits
 from hbatune.policy.profile import Match, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, describe_advice, describe_row
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import (
@@ -89,10 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
     )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ from hbatune.operations.situation import (
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
@@ -63,9 +63,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     arguments.add_targets(parser, "what to list")
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:

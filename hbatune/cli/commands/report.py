@@ -24,8 +24,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     arguments.add_path(parser, "file", "the HTML file to make")
-    arguments.add_profile(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--snapshot")
     purpose = "results to show instead of this machine's own: a copy of another's history.json"
     arguments.add_path(parser, "--history", purpose)
     purpose = "also write the values of all pictures, as comma-separated values"

@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     arguments.add_targets(parser, "what to put back")
     arguments.add_flag(parser, "--dry-run", "show what would go back and write nothing")
-    arguments.add_allow_reset(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--allow-reset", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

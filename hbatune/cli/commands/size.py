@@ -23,7 +23,6 @@ from hbatune.sizing import needs, shortfall
 from hbatune.sizing.needs import WantedLoad, WatchedMoment
 from hbatune.sizing.shortfall import Selector, SharedArray
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager
 from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
 from hbatune.text.terminal import print_line, show_json
 
@@ -85,9 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help=purpose,
     )
-    arguments.add_snapshot(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
+    arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -33,10 +33,9 @@ NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add the arguments of `status`."""
-    from hbatune.cli.arguments import add_json
+    from hbatune.cli.arguments import add_shared
 
-    add_json(parser)
-    basic_output.add_pager(parser)
+    add_shared(parser, "--json", "--no-pager")
 
 
 def run(args: "argparse.Namespace") -> int:

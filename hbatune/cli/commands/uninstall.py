@@ -34,9 +34,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
-    arguments.add_root(parser)
+    arguments.add_shared(parser, "--root")
     arguments.add_flag(parser, "--dry-run", "show what would be taken away and take nothing")
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--json")
     purpose = "leave the settings as they are until the next boot; nothing knows the old ones then"
     arguments.add_flag(parser, "--keep-values", purpose)
 

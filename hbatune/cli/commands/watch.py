@@ -53,8 +53,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watch`."""
     arguments.add_targets(parser, "what to watch")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--profile", "--json")
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
     purpose = f"seconds between two readings ({DEFAULT_INTERVAL_S:g})"
     parser.add_argument(
