@@ -198,12 +198,10 @@ def read_measured_host(
         records = history.load_named(results).records
     elif snapshot is None:
         records = history.load(paths.history).records
-    if snapshot is None:
-        active = load_configuration().profile
-    else:
-        active = load_snapshot(snapshot).policy.active
+    loaded = None if snapshot is None else load_snapshot(snapshot)
+    active = loaded.policy.active if loaded else load_configuration().profile
     if profile is not None or active is not None:
-        situation = read_situation(SituationRequest(profile=profile, snapshot=snapshot))
+        situation = read_situation(SituationRequest(profile=profile, snapshot=loaded))
         return MeasuredHost(
             machine=situation.machine,
             journal=situation.journal,
@@ -213,11 +211,10 @@ def read_measured_host(
             plan=situation.plan(),
             not_understood=situation.not_understood,
         )
-    if snapshot is None:
+    if loaded is None:
         require_readable(paths)
         machine = unlocked_means(paths).gather((), load_configuration().act)
-        journal, _ = load_with_current_ids(paths.journal, machine)
+        filed, _ = load_with_current_ids(paths.journal, machine)
     else:
-        machine = load_snapshot(snapshot).machine
-        journal = Journal(machine.boot_id)
-    return MeasuredHost(machine=machine, journal=journal, records=records, yardsticks=yardsticks)
+        machine, filed = loaded.machine, Journal(loaded.machine.boot_id)
+    return MeasuredHost(machine=machine, journal=filed, records=records, yardsticks=yardsticks)

@@ -6,6 +6,7 @@ compares all disks in parallel with the sum of single disks (D1-5, D4-9).
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -26,12 +27,8 @@ from hbatune.report.sweep_sections import (
 from hbatune.text import units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import (
-    describe_bottleneck,
-    describe_doubt,
-    format_load,
-)
-from hbatune.text.tables import EMPTY_CELL
+from hbatune.text.probe_tables import describe_bottleneck, describe_doubt, format_load
+from hbatune.text.tables import EMPTY_CELL, group_items
 
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""
@@ -190,6 +187,11 @@ class _Run(Struct, frozen=True):
     found: KeptTogether
 
     @property
+    def load(self) -> Workload:
+        """The workload without its block size."""
+        return SweptParameter.BLOCK.without(self.found.workload)
+
+    @property
     def block_size(self) -> int:
         """The block size of each disk's I/Os."""
         return self.found.workload.block_size
@@ -215,7 +217,8 @@ def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Blo
     newest = _group_latest(runs)
     sweeps, single_runs = [], []
     for command_runs in newest:
-        for load in _group_by_load(command_runs):
+        # The runs of a load differ only in block size.
+        for load in group_items(command_runs, attrgetter("load")).values():
             if _is_sweep(load):
                 sweeps.append(load)
             else:
@@ -248,14 +251,6 @@ def _group_latest(runs: Sequence[_Run]) -> list[list[_Run]]:
         if run is not group[0] and (record.time, record.boot_id) == (newest.time, newest.boot_id):
             group.append(run)
     return [group[::-1] for group in latest.values()]
-
-
-def _group_by_load(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Group the runs of one command by load. The runs of a load differ only in block size."""
-    runs_by_load: dict[Workload, list[_Run]] = {}
-    for run in runs:
-        runs_by_load.setdefault(SweptParameter.BLOCK.without(run.found.workload), []).append(run)
-    return list(runs_by_load.values())
 
 
 def _is_sweep(load: Sequence[_Run]) -> bool:

@@ -483,7 +483,12 @@ def unmeasured() -> ReportData:
     """Return a server on which nothing was measured or changed, with no profile."""
     server = machine(adapters=(), vectors=(), memory=1 << 30)
     server = replace(server, endpoints=())
-    return ReportData(server, None, None, Journal(server.boot_id), (), library().yardsticks())
+    return ReportData(
+        machine=server,
+        journal=Journal(server.boot_id),
+        records=(),
+        yardsticks=library().yardsticks(),
+    )
 
 
 def crowded() -> ReportData:

@@ -2,6 +2,8 @@
 
 import argparse
 
+from msgspec.structs import asdict
+
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.operations.snapshot import read_measured_host
@@ -38,16 +40,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
     print_not_understood(host.not_understood)
-    data = ReportData(
-        machine=host.machine,
-        profile=host.profile,
-        plan=host.plan,
-        journal=host.journal,
-        records=host.records,
-        yardsticks=host.yardsticks,
-        recorded=args.snapshot is not None,
-    )
-    report = make_page(data)
+    report = make_page(ReportData(**asdict(host), recorded=args.snapshot is not None))
     html = render_template("templates", "report.html.j2", page=report)
     arguments.save_named(args.file, html.encode(), over=args.force)
     empty = [section.name for section in report.sections if not section.blocks]
