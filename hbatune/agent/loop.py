@@ -106,7 +106,7 @@ class Reporter(Protocol):
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
 
-    def unpublished(self, problem: str) -> None:
+    def failed(self, problem: str) -> None:
         """Report why the configured metrics are not published."""
 
     def restored(self, problem: str | None) -> None:
@@ -337,7 +337,7 @@ class DaemonLoop:
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
             if self._problem is not None:
-                self._reporter.unpublished(self._problem)
+                self._reporter.failed(self._problem)
             self._save_status()
         for event in events:
             self._reporter.alerted(event)

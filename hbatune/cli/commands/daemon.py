@@ -49,7 +49,7 @@ def run(args: "argparse.Namespace") -> int:
         good = LastGoodConfiguration(installed_library().site, _load_policy)
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
         reporter = JournalReporter(by)
-        watch_for_faults(["daemon"], reporter.met_fault)
+        watch_for_faults(["daemon"], reporter.failed)
         last = None
         with suppress(StatusError):  # without a valid status, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
