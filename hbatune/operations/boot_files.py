@@ -37,13 +37,7 @@ from hbatune.operations.context import (
     TaskFailed,
 )
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
-from hbatune.plan.module_options import (
-    PlannedOption,
-    find_root_modules,
-    make_option_lines,
-    plan_options,
-    set_outcomes,
-)
+from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Site
 from hbatune.policy.profile import Profile
@@ -279,7 +273,7 @@ def write_options(
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _plan_options(situation, names)
-    if lines := make_option_lines(planned, situation.rendered):
+    if lines := module_options.make_option_lines(planned, situation.rendered):
         profile = situation.profile.name
         text = render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
         errno = system.write_module_options(file, text)
@@ -289,7 +283,7 @@ def write_options(
     placement.record_file(placement.ROOT, context.paths.manifest, file)
     rows = tuple(option.row for option in planned if option.asked)
     # Read back, like every write.
-    rows = set_outcomes(rows, system.read_module_options(file), errno)
+    rows = module_options.set_outcomes(rows, system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
         context.note(EventNote(Event.OPTIONS_WRITTEN, file))
@@ -325,12 +319,14 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
     return True
 
 
-def _plan_options(situation: Situation, names: Collection[str]) -> tuple[PlannedOption, ...]:
+def _plan_options(
+    situation: Situation, names: Collection[str]
+) -> tuple[module_options.PlannedOption, ...]:
     machine, ids = situation.machine, situation.chosen.ids
     adapters = None
     if ids is not None:  # also the adapters of all requested targets
         adapters = frozenset(adapter.target for adapter in find_adapters(machine, ids))
-    return plan_options(
+    return module_options.plan_options(
         machine,
         situation.profile,
         situation.rendered,
@@ -344,7 +340,7 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
     command = find_initramfs_command()
     changed = set(modules)
-    if roots := changed & find_root_modules(machine):
+    if roots := changed & module_options.find_root_modules(machine):
         context.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
     elif changed:
         context.note(InitramfsStale(tuple(sorted(changed)), command))

@@ -27,12 +27,7 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import choose_targets
-from hbatune.operations.situation import (
-    find_unreadable,
-    load_machine_journal,
-    map_stuck_disks,
-    resolve_target_name,
-)
+from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
 from hbatune.snapshot.file import load_snapshot
@@ -73,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         machine = without_attributes(load_snapshot(args.snapshot).machine)
         names = args.targets
     else:
-        names = list(map(resolve_target_name, args.targets))
+        names = list(map(situation.resolve_target_name, args.targets))
         machine = _gather_facts(names)
     chosen = choose_targets(machine, names)
     machine = replace(
@@ -101,13 +96,13 @@ def _gather_facts(names: Collection[str]) -> Machine:
 
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
-        avoid = map_stuck_disks(stuck)
+        avoid = situation.map_stuck_disks(stuck)
         return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
 
-    if (path := find_unreadable(files)) is not None:
+    if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
         return gather_disks(names)
-    machine, journal = load_machine_journal(gather_disks, names, files)
+    machine, journal = situation.load_machine_journal(gather_disks, names, files)
     print_leftovers(journal, rollback_record.load(files), machine, stuck)
     return machine
 
