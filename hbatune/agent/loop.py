@@ -361,15 +361,15 @@ class DaemonLoop:
         self._history.reset(audit, self._running[1] if self._running else None)
 
     def _receive_events(self) -> None:
-        batch = self._source.take()
-        if batch.overrun:
+        events, is_overrun = self._source.take()
+        if is_overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not report which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, time.monotonic() + EVENT_LOSS_DELAY_S)
         current_time = time.monotonic()
-        resets = [event for event in batch.events if event.cause is Cause.RESET]
-        other_events = [event for event in batch.events if event.cause is not Cause.RESET]
+        resets = [event for event in events if event.cause is Cause.RESET]
+        other_events = [event for event in events if event.cause is not Cause.RESET]
         if other_events:
             self._schedule.add_events(other_events, current_time)
         if resets:
