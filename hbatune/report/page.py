@@ -137,13 +137,11 @@ def make_blocks(
 
 
 class PageSection(Struct, frozen=True):
-    """A section of the page. Without blocks it shows ``why``, and a ``command`` to fill it."""
+    """A section of the page. Without blocks, the page shows how to fill it."""
 
     id: str
     name: str
     blocks: tuple[Block, ...]
-    why: str
-    command: str
 
 
 class Tile(Struct, frozen=True):
@@ -154,7 +152,11 @@ class Tile(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """The complete report."""
+    """The complete report.
+
+    ``disk`` and the ``option`` for a profile are for the commands that empty sections show.
+    ``unchanged`` is why no settings were changed.
+    """
 
     hostname: str
     made: str
@@ -162,3 +164,6 @@ class Page(Struct, frozen=True):
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
     sections: tuple[PageSection, ...]
+    disk: str
+    option: str
+    unchanged: str

@@ -54,67 +54,25 @@ _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
 )
 """The id and the name of each section, and the function that makes it."""
 
-# DISK and not a real name: a command that destroys data must not be ready to paste.
-_EMPTY = {
-    "before-after": ("No change has been measured with and without.", "hbatune apply {profile}"),
-    "changes": ("{unchanged}", "hbatune apply {profile}"),
-    "latency": ("No disk has been measured yet.", "hbatune probe reference-short {disk}"),
-    "depth": ("No depth sweep has been made yet.", "hbatune probe depth-sweep {disk}"),
-    "load": (
-        "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
-        "hbatune probe oltp1-load --file DIR",
-    ),
-    "corners": (
-        "The four corners have not been measured yet. They write: name an empty disk.",
-        "hbatune probe four-corners DISK --destructive",
-    ),
-    "together": (
-        "The disks of no adapter have been measured at once yet. Name two or more.",
-        "hbatune probe block-sweep-small {disk} DISK --together",
-    ),
-    "block": ("No block size sweep has been made yet.", "hbatune probe block-sweep {disk}"),
-    "mix": (
-        "No sweep of the read share has been made yet. It writes: name an empty disk.",
-        "hbatune probe mix-sweep DISK --destructive",
-    ),
-    "interference": (
-        "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
-        "disk.",
-        "hbatune probe interference --file DIR",
-    ),
-    "search": (
-        "No disk's best settings have been searched yet.",
-        "hbatune autotune {disk} {profile}",
-    ),
-    "adapters": ("No storage adapter was found.", "hbatune list"),
-    "interrupts": ("No interrupt of an adapter could be read.", "hbatune list"),
-}
-"""The text of an empty section, and a command that would fill it."""
 _GIB = 1 << 30
 
 
 def make_page(data: ReportData) -> Page:
     """Return the complete report."""
+    sections = []
+    for id, name, make_blocks in _SECTIONS:
+        sections.append(PageSection(id, name, tuple(make_blocks(data))))
     return Page(
         hostname=data.machine.hostname,
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
         facts=tuple(_list_facts(data)),
         tiles=tuple(_list_tiles(data)),
-        sections=tuple(_list_sections(data)),
+        sections=tuple(sections),
+        disk=data.disk,
+        option=f"--profile {'oltp' if data.profile is None else data.profile.name}",
+        unchanged=evidence_sections.explain_no_changes(data),
     )
-
-
-def _list_sections(data: ReportData) -> Iterator[PageSection]:
-    values = {
-        "disk": data.disk,
-        "profile": f"--profile {'oltp' if data.profile is None else data.profile.name}",
-        "unchanged": evidence_sections.explain_no_changes(data),
-    }
-    for id, name, make_blocks in _SECTIONS:
-        why, command = _EMPTY[id]
-        blocks = tuple(make_blocks(data))
-        yield PageSection(id, name, blocks, why.format(**values), command.format(**values))
 
 
 def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
