@@ -219,7 +219,7 @@ class DiskSearch:
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
-        if not self._probes.beside:
+        if self._means.beside is None:
             self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
             return
         outcome = None

@@ -48,10 +48,10 @@ from hbatune.probe.history import (
     HistoryError,
     Record,
     ValueChange,
-    make_adapter_record,
     make_record,
 )
 from hbatune.probe.result import (
+    ADAPTER_ID,
     Doubt,
     Failed,
     Figures,
@@ -232,9 +232,9 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
         record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
         records.append(replace(record, queue_depth=sweep.queue_depth))
     for full in probed.together.results if probed.together else ():
-        figures = make_kept_together(full)
-        record = make_adapter_record(machine, profile, command, full.adapter, figures, time)
-        records.append(record)
+        kernel, boot_id, id = machine.kernel, machine.boot_id, f"{ADAPTER_ID}{full.adapter}"
+        origin = (time, command, kernel, boot_id, profile, full.adapter, id)
+        records.append(Record(*origin, result=None, together=make_kept_together(full)))
     keep_records(context, records)
 
 
