@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
-from hbatune.checks.finding import Severity
+from hbatune.checks.finding import Finding, Severity
 from hbatune.fleet.audit import (
     Audit,
     AuditedHost,
@@ -100,16 +100,11 @@ def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
 
 def with_text(finding: FleetFinding) -> FleetFindingEntry:
     """Return an entry for the findings, with their text."""
-    evidence = finding.example.evidence
-    return FleetFindingEntry(
-        id=finding.id,
-        severity=finding.severity,
-        source=finding.source,
-        targets=finding.targets,
-        hosts=finding.hosts,
-        evidence=evidence.describe(),
-        advice=evidence.advise(finding.example.target),
-    )
+    fields = asdict(finding)
+    example: Finding = fields.pop("example")
+    evidence = example.evidence
+    advice = evidence.advise(example.target)
+    return FleetFindingEntry(**fields, evidence=evidence.describe(), advice=advice)
 
 
 def show_audit(audit: Audit) -> None:

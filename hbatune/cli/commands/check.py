@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
@@ -99,16 +100,9 @@ def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> Chec
 
 
 def _make_entry(finding: Finding) -> FindingEntry:
-    return FindingEntry(
-        id=finding.id,
-        severity=finding.severity,
-        target=finding.target,
-        adapter=finding.adapter,
-        evidence=finding.evidence.describe(),
-        advice=finding.evidence.advise(finding.target),
-        source=finding.source,
-        facts=to_builtins(finding.evidence),
-    )
+    evidence = finding.evidence
+    texts = {"evidence": evidence.describe(), "advice": evidence.advise(finding.target)}
+    return FindingEntry(**asdict(finding) | texts, facts=to_builtins(evidence))
 
 
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:

@@ -4,6 +4,7 @@ import argparse
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
@@ -98,14 +99,9 @@ def run(args: argparse.Namespace) -> int:
     forecast = forecast_host(make_context(), args.kernel, args.snapshot)
     rows = tuple(map(_make_row, forecast.changes))
     if args.json:
-        document = ForecastDocument(
-            hostname=forecast.hostname,
-            kernel=forecast.kernel,
-            then=forecast.then,
-            installed=forecast.installed,
-            rows=rows,
-        )
-        show_json(document)
+        fields = asdict(forecast)
+        del fields["changes"]  # the rows have them as text
+        show_json(ForecastDocument(**fields, rows=rows))
     else:
         _show_forecast(forecast, rows)
     return ExitCode.FOUND if forecast.changes else 0

@@ -113,15 +113,15 @@ def _print_status(*, as_json: bool) -> int:
     elif (previous := daemon.load_last_status(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
+        from msgspec.structs import asdict
+
         from hbatune.text.status_document import StatusDocument, read_latest_verdicts
         from hbatune.text.terminal import show_json
 
         document = StatusDocument(
             running=status is not None,
             well=health.good,
-            state=health.state,
-            stalls=health.stalls,
-            ages=health.ages,
+            **asdict(health),
             status=status,
             verdicts=read_latest_verdicts(),
             unset=_find_unset(status),
