@@ -24,7 +24,6 @@ from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
-from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import QUEUE_DEPTH, Cause
 from hbatune.shipped import find_shipped
 from hbatune.watch.readings import Subjects
@@ -177,7 +176,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
             records = history.load(paths.HISTORY).records
-            memory.knees = find_latest_knees(records, profile.probe)
+            memory.knees = history.find_latest_knees(records, profile.probe)
     looked = [disk.id for disk in endpoints if judge.chosen is not None and disk.id in judge.chosen]
     return PassReport(
         profile=profile.name,

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 
 from hbatune.act import journal, marks, rollback_record, system
 from hbatune.act.executor import Means
-from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
@@ -104,8 +102,8 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             SituationRequest(profile=request.profile, targets=request.targets, means=means)
         )
         losses = situation.journal.losses
-        if any(loss.kind is not LossKind.DAMAGED for loss in losses):
-            raise LostError(losses)
+        if any(loss.kind is not journal.LossKind.DAMAGED for loss in losses):
+            raise journal.LostError(losses)
         context.note_traces(situation)
         plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
         require_affordable(plan)
@@ -218,7 +216,7 @@ class PlannedRun(Struct, frozen=True):
 
     situation: Situation
     plan: Plan
-    filed: Journal
+    filed: journal.Journal
     interrupt_rows: Collection[Row]
     vector_ids: Collection[str] | None
 
@@ -256,7 +254,7 @@ def _write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
         return WrittenRows(error.rows, saved=False)
 
 
-def _load_journal(context: Context, situation: Situation) -> Journal:
+def _load_journal(context: Context, situation: Situation) -> journal.Journal:
     """Load this boot's journal, and convert it from the form of earlier versions."""
     filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
     if filed.excluded:  # an earlier version stored them here; they move to the rollback record
@@ -306,7 +304,7 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     records = situation.rollbacks
     if once:
         named = [record for record in records.records if record.ids is not None]
-        records = RollbackRecords(tuple(named))
+        records = rollback_record.RollbackRecords(tuple(named))
     return context.attempt(
         Task.LIFT_ROLLBACK,
         lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),

@@ -21,7 +21,6 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
-from hbatune.boot.placement import ForeignError, Piece
 from hbatune.errors import HbatuneError, suggest_remedy
 from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
@@ -65,7 +64,7 @@ class BootPolicy(Struct, frozen=True):
     room: bool = True
 
 
-def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[Piece]]:
+def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[placement.Piece]]:
     """Compile the rules; return them, and the files to place. RejectedError for an unsafe name."""
     # Loaded only if hbatune is installed.
     from hbatune.boot.compile import compile_rules, format_rules, format_writer
@@ -79,13 +78,13 @@ def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, lis
     )
     try:
         # The program first: the rules start it.
-        writer = Piece(paths.udev_writer, format_writer())
-        return rules, [writer, Piece(paths.udev_rules, format_rules(rules))]
+        writer = placement.Piece(paths.udev_writer, format_writer())
+        return rules, [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
 
-def check_pieces(pieces: Iterable[Piece]) -> None:
+def check_pieces(pieces: Iterable[placement.Piece]) -> None:
     """Let systemd and udev check the files before they are placed. Raises RejectedError."""
     # Under their own names in a separate directory, since the tools use a file's suffix too.
     import tempfile  # here, to save memory in the daemon
@@ -119,7 +118,7 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     try:
         check_pieces(pieces)
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
-    except (ForeignError, RejectedError, placement.InstallError) as error:
+    except (placement.ForeignError, RejectedError, placement.InstallError) as error:
         context.note(TaskFailed(Task.PLACE_RULES, error))
         return False
     return not changed or _reload_udev(context)

@@ -19,7 +19,6 @@ from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
 from hbatune.act.system import ToolResult
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Missing
@@ -170,7 +169,7 @@ class InterruptedRuns(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
-    rollbacks: RollbackRecords
+    rollbacks: rollback_record.RollbackRecords
     machine: Machine
     stuck: tuple[Claim, ...]
 
@@ -301,7 +300,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return replace(self._make_means(act, worker_pool, guard), workers=1)
 
     def _make_means(
-        self, act: ActConfig, worker_pool: WorkerPool | None, guard: RollbackGuard
+        self, act: ActConfig, worker_pool: WorkerPool | None, guard: rollback_record.RollbackGuard
     ) -> Means:
         return Means(
             journal=self.paths.journal,
@@ -320,7 +319,7 @@ class Context(Struct, frozen=True, kw_only=True):
         disks: int,
         act: ActConfig,
         worker_pool: WorkerPool,
-        guard: RollbackGuard,
+        guard: rollback_record.RollbackGuard,
     ) -> Iterator[Means]:
         """Yield the means to write to this number of disks, unless the ``guard`` objects.
 

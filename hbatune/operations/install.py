@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from hbatune import loader
 from hbatune.act import files, journal, rollback_record, system
-from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.act.writer import require_writable
@@ -27,7 +26,6 @@ from hbatune.errors import HbatuneError, LockRole, UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
-from hbatune.loader import UnusableFileError
 from hbatune.operations import boot_files, rollback
 from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
@@ -166,7 +164,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             chosen = load_chosen_profile(None, config)  # raises UsageError
         else:
             chosen = load_profile(name, image, load_followed_rules(image, config.site))
-        policy = boot_files.BootPolicy(chosen, config.site, Journal(""))
+        policy = boot_files.BootPolicy(chosen, config.site, journal.Journal(""))
     executable = _find_executable(root)
     rules, rules_pieces = boot_files.compile_policy(policy, paths)
     pieces = [
@@ -268,7 +266,7 @@ def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
         with loader.open_file(script) as descriptor:
             lines = loader.read_beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
     # Missing, unreadable or not a file: its path is checked anyway.
-    except (OSError, UnusableFileError):
+    except (OSError, loader.UnusableFileError):
         return
     if not lines[0].startswith("#!"):
         return

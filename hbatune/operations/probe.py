@@ -44,12 +44,6 @@ from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
-from hbatune.probe.history import (
-    HistoryError,
-    Record,
-    ValueChange,
-    make_record,
-)
 from hbatune.probe.result import (
     ADAPTER_ID,
     Doubt,
@@ -223,18 +217,18 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
     profile = None if probed.profile is None else probed.profile.name
     machine, records = probed.machine, []
     for result in probed.results:
-        records.append(make_record(machine, profile, command, result, time))
+        records.append(history.make_record(machine, profile, command, result, time))
     # Knees are stored, because the windows they are computed from are not.
     for sweep in probed.sweeps:
         last = sweep.results[-1]
-        record = make_record(machine, profile, command, last, time)
+        record = history.make_record(machine, profile, command, last, time)
         # Without its result, which the records above already contain.
         record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
         records.append(replace(record, queue_depth=sweep.queue_depth))
     for full in probed.together.results if probed.together else ():
         kernel, boot_id, id = machine.kernel, machine.boot_id, f"{ADAPTER_ID}{full.adapter}"
         origin = (time, command, kernel, boot_id, profile, full.adapter, id)
-        records.append(Record(*origin, result=None, together=make_kept_together(full)))
+        records.append(history.Record(*origin, result=None, together=make_kept_together(full)))
     keep_records(context, records)
 
 
@@ -397,11 +391,11 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
     return replace(subject, settings=replace_value(subject.settings, target, DEPTH, depth))
 
 
-def keep_records(context: Context, records: Iterable[Record]) -> None:
+def keep_records(context: Context, records: Iterable[history.Record]) -> None:
     """Append records to the history; a failure is a note."""
     try:
         dropped = history.append(context.paths.history, records)
-    except HistoryError as error:
+    except history.HistoryError as error:
         context.note(TaskFailed(Task.SAVE_HISTORY, error))
         return
     if dropped:
@@ -410,7 +404,7 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
 
 def list_apply_records(
     context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
-) -> Iterator[Record]:
+) -> Iterator[history.Record]:
     """Yield records of the verdicts of an apply with these rows."""
     machine = situation.machine
     command = "apply --verify" if verified.thorough else "apply"
@@ -418,13 +412,13 @@ def list_apply_records(
         changes, reverted = [], []
         for row in rows:
             if row.id == proof.id and row.setting in proof.settings:
-                changes.append(ValueChange(row.target, row.setting, row.current, row.value))
+                changes.append(history.ValueChange(row.target, row.setting, row.current, row.value))
                 if row.key in verified.reverted:
                     reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
-        yield Record(
+        yield history.Record(
             time=context.clock(),
             command=command,
             kernel=machine.kernel,

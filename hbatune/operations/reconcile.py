@@ -13,12 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, lock, marks, rollback_record
-from hbatune.act.files import Signature
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
@@ -42,7 +39,6 @@ from hbatune.operations.situation import (
 from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy import budget
-from hbatune.policy.budget import SHARE_RULE_PREFIX
 from hbatune.policy.config import Config, UnmatchedName, find_configuration_file, load_configuration
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
@@ -64,7 +60,7 @@ class MachineCache:
     def __init__(self, journal: Path) -> None:
         self.machine: KnownMachine | None = None
         self.journal = KeptJournal(journal)
-        self.configured: Signature = None
+        self.configured: files.Signature = None
         self.unmatched: tuple[UnmatchedName, ...] = ()
         self._requests: dict[str, int] = {}
         self._requested = 0
@@ -364,7 +360,7 @@ def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: 
     endpoints = [disk for disk in machine.endpoints if family_named(disk.family).resets]
     if not endpoints:
         return situation.journal
-    return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
+    return marks.with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
 
 
 def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[RowKey, Value]:
@@ -403,7 +399,7 @@ def _find_reshared(situation: Situation, plan: Plan) -> frozenset[RowKey]:
     """Return the depths that are the LUN's former share of its array's limit."""
     depths = {}
     for row in plan.drift:
-        if row.rule.startswith(SHARE_RULE_PREFIX):
+        if row.rule.startswith(budget.SHARE_RULE_PREFIX):
             depths[row.key] = row.current
     reshared = set()
     for entry in situation.journal.entries if depths else ():
@@ -497,7 +493,7 @@ def _write_rows(
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     act = situation.config.act
     # The daemon lifts nothing, so every rollback stops it.
-    guard = RollbackRecords().guard(context.paths, named=False)
+    guard = rollback_record.RollbackRecords().guard(context.paths, named=False)
     with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if not is_full:
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}

@@ -12,8 +12,13 @@ from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
-from hbatune.facts import health
 from hbatune.facts.devices import resolve_link
+from hbatune.facts.health import (
+    ErrorCounters,
+    collect_counters,
+    find_earlier_counters,
+    retain_observations,
+)
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
@@ -37,7 +42,6 @@ from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.probe import history
-from hbatune.probe.history import Record
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 
@@ -84,9 +88,9 @@ def take_snapshot(context: Context) -> Snapshot:
     )
 
 
-def get_error_counters(snapshot: Snapshot) -> health.ErrorCounters:
+def get_error_counters(snapshot: Snapshot) -> ErrorCounters:
     """Return the error counters of a snapshot."""
-    return health.collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
+    return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
@@ -122,7 +126,7 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
         snapshot = take_snapshot(context)
         targets = list(map(resolve_target_name, targets))
         # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        counters = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
+        counters = retain_observations(snapshot.looks, get_error_counters(snapshot))
         marks.save_counted(context.paths.counters, counters)
     else:
         snapshot = load_snapshot(request.snapshot)
@@ -158,7 +162,7 @@ def make_check_input(
         profile=situation.profile if situation else None,
         rows=plan.rows,
         counted=counters,
-        earlier=health.find_earlier_counters(snapshot.looks, counters),
+        earlier=find_earlier_counters(snapshot.looks, counters),
         arrays=installed_library().arrays(),
         advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )
@@ -173,7 +177,7 @@ class MeasuredHost(Struct, frozen=True, kw_only=True):
 
     machine: Machine
     journal: Journal
-    records: tuple[Record, ...]
+    records: tuple[history.Record, ...]
     yardsticks: Yardsticks
     profile: Profile | None = None
     plan: Plan | None = None
@@ -188,7 +192,7 @@ def read_measured_host(
     ``results`` is a copy of a host's history, used instead of this machine's.
     """
     paths, yardsticks = Paths(), installed_library().yardsticks()
-    records: tuple[Record, ...] = ()
+    records: tuple[history.Record, ...] = ()
     if results is not None:
         records = history.load_named(results).records
     elif snapshot is None:

@@ -40,7 +40,6 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.run import TimeBudget, fit_time
 from hbatune.probe.selection import (
     Selection,
     get_medium,
@@ -310,7 +309,7 @@ def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator
 
 def _fit_pairs(
     subjects: Sequence[Subject], config: ProbeConfig, request: ComparisonRequest
-) -> tuple[int, TimeBudget]:
+) -> tuple[int, run.TimeBudget]:
     """Return the number of pairs, and the representatives and duration of a run that fit."""
     short = Workload(
         ramp=RAMP_S,
@@ -321,11 +320,11 @@ def _fit_pairs(
     # One more run than the compared ones, for warm-up.
     if request.thorough:
         pairs = config.verify_pairs
-        return pairs, fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
+        return pairs, run.fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
     # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
-    pairs, budget = MIN_PAIRS, TimeBudget((), short, 0.0)
+    pairs, budget = MIN_PAIRS, run.TimeBudget((), short, 0.0)
     for pairs in range(DEFAULT_PAIRS, MIN_PAIRS - 1, -1):
-        budget = fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
+        budget = run.fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
         if not budget.left_out:
             break
     return pairs, budget

@@ -22,7 +22,6 @@ from hbatune.probe.sweeps import (
 )
 from hbatune.report import charts, page, sweep_sections
 from hbatune.report.svg import LegendEntry, Shape, make_log_axis
-from hbatune.report.sweep_sections import MAX_SWEEPS
 from hbatune.text import units
 from hbatune.text.basic_output import format_sentence
 from hbatune.text.plan_tables import format_value
@@ -45,8 +44,8 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
         elif sweep in pure and sweep not in job_sweeps:
             single.append(sweep)
     more = "more sweeps are in `hbatune history`."
-    blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
-    for group in job_groups[:MAX_SWEEPS]:
+    blocks = page.make_blocks(_make_depth_block, data, single, sweep_sections.MAX_SWEEPS, more)
+    for group in job_groups[: sweep_sections.MAX_SWEEPS]:
         blocks.append(sweep_sections.make_jobs_block(data, group))
     blocks += sweep_sections.make_lun_blocks(data, lun_sweeps)
     return blocks

@@ -11,7 +11,6 @@ from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
-from hbatune.probe.history import Record
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text.fleet_tables import make_compare_document, show_comparison
 from hbatune.text.terminal import print_note, show_json
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _load_results(
     files: Sequence[Path], *, with_this_host: bool, one_host: bool
-) -> tuple[Sequence[Record], Sequence[Record]]:
+) -> tuple[Sequence[history.Record], Sequence[history.Record]]:
     """Return the results of each host; one history is enough for two snapshots of one host."""
     histories = [history.load_named(file).records for file in files]
     if with_this_host:
@@ -70,7 +69,7 @@ def _load_results(
     return histories[0], histories[1]
 
 
-def _load_own() -> tuple[Record, ...]:
+def _load_own() -> tuple[history.Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:

@@ -11,7 +11,6 @@ from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.service import detect_manager
-from hbatune.agent.status import StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import LockRole
@@ -51,7 +50,7 @@ def run(args: "argparse.Namespace") -> int:
         reporter = JournalReporter(by)
         watch_for_faults(["daemon"], reporter.failed)
         last = None
-        with suppress(StatusError):  # without a valid status, the daemon starts from nothing
+        with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
         monitor = MetricsMonitor(() if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.

@@ -8,7 +8,6 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from hbatune.act import lock, paths, rollback_record
-from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import names
 from hbatune.facts.assembly import without_attributes
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _gather_facts(names: Collection[str]) -> Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
-    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), Paths()
+    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
     deadline = load_configuration().act.deadline_seconds
 
     def gather_disks(disks: Collection[str]) -> Machine:
