@@ -18,7 +18,7 @@ from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, Note, OperationReporter, TaskFailed
+from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
@@ -94,8 +94,8 @@ def restore_all(config: Config) -> bytes:
     return orders.encode_report(PassReport(error=problem))
 
 
-class _Problems(OperationReporter):
-    """A reporter that keeps only the last failure: a pass reports one."""
+class _Problems:
+    """The last failure among an operation's notes: a pass reports one."""
 
     def __init__(self) -> None:
         self.last: str | None = None
@@ -127,7 +127,7 @@ def _make_context(problems: _Problems) -> Context:
     """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes."""
     return Context(
         lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
-        reporter=problems,
+        note=problems.note,
         patience=WRITER_WAIT_S,
         warns=False,
     )

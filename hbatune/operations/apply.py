@@ -17,15 +17,7 @@ from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    ComparisonRequest,
-    Context,
-    Event,
-    EventNote,
-    Phase,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import ComparisonRequest, Context, Event, Phase, Task
 from hbatune.operations.differences import Differences
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.plan.joint_limits import require_affordable
@@ -124,7 +116,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             with writing as write_means:
                 done = write_rows(context, run, write_means)
             if write_means.stop():
-                context.note(EventNote(Event.WRITING_STOPPED))
+                context.note_event(Event.WRITING_STOPPED)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
         marked = mark_seen(context, situation.machine, ids, unfinished)
         finished = marked and done.noted and done.saved
@@ -136,7 +128,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         if is_active:
             finished = _lift_rollbacks(context, situation, once=request.once) and finished
         else:
-            context.note(EventNote(Event.ROLLBACK_RECORDED))
+            context.note_event(Event.ROLLBACK_RECORDED)
             finished = False
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
@@ -250,7 +242,7 @@ def _write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
         rows = write_plan(situation.machine, run.plan, run.filed, means, named=named_ids)
         return WrittenRows(rows)
     except UnfinishedError as error:
-        context.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        context.note_failure(Task.SAVE_JOURNAL, error)
         return WrittenRows(error.rows, saved=False)
 
 
@@ -262,7 +254,7 @@ def _load_journal(context: Context, situation: Situation) -> journal.Journal:
         rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
-        context.note(EventNote(Event.JOURNAL_REPLACED))
+        context.note_event(Event.JOURNAL_REPLACED)
     return filed
 
 
@@ -284,7 +276,7 @@ def _write_compared(
         try:
             verified = verification.after(done.rows, means)
         except HoldError as error:  # nothing was switched, so the written values remain
-            context.note(TaskFailed(Task.COMPARE, error))
+            context.note_failure(Task.COMPARE, error)
             return WrittenRows(done.rows, noted=False)
     # A verdict may have restored interrupts, which are then irqbalance's again.
     noted = boot_files.keep_placed_interrupts(
@@ -292,7 +284,7 @@ def _write_compared(
     )
     if means.stop():
         event = Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED
-        context.note(EventNote(event))
+        context.note_event(event)
     return WrittenRows(verified.rows, noted=noted, verified=verified)
 
 

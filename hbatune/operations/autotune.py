@@ -441,7 +441,7 @@ def _search(
         if filed is not None and request.folder is not None:
             place = make_file_subject(context, request.folder, filed)
             scratch = stack.enter_context(place)
-        advance = stack.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
+        advance = stack.enter_context(context.progress(Phase.SEARCHING, probes))
 
         def find_end(seconds: float) -> End | None:
             if stop():

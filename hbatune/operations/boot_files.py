@@ -25,16 +25,7 @@ from hbatune.errors import HbatuneError, suggest_remedy
 from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
 from hbatune.facts.targets import find_adapters
-from hbatune.operations.context import (
-    CommandFailed,
-    Context,
-    Event,
-    EventNote,
-    FollowsElsewhere,
-    InitramfsStale,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Context, Event, FollowsElsewhere, InitramfsStale, Task
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
@@ -119,7 +110,7 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
         check_pieces(pieces)
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
     except (placement.ForeignError, RejectedError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.PLACE_RULES, error))
+        context.note_failure(Task.PLACE_RULES, error)
         return False
     return not changed or _reload_udev(context)
 
@@ -143,22 +134,18 @@ def withdraw_rules(context: Context) -> bool:
     try:
         removal = placement.remove_files(placement.ROOT, context.paths.manifest, only={rules})
     except (placement.ManifestError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.REMOVE_RULES, error))
+        context.note_failure(Task.REMOVE_RULES, error)
         return False
     # Edited since it was placed: an administrator's changes are reported, not removed.
     if removal.left:
-        context.note(EventNote(Event.RULES_KEPT, removal.left[0]))
+        context.note_event(Event.RULES_KEPT, removal.left[0])
         return False
     return not removal.gone or _reload_udev(context)
 
 
 def _reload_udev(context: Context) -> bool:
     # udev keeps the rules in memory.
-    ran = system.reload_rules()
-    if ran is not None and ran.code:
-        context.note(CommandFailed(ran, reloading=True))
-        return False
-    return True
+    return context.check_program(system.reload_rules(), reloading=True)
 
 
 class IrqbalanceError(HbatuneError):
@@ -210,7 +197,7 @@ def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> boo
         error = IrqbalanceError(
             "interrupts that cannot be moved are not recorded, and will show as drift again", cause
         )
-        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
+        context.note_failure(Task.TELL_IRQBALANCE, error)
         return False
     return True
 
@@ -245,7 +232,7 @@ def _update_list(
         irqbalance = interrupts.ban_interrupts(frozenset(placed), context.paths)
     except OSError as cause:
         error = IrqbalanceError("irqbalance could not be told which interrupts to leave", cause)
-        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
+        context.note_failure(Task.TELL_IRQBALANCE, error)
         return False
     if irqbalance is not None:
         context.note(FollowsElsewhere(irqbalance, context.paths.irq_policy))
@@ -285,7 +272,7 @@ def write_options(
     rows = module_options.set_outcomes(rows, system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
-        context.note(EventNote(Event.OPTIONS_WRITTEN, file))
+        context.note_event(Event.OPTIONS_WRITTEN, file)
         _note_initramfs(context, changed, situation.machine)
     return rows
 
@@ -299,20 +286,20 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
     try:
         # Edited by an administrator: hbatune must not remove it.
         if placement.is_changed(placement.ROOT, manifest, file):
-            context.note(EventNote(Event.FILE_KEPT, file))
+            context.note_event(Event.FILE_KEPT, file)
             return False
         modules = {module for module, _ in system.read_module_options(file)}
         exists = os.path.exists(file)
         errno = system.remove_module_options(file)
         if errno is not None:
-            context.note(EventNote(Event.OPTIONS_NOT_REMOVED, file, errno))
+            context.note_event(Event.OPTIONS_NOT_REMOVED, file, errno)
             return False
         placement.record_file(placement.ROOT, manifest, file)
     except (placement.ManifestError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.REMOVE_OPTIONS, error))
+        context.note_failure(Task.REMOVE_OPTIONS, error)
         return False
     if exists:
-        context.note(EventNote(Event.OPTIONS_REMOVED, file))
+        context.note_event(Event.OPTIONS_REMOVED, file)
         if machine is not None:
             _note_initramfs(context, modules, machine)
     return True

@@ -1,4 +1,4 @@
-"""The context of an operation: its files, lock, waiting times and reporter, and its notes.
+"""The context of an operation: its files, lock, waiting times and reports, and its notes.
 
 An operation returns its result. A note is a message for the user in addition to the result. It is a
 value; ``text/notes`` has its text.
@@ -222,17 +222,6 @@ class Phase(StrEnum):
     SEARCHING = "searching"
 
 
-class OperationReporter:
-    """Reports to users while an operation is in progress. The base class drops everything."""
-
-    def note(self, note: Note) -> None:
-        """Report a note."""
-
-    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Enter to get a function that is called with the name of each of ``total`` steps."""
-        return nullcontext(lambda name: None)
-
-
 class ComparisonRequest(Struct, frozen=True, kw_only=True):
     """The options for the comparison of changes.
 
@@ -254,15 +243,19 @@ class Context(Struct, frozen=True, kw_only=True):
     """The caller of an operation: a command, or the daemon.
 
     ``lock`` makes the lock that protects changes of the machine. Entering it raises LockedError if
-    another hbatune holds it. ``patience`` is the time in seconds to wait for writers of an
-    interrupted run (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
-    ``Stop``. ``nudge`` makes the running daemon scan all devices. ``warns`` is whether to report
-    every time that irqbalance may undo a placement, and not only after a change. ``clock`` returns
-    seconds since the epoch, for the history.
+    another hbatune holds it. ``note`` reports a note. ``progress`` is entered for a phase with a
+    number of steps, and yields the function to call after each. ``patience`` is the time in seconds
+    to wait for writers of an interrupted run (SIGKILL needs no more). ``stoppable`` is entered
+    around writes and yields ``Stop``. ``nudge`` makes the running daemon scan all devices.
+    ``warns`` is whether to report every time that irqbalance may undo a placement, and not only
+    after a change. ``clock`` returns seconds since the epoch, for the history.
     """
 
     lock: Callable[[], AbstractContextManager[Lock]]
-    reporter: OperationReporter
+    note: Callable[[Note], None]
+    progress: Callable[[Phase, int], AbstractContextManager[Advance]] = lambda phase, total: (
+        nullcontext(lambda name: None)
+    )
     patience: float = 1.0
     stoppable: Callable[[], AbstractContextManager[Stop]] = lambda: nullcontext(lambda: False)
     nudge: Callable[[], None] = lambda: None
@@ -270,9 +263,20 @@ class Context(Struct, frozen=True, kw_only=True):
     paths: Paths = field(default_factory=Paths)
     clock: Callable[[], float] = time.time
 
-    def note(self, note: Note) -> None:
-        """Report a note."""
-        self.reporter.note(note)
+    def note_event(self, event: Event, subject: Path | str = "", errno: int | None = None) -> None:
+        """Report an event (``EventNote``)."""
+        self.note(EventNote(event, subject, errno))
+
+    def note_failure(self, task: Task, error: HbatuneError) -> None:
+        """Report that a task failed."""
+        self.note(TaskFailed(task, error))
+
+    def check_program(self, ran: ToolResult | None, *, reloading: bool = False) -> bool:
+        """Report a program that ended with an error; return whether it did not (``None``: none)."""
+        if ran is None or not ran.code:
+            return True
+        self.note(CommandFailed(ran, reloading))
+        return False
 
     def note_traces(self, situation: "Situation") -> None:
         """Report traces of earlier runs, and names in [site] that match nothing."""
@@ -287,7 +291,7 @@ class Context(Struct, frozen=True, kw_only=True):
         try:
             action()
         except errors as error:
-            self.note(TaskFailed(task, error))
+            self.note_failure(task, error)
             return False
         return True
 
@@ -325,6 +329,6 @@ class Context(Struct, frozen=True, kw_only=True):
 
         A rollback writes with an empty guard.
         """
-        with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
+        with self.stoppable() as stop, self.progress(phase, disks) as advance:
             means = self._make_means(act, worker_pool, guard)
             yield replace(means, stop=stop, progress=lambda chain: advance(chain.target))

@@ -27,7 +27,7 @@ from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
 from hbatune.operations import boot_files, rollback
-from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
+from hbatune.operations.context import Context, Event, RolledBack, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
@@ -116,11 +116,9 @@ def install_profile(
     restarted = context.paths.units / system.UNIT in changed
     reloaded, enabled = system.reload_rules(), system.enable(restart=restarted)
     for ran in (reloaded, enabled):
-        if ran is not None and ran.code:
-            context.note(CommandFailed(ran))
-            complete = False
+        complete = context.check_program(ran) and complete
     if enabled is None:
-        context.note(EventNote(Event.UNIT_NOT_STARTED, system.UNIT))
+        context.note_event(Event.UNIT_NOT_STARTED, system.UNIT)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return InstallResult(prepared, changed, complete)
@@ -347,7 +345,7 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
-            context.note(EventNote(Event.VALUES_UNRESTORED))
+            context.note_event(Event.VALUES_UNRESTORED)
             return False
         return _remove_files(context, root, lock) and finished
 
@@ -368,7 +366,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     paths = context.paths
     result = placement.remove_files(root, paths.manifest)
     for path in result.gone:
-        context.note(EventNote(Event.FILE_REMOVED, join_root(root, path)))
+        context.note_event(Event.FILE_REMOVED, join_root(root, path))
     finished = True
     if lock is not None:
         finished = _report_failure(context, system.reload_units())
@@ -376,7 +374,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
         # After the removal of the rules: udev's database then drops the saved values.
         finished = _report_failure(context, system.announce(find_marked_disks())) and finished
     for path in result.left:
-        context.note(EventNote(Event.FILE_KEPT, join_root(root, path)))
+        context.note_event(Event.FILE_KEPT, join_root(root, path))
     configuration = join_root(root, find_configuration_file())
     forgotten = context.attempt(
         Task.FORGET_PROFILE,
@@ -433,6 +431,5 @@ def _is_untouched(paths: Paths) -> bool:
 
 def _report_failure(context: Context, ran: system.ToolResult | None) -> bool:
     """Report a command that failed; return False if it did not end by its deadline."""
-    if ran is not None and ran.code:
-        context.note(CommandFailed(ran))
+    context.check_program(ran)
     return ran is None or ran.finished

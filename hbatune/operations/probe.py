@@ -24,15 +24,7 @@ from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
-from hbatune.operations.context import (
-    Advance,
-    Context,
-    HistoryFull,
-    Phase,
-    RunsAhead,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
 from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
@@ -197,9 +189,9 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     """
     name = os.path.realpath(folder)
     seconds = _estimate_seconds(1, workloads)
-    with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
+    with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
-        with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
+        with context.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
             for workload in workloads:
                 outcome = running.probe_file(name, file.path, file.size, workload)
@@ -307,7 +299,7 @@ class _DiskRuns:
         if count:
             seconds = _estimate_seconds(len(usable), self._workloads)
             self._context.note(RunsAhead(count, seconds, self._workload.writes))
-        with self._context.reporter.progress(Phase.PROBING, count) as advance:
+        with self._context.progress(Phase.PROBING, count) as advance:
             for subject in usable:
                 measured += self._measure_disk(subject, advance)
         return measured
@@ -396,7 +388,7 @@ def keep_records(context: Context, records: Iterable[history.Record]) -> None:
     try:
         dropped = history.append(context.paths.history, records)
     except history.HistoryError as error:
-        context.note(TaskFailed(Task.SAVE_HISTORY, error))
+        context.note_failure(Task.SAVE_HISTORY, error)
         return
     if dropped:
         context.note(HistoryFull(dropped))
@@ -446,7 +438,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
         workloads = [group[1] for group in groups]
         writes = any(workload.writes for workload in workloads)
         context.note(RunsAhead(len(groups), _estimate_seconds(1, workloads), writes))
-    with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
+    with context.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(
                 adapter.target, subjects, workload, resolve_links(names)

@@ -25,7 +25,7 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
 from hbatune.operations.boot_files import keep_placed_interrupts
-from hbatune.operations.context import Context, Phase, Task, TaskFailed
+from hbatune.operations.context import Context, Phase, Task
 from hbatune.operations.situation import (
     PartialScan,
     ScanMeans,
@@ -288,7 +288,7 @@ def run_pass(
             error = JournalError(
                 f"{losses_text}: the daemon has written the journal again from memory"
             )
-            context.note(TaskFailed(Task.READ_JOURNAL, error))
+            context.note_failure(Task.READ_JOURNAL, error)
         means = locked_means(paths, context.patience, worker_pool)
         situation = None
         if request.names is not None:
@@ -300,7 +300,7 @@ def run_pass(
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
         if losses := situation.journal.losses:
-            context.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
+            context.note_failure(Task.READ_JOURNAL, LostError(losses))
         machine, is_full = situation.machine, situation.part is None
         reserved = frozenset(lock.read_held_ids(paths.holds))
         full_plan = situation.plan(reconcile=request.put_back)
@@ -486,7 +486,7 @@ def _write_rows(
     try:
         require_affordable(wanted)
     except UsageError as error:
-        context.note(TaskFailed(Task.FIT_MEMORY, error))
+        context.note_failure(Task.FIT_MEMORY, error)
         wanted = without_requests(wanted)
     filed = situation.journal
     if is_full:

@@ -28,7 +28,6 @@ from hbatune.text.fleet_tables import (
     format_values,
     name_fact,
     with_reason,
-    with_text,
 )
 from hbatune.text.plan_tables import format_value
 from hbatune.text.units import format_time
@@ -184,7 +183,7 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
     heads = ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On")
     yield "drift", PageTable("What drifts", heads, tuple(rows), frozenset({4, 5}), wide=True)
     rows = []
-    for finding in map(with_text, audit.findings):
+    for finding in audit.findings:
         about = (str(finding.severity), finding.id, str(len(finding.hosts)), finding.source)
         rows.append((*about, format_hosts(finding.hosts), finding.evidence, finding.advice))
     heads = ("Severity", "Check", "Hosts", "Source", "On")

@@ -1,6 +1,6 @@
 """The JSON documents of ``list`` and ``diff``.
 
-Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is a JSON document. The
+Every type of the rooms cli, fleet and text with a field ``schema`` is a JSON document. The
 build generates its JSON Schema in ``hbatune/schemas``.
 """
 

@@ -12,7 +12,7 @@ from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.fleet_tables import make_compare_document, show_comparison
+from hbatune.text.fleet_tables import show_comparison
 from hbatune.text.terminal import print_note, show_json
 
 SUMMARY = "two hosts side by side, or one at two times: what differs"
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     results = _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
     comparison = compare_hosts(first, second, results)
     if args.json:
-        show_json(make_compare_document(comparison))
+        show_json(comparison)
     else:
         show_comparison(comparison)
     return ExitCode.FOUND if comparison.differences else 0
