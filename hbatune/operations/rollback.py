@@ -27,14 +27,6 @@ from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
 
 
-class RollbackPreview(Struct, frozen=True):
-    """A preview of a rollback; ``losses`` are as for ``RollbackResult``."""
-
-    rows: tuple[Restored, ...]
-    machine: Machine
-    losses: tuple[Loss, ...] = ()
-
-
 class RollbackResult(Struct, frozen=True):
     """The result of a rollback.
 
@@ -173,8 +165,8 @@ def restore_targets(
 
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
-) -> RollbackPreview:
-    """Return the values that ``roll_back_targets`` would restore, without any write or lock.
+) -> tuple[tuple[Restored, ...], Machine, tuple[Loss, ...]]:
+    """Return the rows, machine and losses of ``roll_back_targets``, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
     """
@@ -188,7 +180,7 @@ def preview_rollback(
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
-    return RollbackPreview(plan.rows(None), machine, filed.losses)
+    return plan.rows(None), machine, filed.losses
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:

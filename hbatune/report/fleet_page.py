@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 from hbatune import __version__
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import Audit, AuditedHost
+from hbatune.render import render_template
 from hbatune.report.page import PageTable, Tile
 from hbatune.text.basic_output import format_count
 from hbatune.text.fleet_tables import (
@@ -55,46 +56,26 @@ class HostFilter(Struct, frozen=True):
     options: tuple[FilterOption, ...]
 
 
-class HostRow(Struct, frozen=True):
-    """A host in the table: its classes for the filters, its cells, and its outlier facts."""
-
-    marks: tuple[str, ...]
-    cells: tuple[str, ...]
-    odd: tuple[str, ...]
+_HostRow = tuple[list[str], list[str], list[str]]
+"""A host in the table: its classes for the filters, its cells, and its outlier facts."""
 
 
-class FleetPage(Struct, frozen=True):
-    """The complete page of an audit."""
-
-    made: str
-    version: str
-    tiles: tuple[Tile, ...]
-    filters: tuple[HostFilter, ...]
-    heads: tuple[str, ...]
-    right: frozenset[int]
-    hosts: tuple[HostRow, ...]
-    sections: tuple[tuple[str, PageTable], ...]
-
-
-_HEADS = ("Host", "Group", "Profile", "Drift", "Critical", "Warnings", "Kernel", "Taken", "Odd in")
-
-
-def make_fleet_page(audit: Audit) -> FleetPage:
-    """Return the page of an audit."""
+def render_fleet_page(audit: Audit) -> str:
+    """Return the page of an audit as HTML."""
     marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_count_profiles(audit), 1)}
     odd: dict[str, list[str]] = defaultdict(list)
     for outlier in audit.odd:
         values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
         odd[outlier.host].append(f"{name_fact(outlier)}: {values}, usually {usual}")
-    return FleetPage(
+    return render_template(
+        "templates",
+        "fleet.html.j2",
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        tiles=tuple(_list_tiles(audit)),
-        filters=tuple(_list_filters(audit, marks)),
-        heads=_HEADS,
-        right=frozenset({1, 3, 4, 5}),
-        hosts=tuple(_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
-        sections=tuple((id, table) for id, table in _list_tables(audit) if table.rows),
+        tiles=list(_list_tiles(audit)),
+        filters=list(_list_filters(audit, marks)),
+        hosts=[_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts],
+        sections=[(id, table) for id, table in _list_tables(audit) if table.rows],
     )
 
 
@@ -152,14 +133,14 @@ def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFi
     yield HostFilter("profile", "Profile", (everyone, *profiles))
 
 
-def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
+def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> _HostRow:
     cells = [host.name, str(host.group), format_value(host.profile), str(host.drift)]
     for severity in (Severity.CRITICAL, Severity.WARNING):
         cells.append(str(host.findings.get(severity, 0)))
     cells += [host.kernel, format_time(host.taken)]
     hidden = len(odd) - MAX_FACTS
     facts = [*odd[:MAX_FACTS], f"and {hidden} more"] if hidden > 0 else odd
-    return HostRow(tuple(_list_marks(host, profile)), tuple(cells), tuple(facts))
+    return list(_list_marks(host, profile)), cells, facts
 
 
 def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:

@@ -54,10 +54,9 @@ def run(args: argparse.Namespace) -> int:
         problem = _explain_empty(fleet_audit)
         raise UsageError(problem, hint="`hbatune snapshot FILE` takes one on a host")
     if args.html is not None:
-        from hbatune.render import render_template  # here, as it imports the template engine
-        from hbatune.report.fleet_page import make_fleet_page
+        from hbatune.report.fleet_page import render_fleet_page  # it imports the template engine
 
-        html = render_template("templates", "fleet.html.j2", page=make_fleet_page(fleet_audit))
+        html = render_fleet_page(fleet_audit)
         arguments.save_named(args.html, html.encode(), over=args.force)
     if args.metrics is not None:
         arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)

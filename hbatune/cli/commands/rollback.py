@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
-        planned = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
-        rows, machine, losses, complete = planned.rows, planned.machine, planned.losses, True
+        preview = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
+        (rows, machine, losses), complete = preview, True
     else:
         arguments.require_root("rollback")
         done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
