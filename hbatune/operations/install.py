@@ -290,17 +290,6 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
         return
 
 
-class Removal(Struct, frozen=True):
-    """The files and directories that an uninstallation would remove.
-
-    Files that were ``edited`` since they were placed would stay.
-    """
-
-    files: tuple[Path, ...]
-    edited: frozenset[Path]
-    folders: tuple[Path, ...]
-
-
 def remove_installation(context: Context, root: Path, *, keep_values: bool = False) -> bool:
     """Remove everything below the root; return whether nothing remains and no command hangs.
 
@@ -392,11 +381,14 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     return finished
 
 
-def preview_removal(context: Context, root: Path) -> Removal:
-    """Return the files and directories that ``remove_installation`` would remove below the root."""
+def preview_removal(context: Context, root: Path) -> tuple[list[Path], set[Path], list[Path]]:
+    """Return the files that ``remove_installation`` would remove below the root, and directories.
+
+    The second value are the files that were edited since they were placed. They would stay.
+    """
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
-    removed, edited = [], set()
+    removed, edited = list[Path](), set[Path]()
     for entry in installation.placed if installation else ():
         path = Path(entry.path)
         removed.append(join_root(root, path))
@@ -405,8 +397,7 @@ def preview_removal(context: Context, root: Path) -> Removal:
     folders = [join_root(root, context.paths.state)]
     if root == ROOT:  # an image has no directory in /run
         folders.append(context.paths.run)
-    existing = tuple(folder for folder in folders if folder.exists())
-    return Removal(tuple(removed), frozenset(edited), existing)
+    return removed, edited, [folder for folder in folders if folder.exists()]
 
 
 def _is_untouched(paths: Paths) -> bool:

@@ -9,7 +9,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from hbatune import __version__
@@ -40,21 +39,11 @@ MAX_FACTS = 12
 """Maximum number of facts in a host's row. The table of outliers has all of them."""
 
 
-class FilterOption(Struct, frozen=True):
-    """An option of a filter: the required class of rows, empty for all, and its label."""
+_Option = tuple[str, str, int]
+"""An option of a filter: the required class of rows, empty for all, its label and its hosts."""
 
-    mark: str
-    label: str
-    count: int
-
-
-class HostFilter(Struct, frozen=True):
-    """A filter of the hosts: its id, name and options. The first option shows all hosts."""
-
-    id: str
-    name: str
-    options: tuple[FilterOption, ...]
-
+_Filter = tuple[str, str, list[_Option]]
+"""A filter of the hosts: its id, name and options. The first option shows all hosts."""
 
 _HostRow = tuple[list[str], list[str], list[str]]
 """A host in the table: its classes for the filters, its cells, and its outlier facts."""
@@ -93,7 +82,7 @@ def _list_tiles(audit: Audit) -> Iterator[Tile]:
     ):
         if number or noun != "file":
             count, label = format_count(number, noun).split(" ", 1)
-            yield Tile(count, f"{label}{suffix}")
+            yield count, f"{label}{suffix}"
 
 
 def _list_marks(host: AuditedHost, profile: str) -> Iterator[str]:
@@ -115,22 +104,22 @@ _STATES = {
 }
 
 
-def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
-    everyone = FilterOption("", "all", len(audit.hosts))
+def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[_Filter]:
+    everyone = ("", "all", len(audit.hosts))
     counts: Counter[str] = Counter()
     for host in audit.hosts:
         counts.update(_list_marks(host, marks[host.profile]))
-    states = [FilterOption(mark, _STATES[mark], counts[mark]) for mark in _STATES if counts[mark]]
-    yield HostFilter("state", "Hosts that", (everyone, *states))
+    states = [(mark, _STATES[mark], counts[mark]) for mark in _STATES if counts[mark]]
+    yield "state", "Hosts that", [everyone, *states]
     groups = []
     for group in audit.groups[:MAX_OPTIONS]:
         label = f"{group.number}: {format_adapters(group.adapters)}"
-        groups.append(FilterOption(f"g{group.number}", label, len(group.hosts)))
-    yield HostFilter("group", "Alike hosts", (everyone, *groups))
+        groups.append((f"g{group.number}", label, len(group.hosts)))
+    yield "group", "Alike hosts", [everyone, *groups]
     profiles = []
     for profile, count in _count_profiles(audit)[:MAX_OPTIONS]:
-        profiles.append(FilterOption(marks[profile], profile or "none", count))
-    yield HostFilter("profile", "Profile", (everyone, *profiles))
+        profiles.append((marks[profile], profile or "none", count))
+    yield "profile", "Profile", [everyone, *profiles]
 
 
 def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> _HostRow:

@@ -144,26 +144,5 @@ class PageSection(Struct, frozen=True):
     blocks: tuple[Block, ...]
 
 
-class Tile(Struct, frozen=True):
-    """A number at the top of the page, with its meaning."""
-
-    value: str
-    what: str
-
-
-class Page(Struct, frozen=True):
-    """The complete report.
-
-    ``disk`` and the ``option`` for a profile are for the commands that empty sections show.
-    ``unchanged`` is why no settings were changed.
-    """
-
-    hostname: str
-    made: str
-    version: str
-    facts: tuple[tuple[str, str], ...]
-    tiles: tuple[Tile, ...]
-    sections: tuple[PageSection, ...]
-    disk: str
-    option: str
-    unchanged: str
+Tile = tuple[str, str]
+"""A number at the top of the page, and its meaning."""

@@ -7,9 +7,8 @@ from msgspec.structs import asdict
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.operations.snapshot import read_measured_host
-from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import format_values_csv, make_page
+from hbatune.report.summary import format_values_csv, make_sections, render_page
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
@@ -40,15 +39,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
     print_not_understood(host.not_understood)
-    report = make_page(ReportData(**asdict(host), recorded=args.snapshot is not None))
-    html = render_template("templates", "report.html.j2", page=report)
+    data = ReportData(**asdict(host), recorded=args.snapshot is not None)
+    report_sections = make_sections(data)
+    html = render_page(data, report_sections)
     arguments.save_named(args.file, html.encode(), over=args.force)
-    empty = [section.name for section in report.sections if not section.blocks]
-    sections = format_count(len(report.sections), "section")
+    empty = [section.name for section in report_sections if not section.blocks]
+    sections = format_count(len(report_sections), "section")
     size = format_count(len(html.encode()), "byte")
     print_line(f"{args.file}: {sections}, {size}.")
     if args.csv is not None:
-        text = format_values_csv(report)
+        text = format_values_csv(report_sections)
         arguments.save_named(args.csv, text.encode(), over=args.force)
         print_line(f"{args.csv}: {format_count(text.count(chr(10)) - 1, 'value')}.")
     if empty:

@@ -27,7 +27,7 @@ from hbatune.report.charts import (
     make_rows_figure,
 )
 from hbatune.report.page import ReportData
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections
 from hbatune.report.svg import (
     TEXT_SIZE,
     Axis,
@@ -166,7 +166,7 @@ def test_report_pictures_fit_text(
 ) -> None:
     pictures = [
         figure.picture
-        for section in make_page(data()).sections
+        for section in make_sections(data())
         for block in section.blocks
         for figure in block.figures
     ]
