@@ -36,6 +36,7 @@ from hbatune.agent.orders import (
     encode,
     encode_report,
 )
+from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
@@ -105,7 +106,7 @@ class CallRecorder:
         return [arguments for method, arguments in self.calls if method == name]
 
 
-class Systemd:
+class Systemd(ServiceManager):
     """Stands in for systemd."""
 
     def __init__(self, watchdog: float | None = None) -> None:
