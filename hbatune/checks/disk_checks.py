@@ -20,8 +20,9 @@ from hbatune.checks.finding import (
     format_fact,
     is_denied,
 )
-from hbatune.facts.attributes import parse_integer
+from hbatune.facts.attributes import ABSENT, parse_integer
 from hbatune.facts.devices import SWAP
+from hbatune.facts.endpoints import SUSPENDED
 from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
@@ -29,7 +30,7 @@ from hbatune.facts.ids import UNNAMED, extract_stable_part, make_stable_name
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
@@ -76,9 +77,9 @@ class _NoCache(CheckEvidence, frozen=True):
     spinning: tuple[str, ...]
 
     def describe(self) -> str:
-        product = format_fact(self.product)
-        text = f"volumes {format_fact(self.volumes)}: {product} has no write cache"
-        return text + (f"; disks that turn: {format_fact(self.spinning)}" if self.spinning else "")
+        volumes, product = format_fact(self.volumes), format_fact(self.product)
+        disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
+        return f"volumes {volumes}: {product} has no write cache{disks}"
 
     def advise(self, target: str) -> str:
         text = (
@@ -157,11 +158,13 @@ _READ_AHEAD_KB = 128  # of other disks; the guides of databases keep or lower it
 class _LargeReadAhead(CheckEvidence, frozen=True):
     read_ahead_kb: int
     database: bool
+    volume: bool
 
     def describe(self) -> str:
+        unknown = "; the drives of a RAID volume are unknown" if self.volume else ""
         return (
-            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest "
-            "request, since the disk is rotational and reports no optimal size"
+            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest request"
+            f", since it counts as rotational and reports no optimal size{unknown}"
         )
 
     def advise(self, target: str) -> str:
@@ -194,7 +197,24 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
         if read_ahead == 2 * max_sectors and read_ahead >= 8 * _READ_AHEAD_KB:
             database = is_for_databases or endpoint.id in database_ids
             severity = Severity.WARNING if database else Severity.INFO
-            yield check.report(severity, endpoint, _LargeReadAhead(read_ahead, database))
+            is_volume = endpoint.protocol is Protocol.VOLUME
+            evidence = _LargeReadAhead(read_ahead, database, is_volume)
+            yield check.report(severity, endpoint, evidence)
+
+
+class _UnorderedZones(CheckEvidence, frozen=True):
+    DESCRIPTION = "a zoned disk without a scheduler, and this kernel may reorder its writes"
+    ADVICE = "set mq-deadline by a rule in /etc/hbatune/rules.d, and run `hbatune apply`"
+
+
+def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find zoned disks whose writes fail because neither scheduler nor kernel orders them."""
+    for endpoint in inputs.endpoints:
+        health = inputs.of_disk(endpoint)
+        if health is None or health.plugs_zones is not False or endpoint.kind is Kind.MAP:
+            continue
+        if SETTINGS[SCHEDULER].read(endpoint.attributes) == "none":
+            yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 
 _OPTIMIZED = ("active/optimized", "optimized")
@@ -228,6 +248,57 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if goal is not None:
             evidence = _SinglePath(inputs.profile.name, goal.p99_ms)
             yield check.report(Severity.INFO, endpoint, evidence)
+
+
+# A path takes commands in these states. Some drivers report no state.
+_WORKING = frozenset({"running", "live", ABSENT})
+
+
+class _FewPaths(CheckEvidence, frozen=True):
+    ADVICE = "repair or connect a path: `journalctl -k` shows the paths that failed"
+    maps: tuple[str, ...]
+    working: int
+    expected: int
+
+    def describe(self) -> str:
+        return f"working paths: {self.working} of {self.expected} ({format_fact(self.maps)})"
+
+
+class _SuspendedMap(CheckEvidence, frozen=True):
+    DESCRIPTION = "the map is suspended: I/O to it waits"
+    ADVICE = "resume it by `dmsetup resume`, unless a tool is changing it now"
+
+
+def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find maps that are suspended or have at most one working path.
+
+    More paths are expected if the map or a similar one has them, or an earlier check saw them. Maps
+    with equal numbers are one finding.
+    """
+    usable = Counter(path.map for path in inputs.machine.endpoints if path.state in _WORKING)
+    most: Counter[tuple[str, ...]] = Counter()
+    for endpoint in inputs.machine.endpoints:
+        model = (endpoint.family, endpoint.vendor, endpoint.model)
+        most[model] = max(most[model], len(endpoint.paths))
+    few: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for endpoint in inputs.endpoints:
+        if endpoint.kind is not Kind.MAP:
+            continue
+        if endpoint.state == SUSPENDED:
+            yield check.report(Severity.WARNING, endpoint, _SuspendedMap())
+        working = usable[endpoint.target]
+        earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
+        expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
+        # The kernel may make a head of a plain NVMe drive, and a cloud has its own paths.
+        is_local = endpoint.storage is Storage.LOCAL and inputs.health.multipath_always_on
+        is_plain = endpoint.family == "nvme" and (is_local or endpoint.storage is Storage.VIRTUAL)
+        if working == 0 or (working == 1 and (expected > 1 or not is_plain)):
+            few[working, expected].append(endpoint.target)
+    for (working, expected), maps in few.items():
+        severity = Severity.WARNING if expected > 1 else Severity.ADVICE
+        evidence = _FewPaths(tuple(maps), working, expected)
+        subject = maps[0] if len(maps) == 1 else MACHINE_TARGET
+        yield check.report(severity if working else Severity.CRITICAL, subject, evidence)
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):

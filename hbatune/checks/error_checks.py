@@ -260,6 +260,8 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         key = target.id if isinstance(target, Endpoint) else target.target
         for name, count in sorted(current.values.get(key, {}).items()):
             former = previous.value(key, name)
+            if count < former:  # counted from 0 again: a new device of this name, or root's doing
+                former = 0
             if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):
                 is_disk, kind = isinstance(target, Endpoint), name.rpartition(" ")[2]
                 is_of_bus = kind in BUS_COUNTERS
@@ -268,7 +270,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     was=former,
                     now=count,
                     minutes=max(1, (current.at - previous.at) // 60),
-                    disk=target.target if is_disk else None,
+                    disk=target.controller or target.target if is_disk else None,
                     card=target.target if is_of_bus else None,
                     link=None if is_disk or is_of_bus else name.partition(" ")[0],
                     denied=find_denied(inputs) if is_disk else UNSET,

@@ -68,8 +68,9 @@ class CheckInput(Struct, frozen=True, dict=True):
     """A machine with its health, and the adapters and endpoints to check.
 
     ``rows`` are the plan of ``profile``, and empty without a profile. ``counted`` are the current
-    error counters, ``earlier`` the counters of an earlier check, if known. ``arrays`` are the known
-    array models. ``advice`` contains vendor recommendations if the configuration enables them.
+    error counters, ``earlier`` the counters of an earlier check, if known, ``looks`` the counters
+    of all earlier checks. ``arrays`` are the known array models. ``advice`` contains vendor
+    recommendations if the configuration enables them.
     """
 
     machine: Machine
@@ -81,6 +82,7 @@ class CheckInput(Struct, frozen=True, dict=True):
     rows: tuple[Row, ...] = ()
     counted: ErrorCounters | None = None
     earlier: ErrorCounters | None = None
+    looks: tuple[ErrorCounters, ...] = ()
     arrays: tuple[ArrayModel, ...] = ()
     advice: tuple[Advice, ...] = ()
 

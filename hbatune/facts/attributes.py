@@ -32,6 +32,8 @@ EXEMPT_FEATURE = 0x09
 # Counts commands that ended without good status, including full queues (drivers/scsi/scsi_lib.c:
 # scsi_complete).
 ERROR_COUNTER = "device/ioerr_cnt"
+# The bytes of a logical block: the kernel refuses direct I/O of no multiple (block/fops.c).
+BLOCK_SIZE_FILE = "queue/logical_block_size"
 # The configuration space of a PCI function: bytes, like VPD pages.
 PCI_CONFIG = "config"
 

@@ -66,6 +66,8 @@ _MOUNTINFO = "/proc/self/mountinfo"
 _SWAPS = "/proc/swaps"
 _EXCLUDED_NAMES = {"sr", "fd", "loop", "ram", "zram", "md", "nbd"}
 _UUID = "dm/uuid"
+# Management ports of PCIe switches, which mpt3sas drives (mpt3sas_scsih.c: mpt3sas_pci_table).
+_SWITCH_PORTS = {("0x1000", "0x00b2"), ("0x1000", "0x02b0"), ("0x1000", "0x02b1")}
 
 
 def is_link(name: str) -> bool:
@@ -286,7 +288,8 @@ def find_devices() -> Devices:
             if is_map(directory):
                 maps[name] = directory
     hosts = (name.rpartition("/scsi_host/")[0] for name in list_directories("scsi_host"))
-    servers = dict.fromkeys(map(routes.parse_branch, [*hosts, *list_directories("nvme")]))
+    branches = map(routes.parse_branch, [*hosts, *list_directories("nvme")])
+    servers = dict.fromkeys(branch for branch in branches if not _is_switch_port(branch))
     return Devices(
         disks=disks,
         places=places,
@@ -295,6 +298,12 @@ def find_devices() -> Devices:
         parallel=frozenset(map(get_kernel_name, list_directories("spi_transport"))),
         stack=Stack(slaves, find_hidden_paths(heads, disks)),
     )
+
+
+def _is_switch_port(server: Branch) -> bool:
+    """Return whether a server is only the management port of a PCIe switch."""
+    ids = tuple(read_text(f"{server.pci or ''}/{name}").strip() for name in ("vendor", "device"))
+    return ids in _SWITCH_PORTS
 
 
 def can_be_endpoint(name: str, directory: str) -> bool:

@@ -19,6 +19,7 @@ _Fact = TypeVar("_Fact", str, bool)
 
 UNKNOWN_FAMILY = "unknown"  # of disks without an adapter
 MULTIPATH_FAMILY = "dm_multipath"  # of maps that device-mapper makes
+SUSPENDED = "suspended"  # the state of a map whose I/O waits
 
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
 _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
@@ -185,6 +186,7 @@ def build_map(
         evidence = tuple(f"path {path.target} is {path.protocol}" for path in paths)
         evidence = evidence or (classify.Unclassified.NO_PATH,)
     unread = _find_unread(survey, _IDENTITY)
+    is_suspended = get_word(survey, "dm/suspended") == "1"
     for path in paths:
         unread = unread or path.unread
     return Endpoint(
@@ -206,7 +208,7 @@ def build_map(
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
-        state=get_text(survey, "device/state"),
+        state=SUSPENDED if is_suspended else get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=attributes.count_words(survey, "mq/"),
         depth_cap=ABSENT,  # a map has no queue_depth, only its paths

@@ -92,7 +92,9 @@ class DiskHealth(Struct, frozen=True):
 
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
-    keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others.
+    keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others. ``counters``
+    are those that an NVMe disk and its controller keep, by the name of the file. ``plugs_zones`` is
+    whether the kernel orders a zoned disk's writes with any scheduler.
     """
 
     cache: str | Missing
@@ -100,6 +102,8 @@ class DiskHealth(Struct, frozen=True):
     errors: int | Missing
     timeouts: int | Missing
     logged: dict[str, int] = {}
+    counters: dict[str, int | Missing] = {}
+    plugs_zones: bool | None = None
 
 
 class Mount(Struct, frozen=True):
@@ -158,7 +162,8 @@ class Health(Struct, frozen=True):
     scripts that a running irqbalance runs to find the interrupts that it must not move. ``log`` is
     True if the kernel's log was read. ``msi_off`` is the option of the kernel's command line that
     switches MSI off for all devices. ``tuned`` is the profile of a running tuned. ``unset`` are the
-    settings that hbatune's own udev rules could not set.
+    settings that hbatune's own udev rules could not set. With ``multipath_always_on``, the kernel
+    makes a head of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
     """
 
     adapters: dict[str, AdapterHealth]
@@ -172,6 +177,7 @@ class Health(Struct, frozen=True):
     msi_off: str | None = None
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
+    multipath_always_on: bool = False
 
 
 # The severities of errors, with the name of each in the last line of ``aer_dev_*``.
@@ -201,7 +207,8 @@ LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from t
 ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
 BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
 # The counters for which a single increase is a failure.
-SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal"})
+LOST_IO = "io_fail_no_available_path_count"  # I/O of an NVMe head that found no path and failed
+SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal", LOST_IO})
 # The counter of commands that ended with any status other than good (``DiskHealth.errors``).
 COMMAND_ERRORS = "errors"
 DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with
@@ -220,12 +227,14 @@ def is_evidence(counter: str) -> bool:
 class ErrorCounters(Struct, frozen=True):
     """The counters that are not 0, by the endpoint's id or the adapter's name.
 
-    ``at`` is in seconds since the epoch; a counter starts at 0 with each boot.
+    ``at`` is in seconds since the epoch; a counter starts at 0 with each boot. ``paths`` are the
+    numbers of paths of maps, by id.
     """
 
     boot_id: str
     at: int
     values: dict[str, dict[str, int]]
+    paths: dict[str, int] = {}
 
     def value(self, target: str, name: str) -> int:
         """Return one counter."""
@@ -239,7 +248,8 @@ def collect_counters(machine: Machine, health: Health, time: int) -> ErrorCounte
         # Zeros are omitted: with thousands of healthy disks they would fill the file.
         if isinstance(count, int) and count > 0:
             values.setdefault(target, {})[name] = count
-    return ErrorCounters(machine.boot_id, time, values)
+    paths = {endpoint.id: len(endpoint.paths) for endpoint in machine.endpoints if endpoint.paths}
+    return ErrorCounters(machine.boot_id, time, values, paths)
 
 
 def find_earlier_counters(
@@ -283,6 +293,8 @@ def _iterate_counters(machine: Machine, health: Health) -> Iterator[tuple[str, s
             yield endpoint.id, "timeouts", disk.timeouts
             for fault, times in disk.logged.items():
                 yield endpoint.id, f"{LOG_COUNTER_PREFIX}{fault}", times
+            for name, count in disk.counters.items():
+                yield endpoint.id, name, count
     for target, adapter in health.adapters.items():
         port = adapter.port.errors if adapter.port else None
         root = adapter.root.errors if adapter.root else None

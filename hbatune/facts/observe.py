@@ -26,7 +26,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevDisks, UdevRule
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
 from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
@@ -74,6 +74,17 @@ _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
+# The counters of an NVMe disk and of its controller, since Linux 7.2. They count from the device's
+# start, and root may set them to 0 (drivers/nvme/host/sysfs.c, multipath.c). The one that is left
+# out, command_error_count, includes commands of user space.
+NVME_COUNTERS = (
+    *("device/diag/reset_count", "device/diag/reconnect_count"),
+    *("diag/command_retries_count", "diag/multipath_failover_count"),
+    *("diag/io_requeue_no_usable_path_count", f"diag/{health.LOST_IO}"),
+)
+# Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
+# other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
+_ATOMIC_WRITES = "queue/atomic_write_max_bytes"
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
@@ -88,6 +99,7 @@ PHY_ERRORS = (
 FC_RATES = ("speed", "supported_speeds")
 # A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
+_ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -246,6 +258,7 @@ def observe_health(
         msi_off=processors.find_msi_option(),
         tuned=read_tuned_profile() if isinstance(daemons[TUNED], ProvenService) else ABSENT,
         unset=read_unset_settings(),
+        multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )
 
 
@@ -271,7 +284,8 @@ def _build_requests(
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         cache = _get_cache_path(endpoint)
-        yield endpoint.sysfs, (*_COUNTERS, cache) if endpoint.address else (cache,)
+        counters = NVME_COUNTERS if endpoint.protocol is Protocol.NVME else ()
+        yield endpoint.sysfs, (*(_COUNTERS if endpoint.address else counters), cache)
 
 
 def _check_adapter(
@@ -349,7 +363,14 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     if isinstance(log, KernelLog):
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
     cache = _get_escaped(values, _get_cache_path(endpoint))
-    return DiskHealth(cache, done, errors, timeouts, logged)
+    counters: dict[str, int | Missing] = {}
+    for file in NVME_COUNTERS:
+        if file in values:
+            counters[get_kernel_name(file)] = parse_integer(values, file)
+    plugs_zones = None
+    if endpoint.zoned is True:
+        plugs_zones = os.path.exists(f"{endpoint.sysfs}/{_ATOMIC_WRITES}")
+    return DiskHealth(cache, done, errors, timeouts, logged, counters, plugs_zones)
 
 
 def _get_cache_path(endpoint: Endpoint) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
+from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
@@ -168,7 +169,8 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if request.workload.sets_depth else disks
-    gathered = gather_machine(list_attributes(), Scope(needed), of=list_adapter_attributes())
+    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    gathered = gather_machine(disk_files, Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, disks)
     if not endpoints:
@@ -188,7 +190,7 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     The results are named by the full path of the directory.
     """
     name = os.path.realpath(folder)
-    seconds = _estimate_seconds(1, workloads)
+    seconds = _estimate_seconds(workloads)
     with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
         with context.progress(Phase.PROBING, len(workloads)) as advance:
@@ -264,8 +266,8 @@ def _find_group(node: str) -> str | None:
         return str(status.st_gid)
 
 
-def _estimate_seconds(disks: int, workloads: Iterable[Workload]) -> float:
-    return sum(running.estimate_seconds(disks, workload) for workload in workloads)
+def _estimate_seconds(workloads: Iterable[Workload]) -> float:
+    return sum(running.estimate_seconds(1, workload) for workload in workloads)
 
 
 def _make_measured(workload: Workload, outcome: ProbeOutcome) -> Measured:
@@ -287,21 +289,28 @@ class _DiskRuns:
 
     def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
-        usable: list[Subject] = []
+        usable: list[tuple[Subject, list[Workload]]] = []
         measured: list[Measured] = []
         for subject in subjects:
             refused = self._find_refusal(subject)
-            if refused is None:
-                usable.append(subject)
-            else:
+            if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
-        count = len(usable) * len(self._workloads)
-        if count:
-            seconds = _estimate_seconds(len(usable), self._workloads)
-            self._context.note(RunsAhead(count, seconds, self._workload.writes))
-        with self._context.progress(Phase.PROBING, count) as advance:
-            for subject in usable:
-                measured += self._measure_disk(subject, advance)
+                continue
+            block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
+            possible = [workload for workload in self._workloads if workload.fits_block(block)]
+            excluded = [workload for workload in self._workloads if workload not in possible]
+            if excluded:
+                sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
+                refused = Skipped(subject.target, Skip.BLOCK_SIZE, ", ".join(sizes))
+                measured.append(Measured(excluded[0], refused, None))
+            if possible:
+                usable.append((subject, possible))
+        runs = [workload for _, possible in usable for workload in possible]
+        if runs:
+            self._context.note(RunsAhead(len(runs), _estimate_seconds(runs), self._workload.writes))
+        with self._context.progress(Phase.PROBING, len(runs)) as advance:
+            for subject, possible in usable:
+                measured += self._measure_disk(subject, possible, advance)
         return measured
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
@@ -314,14 +323,16 @@ class _DiskRuns:
             refusal = find_write_refusal(subject, self._names)
         return refusal
 
-    def _measure_disk(self, subject: Subject, advance: Advance) -> Iterator[Measured]:
+    def _measure_disk(
+        self, subject: Subject, workloads: Iterable[Workload], advance: Advance
+    ) -> Iterator[Measured]:
         """Yield one run after the other; stop at the first that fails or times out.
 
         A depth that is not restored after the runs is an outcome as well.
         """
         lost: list[Skipped] = []
         with self._set_depths(subject, lost) as ready:
-            for workload in self._workloads:
+            for workload in workloads:
                 prepared = ready(workload)
                 if isinstance(prepared, Subject):
                     outcome = running.probe_guarded(prepared, workload, self._names)
@@ -437,7 +448,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
     if groups:
         workloads = [group[1] for group in groups]
         writes = any(workload.writes for workload in workloads)
-        context.note(RunsAhead(len(groups), _estimate_seconds(1, workloads), writes))
+        context.note(RunsAhead(len(groups), _estimate_seconds(workloads), writes))
     with context.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(

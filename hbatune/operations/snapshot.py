@@ -55,9 +55,7 @@ def take_snapshot(context: Context) -> Snapshot:
     require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
     rules = load_followed_rules(library, config.site)
-    profiles = []
-    for listed in list_profiles(library):
-        profiles.append(load_profile(listed.name, library, rules))
+    profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
@@ -163,6 +161,7 @@ def make_check_input(
         rows=plan.rows,
         counted=counters,
         earlier=find_earlier_counters(snapshot.looks, counters),
+        looks=snapshot.looks,
         arrays=installed_library().arrays(),
         advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )

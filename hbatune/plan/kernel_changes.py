@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
-from hbatune.facts.attributes import get_text, parse_integer
+from hbatune.facts.attributes import BLOCK_SIZE_FILE, get_text, parse_integer
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, TargetKind
 from hbatune.plan.rows import Row
 from hbatune.settings.limits import MAX_HW_SECTORS, SCHEDULER_FILE
@@ -23,9 +23,9 @@ from hbatune.settings.setting import Value, parse_selected
 SERIES = ("6.1", "6.12", "7.3")
 """The series that the rules cover, oldest first."""
 
-OPTIMAL_SIZE, BLOCK_SIZE = "queue/optimal_io_size", "queue/logical_block_size"
+OPTIMAL_SIZE = "queue/optimal_io_size"
 NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH = "queue/async_depth", "queue/iosched/async_depth"
-FORECAST_FILES = (OPTIMAL_SIZE, BLOCK_SIZE, NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH)
+FORECAST_FILES = (OPTIMAL_SIZE, BLOCK_SIZE_FILE, NEW_ASYNC_DEPTH, OLD_ASYNC_DEPTH)
 """The files of a disk that the rules need in addition to those of the settings."""
 
 _CONTROLLER_TIMEOUTS = {"io_timeout": 30000, "admin_timeout": 60000}
@@ -184,7 +184,7 @@ def _default_statistics(disk: _Disk, series: str, running: str) -> Value | None:
 
 def _default_optimal_size(disk: _Disk, series: str, running: str) -> Value | None:
     """drivers/nvme/host/core.c: up to 6.1 a drive that reports no size gets one block."""
-    block = parse_integer(disk.endpoint.attributes, BLOCK_SIZE)
+    block = parse_integer(disk.endpoint.attributes, BLOCK_SIZE_FILE)
     if isinstance(block, Missing) or not disk.is_nvme or _is_since(series, "6.12"):
         return 0
     return block

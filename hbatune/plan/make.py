@@ -211,7 +211,7 @@ def plan_target(
         if change is not None and (reason is not None or not is_required):
             row = restore_value(target, SETTINGS[name], change, device)
         if row is None and rule is not None and is_required:
-            if reason is None:
+            if reason is None or corrects_zone_order(rule, reason):
                 row = limit_value(target, rule, device, change)
                 row = exclude_reverted(row, earlier.reverted)
                 row = keep_decision(row, rule, matched, device.scheduler, earlier)
@@ -245,6 +245,12 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
         return reason
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     return LimitReason(Limit.ZONED) if endpoint.zoned is True else None
+
+
+def corrects_zone_order(rule: Rule, reason: LimitReason) -> bool:
+    """Return whether a local rule sets the scheduler that orders writes to zones (K-zone-order)."""
+    is_safe = rule.setting == SCHEDULER and rule.effect == Exactly("mq-deadline")
+    return is_safe and rule.origin is Origin.SITE and reason.limit is Limit.ZONED
 
 
 def exclude_target(target: Target, rule: Rule, reason: LimitReason) -> Row:

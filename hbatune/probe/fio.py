@@ -97,21 +97,21 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
 
 
 def parse_documents(output: str) -> Iterator[object]:
-    """Yield the JSON objects in fio's output; text between them is skipped.
+    """Yield the JSON objects in fio's output; other text and broken objects are skipped.
 
     With ``--status-interval`` fio writes one after another, each counting from the end of the
-    warm-up. A truncated or broken object ends the search: its end cannot be found.
+    warm-up. Raises ValueError if the last is broken: the others do not cover the entire run.
     """
     decoder = json.JSONDecoder()
-    start = re.compile(r"^\{", re.MULTILINE)
-    match = start.search(output)
-    while match:
+    damage: Exception | None = None
+    for text in re.split(r"^(?=\{)", output, flags=re.MULTILINE)[1:]:
+        damage = None
         try:
-            document, end = decoder.raw_decode(output, match.start())
-        except (ValueError, RecursionError):
-            return
-        yield document
-        match = start.search(output, end)
+            yield decoder.raw_decode(text)[0]
+        except (ValueError, RecursionError) as error:
+            damage = error
+    if damage is not None:
+        raise ValueError(f"the last document is broken: {damage}")
 
 
 def select_counts(counts: Sequence[Count], requested: float) -> list[Count]:

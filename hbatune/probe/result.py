@@ -164,6 +164,13 @@ class Workload(Struct, frozen=True):
         writer_block = self.writer.block_size if self.writer else 0
         return sum(zone.bytes or 0 for zone in self.zones) + max(self.block_size, writer_block)
 
+    def fits_block(self, size: int | Missing) -> bool:
+        """Return whether its I/Os are multiples of a logical block of ``size`` bytes, if known."""
+        if isinstance(size, Missing) or size < 1:
+            return True
+        writer_block = self.writer.block_size if self.writer else 0
+        return self.block_size % size == 0 and writer_block % size == 0
+
     @property
     def seconds(self) -> float:
         """The run's length in seconds, warm-up included."""
@@ -367,6 +374,7 @@ class Skip(StrEnum):
     UNREADABLE = "unreadable"  # its state, size or counters could not be read
     NO_SIZE = "no_size"
     TOO_SMALL = "too_small"  # for the zones of the workload
+    BLOCK_SIZE = "block_size"  # no multiple of its logical block; detail: the workload's sizes
     NO_NODE = "no_node"
     UNSAFE_NAME = "unsafe_name"  # detail: the name
     FIXED_DEPTH = "fixed_depth"  # the LUN's own cannot be set; detail: why

@@ -64,6 +64,10 @@ SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 SCSI_TIMEOUT = "device/timeout"
 """The timeout of a command of a SCSI disk, in s: the queue's io_timeout in another unit."""
 
+REQUEST_TIMEOUT = "queue/io_timeout"
+CONTROLLER_TIMEOUT = "device/io_timeout"
+"""The timeout of an NVMe controller, in ms, since Linux 7.2: a write sets all its namespaces'."""
+
 RECONNECT_DELAY = "reconnect_delay"
 """Seconds between two attempts to reconnect a lost NVMe controller."""
 
@@ -208,11 +212,16 @@ def limit_to_pages(wanted: int, current: int, device: Device) -> LegalValue | Fi
 
 @limit_numbers
 def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """A SCSI disk has `timeout` in its place, which is the same in another unit."""
+    """A SCSI disk has `timeout` in its place. A namespace keeps one unlike its controller's."""
     # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
         return FixedSetting(LimitReason(Limit.SAME_AS_TIMEOUT))
+    own = _parse_number(device.attributes.get(REQUEST_TIMEOUT))
+    # A write to the controller replaces it in every namespace, and is all that is saved.
+    has_controller = isinstance(device.attributes.get(CONTROLLER_TIMEOUT), Attribute)
+    if has_controller and own not in (None, current, wanted):
+        return FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (own,)))
     return LegalValue(wanted)
 
 

@@ -56,6 +56,7 @@ class Limit(StrEnum):
     RECONNECT_UNKNOWN = "reconnect unknown"
     REQUESTS_MAXIMUM = "requests maximum"  # the nr_requests
     SAME_AS_TIMEOUT = "same as timeout"
+    OWN_TIMEOUT = "own timeout"
     SCHEDULER_MAXIMUM = "scheduler maximum"  # the maximum
     TAGS_UNKNOWN = "tags unknown"
     TAG_SET = "tag set"  # its size
@@ -245,8 +246,8 @@ class Setting(Struct, frozen=True):
 
     Identity
         ``path`` is below the directory of the block device, NVMe controller or SCSI host, or below
-        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. Kernels that do not
-        have this file may have the one at ``other_path``. ``summary`` and ``source`` (the kernel's
+        ``/proc/irq/N``. Its last part is the name, if there is no ``alias``. A device that has a
+        file at ``other_path`` is set there instead. ``summary`` and ``source`` (the kernel's
         file and function) are its documentation. ``group`` names settings that are measured and
         reverted together.
 
@@ -307,7 +308,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files in which kernels show the setting; a kernel has at most one of them."""
+        """The files in which kernels show the setting."""
         return (self.path, self.other_path) if self.other_path else (self.path,)
 
     def find_path(self, attributes: Attributes) -> str:

@@ -187,13 +187,14 @@ SETTINGS: dict[str, Setting] = {
             accept_integers(1, _MAX_TIMEOUT),  # older kernels accept 0: it ends every command
         ),
         Setting(
-            "queue/io_timeout",
+            limits.REQUEST_TIMEOUT,
             60,
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
-            "block/blk-sysfs.c: queue_io_timeout_store",
+            "block/blk-sysfs.c: queue_io_timeout_store; drivers/nvme/host/sysfs.c",
             formats.REQUEST_TIMEOUT,
             needs=(limits.SCSI_TIMEOUT,),
             limit=limits.limit_request_timeout,
+            other_path=limits.CONTROLLER_TIMEOUT,
         ),
         Setting(
             # The path from the visible disk to its subsystem, which has the policy for all its

@@ -58,6 +58,7 @@ _SKIPS = {
     Skip.UNREADABLE: "its state could not be read",
     Skip.NO_SIZE: "it has no size",
     Skip.TOO_SMALL: "it is too small for this workload",
+    Skip.BLOCK_SIZE: "its logical block is larger than these I/Os, in bytes",
     Skip.NO_NODE: "it has no device node",
     Skip.UNSAFE_NAME: "its name cannot be written into fio's job file",
     Skip.FIXED_DEPTH: "its queue depth cannot be set to this value",

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import traps
+from hbatune.facts.health import LOST_IO
+from tests.hosts import traps, virtual
 from tests.hosts.ailing import ailing, config, shared_line
 from tests.hosts.captured import PROCFS, unpack
 from tests.hosts.families import MACHINES
@@ -95,10 +96,84 @@ def test_ailing_machine_has_findings(built: Built) -> None:
     assert findings["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
 
 
+def test_nvme_counters_rise(built: Built) -> None:
+    described = virtual.nvme()
+    controller = described.functions[0].controller
+    assert controller is not None
+    [namespace] = controller.namespaces
+    block = {"diag/command_retries_count": "4", f"diag/{LOST_IO}": "1"}
+    counting = replace(
+        controller,
+        namespaces=(replace(namespace, disk=replace(namespace.disk, block=block)),),
+        attributes={"diag/reset_count": "2", "diag/command_error_count": "9"},
+    )
+    functions = (replace(described.functions[0], controller=counting),)
+    code, findings = check(built, replace(described, functions=functions))
+    assert code == 1
+    rises = {name: found["severity"] for (id, name), found in findings.items() if "rising" in id}
+    assert rises == {
+        "reset_count": "advice",
+        "command_retries_count": "advice",
+        LOST_IO: "warning",
+    }
+    reset = findings["counters-rising", "reset_count"]
+    assert (reset["target"], reset["facts"]["now"]) == ("nvme0n1", 2)
+    assert "-g nvme0`" in reset["advice"]
+
+
 def test_reserved_tags_are_not_shared(built: Built) -> None:
     """The tag set has 976 tags, of which the LUNs can use 975: 487 for each."""
     _, findings = check(built, traps.reserved_tags())
     assert findings["host-depth-share", ADAPTER]["facts"]["share"] == 487
+
+
+def test_single_port_drives_are_named(built: Built) -> None:
+    code, findings = check(built, traps.dual_port_nvme())
+    finding = findings["map-paths", "machine"]
+    assert (code, finding["severity"], finding["source"]) == (1, "advice", "K-map-paths")
+    assert finding["facts"]["maps"] == [f"nvme{number}n1" for number in range(10)]
+
+
+def test_heads_of_all_drives_pass(built: Built) -> None:
+    _, findings = check(built, traps.dual_port_nvme(2, always_on=True))
+    assert "map-paths" not in {id for id, _ in findings}
+
+
+@pytest.mark.parametrize(
+    ("slaves", "suspended", "found"),
+    [
+        (("sda", "sdb"), False, []),
+        (("sda",), False, ["advice"]),
+        ((), False, ["critical"]),
+        (("sda", "sdb"), True, ["warning"]),
+    ],
+)
+def test_map_without_redundancy_is_reported(
+    built: Built, slaves: tuple[str, ...], suspended: bool, found: list[str]
+) -> None:
+    described = traps.fc_multipath()
+    mapped = replace(described.mapped[0], slaves=slaves, suspended=suspended)
+    _, findings = check(built, replace(described, mapped=(mapped,)))
+    severities = [finding["severity"] for key, finding in findings.items() if key[0] == "map-paths"]
+    assert severities == found
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        traps.zoned("[none] mq-deadline kyber", atomic_write_max_bytes="0"),  # Linux 6.12
+        traps.zoned(),
+    ],
+)
+def test_ordered_zones_pass(built: Built, described: Described) -> None:
+    assert ("zoned-scheduler", "sda") not in check(built, described)[1]
+
+
+def test_unordered_zones_are_warned(built: Built) -> None:
+    code, findings = check(built, traps.zoned("[none] mq-deadline"))
+    finding = findings["zoned-scheduler", "sda"]
+    assert (code, finding["severity"], finding["source"]) == (1, "warning", "K-zone-order")
+    assert finding["advice"].startswith("set mq-deadline by a rule in /etc/hbatune/rules.d")
 
 
 def test_target_is_checked_alone(built: Built) -> None:

@@ -80,6 +80,39 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
         )
 
 
+def test_switch_ports_are_no_adapters(built: Built) -> None:
+    root = built(traps.pcie_switch())
+    listed = json.loads(run_command(root, "list", "--json"))
+    assert [adapter["target"] for adapter in listed["adapters"]] == ["0000:01:00.0"]
+    assert {disk["target"] for disk in listed["endpoints"]} == {"sda", "sdb", "sdc", "sdd"}
+
+
+_RULE = '''
+from pathlib import Path
+folder = Path("/etc/hbatune/rules.d")
+folder.mkdir(parents=True)
+(folder / "zones.toml").write_text("""[[rule]]
+name = "zones"
+when.model = "ST1200MM0088"
+setting = "scheduler"
+value = "mq-deadline"
+because = "zones are written in order"
+source = "site"
+""")
+'''
+
+
+def test_local_rule_corrects_zoned_disk(built: Built) -> None:
+    root = built(traps.zoned("[none] mq-deadline"))
+    words = ("diff", "--profile", "oltp", "--json")
+    [scheduler, requests] = json.loads(run_command(root, *words))["rows"]
+    assert (scheduler["state"], requests["state"]) == ("excluded", "excluded")
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE + _RUN, *words]
+    [scheduler, requests] = json.loads(run(root, command).decode())["rows"]
+    assert (scheduler["state"], scheduler["value"]) == ("drift", "mq-deadline")
+    assert requests["state"] == "excluded"
+
+
 def test_identified_disk_is_not_reported(built: Built) -> None:
     root = built(lookalikes.msa_sas())
     listed = run_command(root, "list")

@@ -9,7 +9,21 @@ from dataclasses import replace
 from tests.hosts import fabrics, hbas, raid
 from tests.hosts.machines import ATA_PAGE, HDD_PAGE, SAS_PORTS, SERIAL_PAGE, SSD_PAGE, lab
 from tests.hosts.parts import GEN1, GEN3, flat, sas, sata, vectors
-from tests.hosts.tree import Cpus, Described, Disk, Function, Host, Lun, Mapped, Odd, Value, Values
+from tests.hosts.tree import (
+    Controller,
+    Cpus,
+    Described,
+    Disk,
+    Function,
+    Host,
+    Lun,
+    Mapped,
+    Namespace,
+    Odd,
+    Subsystem,
+    Value,
+    Values,
+)
 
 
 def mpi3mr_flat() -> Described:
@@ -264,9 +278,50 @@ def nvme_shared() -> Described:
     return Described(functions, subsystems=machine.subsystems)
 
 
-def zoned() -> Described:
-    """A host-managed drive, which no scheduler but mq-deadline may serve: left alone."""
-    disk = Disk("sda", rotational=True, queue={"zoned": "host-managed"})
+def pcie_switch() -> Described:
+    """A 9400, and the management ports of PCIe switches that mpt3sas drives as well.
+
+    The ids are MPI26_ATLAS_PCIe_SWITCH_DEVID (mpt3sas_base.h) and MPI2_MFGPAGE_DEVID_SWITCH_MPI_EP
+    (mpi/mpi2_cnfg.h); the subsystem ids are made up.
+    """
+    functions = [hbas.mpt3sas().functions[0]]
+    for number, device in enumerate(("0x00b2", "0x02b0", "0x02b1"), start=1):
+        host = Host(number, "mpt3sas", 128, 7, attributes={"version_fw": "01.00.00.00"})
+        ids = ("0x1000", device, "0x1000", "0x0001")
+        function = Function(f"0000:0{number + 4}:00.0", "mpt3sas", ids, "0x010700", hosts=(host,))
+        functions.append(function)
+    return Described(tuple(functions))
+
+
+def dual_port_nvme(drives: int = 10, *, always_on: bool = False) -> Described:
+    """NVMe drives below a head each, over one of their two ports.
+
+    Without ``always_on``, which Linux 6.16 has, only a drive with several ports has a head
+    (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
+    """
+    functions, subsystems = [], []
+    for number in range(drives):
+        hidden = Disk(f"nvme{number}c{number}n1", scheduler="[none] mq-deadline ", tags=1023)
+        path = Namespace(hidden, f"eui.{number:016x}", hidden=True)
+        controller = Controller(f"nvme{number}", (path,), "MZWLR3T8", f"S5X{number}")
+        ids = ("0x144d", "0xa824", "0x144d", "0xa801")
+        functions.append(
+            Function(f"0000:{number + 4:02x}:00.0", "nvme", ids, "0x010802", controller=controller)
+        )
+        head = Namespace(Disk(f"nvme{number}n1", scheduler="none", tags=None), path.wwid)
+        subsystems.append(Subsystem(f"nvme-subsys{number}", (head,), "MZWLR3T8", f"S5X{number}"))
+    modules = {"nvme_core": {"multipath_always_on": "Y" if always_on else "N"}}
+    return Described(tuple(functions), subsystems=tuple(subsystems), modules=modules)
+
+
+def zoned(scheduler: str = "[mq-deadline] none", **queue: str) -> Described:
+    """A host-managed drive, which no scheduler but mq-deadline may serve: left alone.
+
+    Kernels before 6.10 offer it only these two schedulers (block/elevator.c: elv_support_features).
+    """
+    disk = Disk(
+        "sda", rotational=True, scheduler=scheduler, queue={"zoned": "host-managed", **queue}
+    )
     lun = replace(sas(0, 1, disk, solid=False), device={"type": "20", "vpd_pgb1": HDD_PAGE})
     host = Host(0, "mpt3sas", 9000, 7, luns=(lun,))
     return Described((Function("0000:01:00.0", "mpt3sas", hosts=(host,)),))

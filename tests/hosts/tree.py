@@ -235,6 +235,7 @@ class Mapped:
     disk: Disk
     uuid: str
     slaves: tuple[str, ...]
+    suspended: bool = False
 
 
 @dataclass(frozen=True)
@@ -488,7 +489,8 @@ class _Builder:
     def _mapped(self, mapped: Mapped) -> None:
         path = f"devices/virtual/block/{mapped.disk.name}"
         self._disk(path, mapped.disk)
-        self._files(path, {"dm/uuid": mapped.uuid, "dm/name": "", "dm/suspended": "0"})
+        suspended = str(int(mapped.suspended))
+        self._files(path, {"dm/uuid": mapped.uuid, "dm/name": "", "dm/suspended": suspended})
         for slave in mapped.slaves:
             self._link(f"{path}/slaves/{slave}", self._disks[slave])
             self._link(f"{self._disks[slave]}/holders/{mapped.disk.name}", path)

@@ -164,6 +164,8 @@ def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
 
 def _describe_role(endpoint: Endpoint) -> Cell:
     text = format_medium(endpoint)
+    if endpoint.zoned is True:
+        text += ", zoned"
     # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"

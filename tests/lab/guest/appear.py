@@ -150,10 +150,10 @@ def again(way: Way) -> str:
 
 
 @contextmanager
-def less_read_ahead() -> Iterator[None]:
-    """Have a rule of the site's want less read-ahead of NVMe than the kernel gives at a reset."""
+def less_read_ahead(protocol: str = "nvme") -> Iterator[None]:
+    """Have a rule of the site's want less read-ahead than the kernel gives at a reset or rescan."""
     _ON_NVME.parent.mkdir(parents=True, exist_ok=True)
-    _ON_NVME.write_text(_SHORTER)
+    _ON_NVME.write_text(_SHORTER.replace('"nvme"', f'"{protocol}"'))
     try:
         yield
     finally:

@@ -9,6 +9,17 @@ from tests.lab.guest.command import JOURNAL, hbatune, writes
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put, scheduler
 
+TIMEOUT_RULE = Path("/etc/hbatune/rules.d/timeout.toml")
+LONGER_TIMEOUT = """
+[[rule]]
+name = "cloud-timeout"
+when = { protocol = "nvme" }
+setting = "io_timeout"
+value = 240000
+because = "a test"
+source = "site"
+"""
+
 
 @pytest.fixture
 def before() -> Iterator[dict[str, str]]:
@@ -73,6 +84,24 @@ def test_rollback_restores_async_depth(before: dict[str, str]) -> None:
     assert back.code == 0, back.out + back.err
     assert everything() == set_by_hand
     put_async_depth(disk, "256")
+
+
+def test_controllers_timeout_is_set_and_restored(before: dict[str, str]) -> None:
+    """One file of the controller holds it since Linux 7.2, for all its namespaces."""
+    namespace = next(disk for disk in nvme_queues() if "c" not in disk.removeprefix("nvme"))
+    TIMEOUT_RULE.parent.mkdir(parents=True, exist_ok=True)
+    TIMEOUT_RULE.write_text(LONGER_TIMEOUT)
+    device = BLOCK / namespace / "device"
+    files = [device / "io_timeout"] if (device / "io_timeout").exists() else []
+    files.append(BLOCK / namespace / "queue/io_timeout")
+    try:
+        assert hbatune("apply", "--profile", "oltp", "--no-probe", namespace).code == 0
+        assert {file.read_text() for file in files} == {"240000\n"}
+        back = hbatune("rollback")
+    finally:
+        TIMEOUT_RULE.unlink()
+    assert back.code == 0, back.out + back.err
+    assert {file.read_text() for file in files} == {"30000\n"}
 
 
 def put_async_depth(disk: str, text: str) -> None:

@@ -61,6 +61,16 @@ def test_nvme_reset_is_repaired(lun: str) -> None:
         assert reset.right(reset.disk)
 
 
+def test_audit_repairs_read_ahead_after_rescan(lun: str) -> None:
+    """Since Linux 6.11 a rescan raises it, without an event (block/blk-settings.c)."""
+    with appear.less_read_ahead("virtual"), restarted(), Journal() as journal:
+        assert cat(lun, "queue/read_ahead_kb") == "64"
+        put(lun, "device/rescan", "1")
+        entry = journal.until_set(lun, "read_ahead_kb")
+        assert int(entry["HBATUNE_FROM"]) > 64
+        assert cat(lun, "queue/read_ahead_kb") == "64"
+
+
 def test_rebound_adapter_is_tuned(lun: str) -> None:
     assert by_profile(appear.again(appear.Bound()))
 

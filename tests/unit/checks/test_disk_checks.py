@@ -108,7 +108,7 @@ def test_cacheless_adapter_skips_cache_advice() -> None:
     assert not found(check_input, "adapter-cache")
     finding = only(found(check_input, "adapter-cacheless"))
     assert (
-        "IBM 57B4 SAS RAID has no write cache; disks that turn: sda"
+        "IBM 57B4 SAS RAID has no write cache; counted as rotational: sda"
         in format_finding(finding).evidence
     )
     assert "without a cache RAID 6 costs" in format_finding(finding).advice
@@ -145,6 +145,26 @@ def test_multipath_mount_belongs_to_map() -> None:
 def test_disabled_iostats_are_reported() -> None:
     blind = machine(endpoint(attributes=attributes(queue__iostats="0")))
     assert only(found(seen(blind), "iostats-off")).severity is INFO
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "plugs", "overrides", "count"),
+    [
+        ("[none] mq-deadline", False, {}, 1),
+        ("none [mq-deadline]", False, {}, 0),
+        ("[none] mq-deadline", True, {}, 0),
+        ("[none] mq-deadline", None, {}, 0),  # no zoned disk, or an older snapshot
+        ("none", False, {"kind": Kind.MAP}, 0),  # a map has no scheduler
+    ],
+)
+def test_unordered_zones_are_warned(
+    scheduler: str, plugs: bool | None, overrides: dict[str, Any], count: int
+) -> None:
+    disk = endpoint(zoned=True, attributes=attributes(queue__scheduler=scheduler), **overrides)
+    server = machine(disk)
+    state = health(server, **disks(server, plugs_zones=plugs))
+    findings = found(seen(server, state), "zoned-scheduler")
+    assert [finding.severity for finding in findings] == [WARNING] * count
 
 
 def test_single_nvme_path_is_reported() -> None:
@@ -299,6 +319,16 @@ def spinning(**texts: str) -> Endpoint:
 def test_large_read_ahead_is_info() -> None:
     [finding] = found(seen(machine(spinning())), "read-ahead-large")
     assert (finding.severity, facts(finding)["read_ahead_kb"]) == (Severity.INFO, 8192)
+
+
+def test_volume_is_not_called_rotational() -> None:
+    """The kernel's default is rotational, and no drive behind a RAID adapter reports to it."""
+    for protocol, count in ((Protocol.VOLUME, 1), (Protocol.SAS, 0)):
+        disk = replace(spinning(), protocol=protocol)
+        [finding] = found(seen(machine(disk)), "read-ahead-large")
+        text = format_finding(finding).evidence
+        assert text.count("the drives of a RAID volume are unknown") == count
+        assert "it counts as rotational" in text
 
 
 def test_large_read_ahead_warns_databases() -> None:

@@ -1,5 +1,6 @@
 """Counters of errors: what rose since they were looked at before, and what is remembered."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hbatune.facts.health import (
     Root,
     collect_counters,
 )
+from hbatune.facts.model import Kind
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import encode_snapshot
 from tests.unit.check_inputs import (
@@ -31,7 +33,7 @@ from tests.unit.check_inputs import (
     port,
     seen,
 )
-from tests.unit.machines import ABSENT, machine
+from tests.unit.machines import ABSENT, endpoint, machine
 from tests.unit.snapshots import snapshot
 
 HOST = machine()
@@ -74,6 +76,12 @@ def test_link_errors_rise_at_adapter() -> None:
         (CARD.target, "host0 invalid_crc_count", 0),
     }
     assert {finding.severity for finding in findings} == {Severity.ADVICE}
+
+
+def test_counter_set_to_zero_rises_again() -> None:
+    assert not found(build_input(fares(timeouts=9), fares()), "counters-rising")
+    [finding] = found(build_input(fares(timeouts=9), fares(timeouts=5)), "counters-rising")
+    assert format_finding(finding).evidence == "timeouts: from 0 to 5 within 60 minutes"
 
 
 def test_old_timeouts_lose_severity() -> None:
@@ -189,6 +197,21 @@ def test_snapshots_show_rise(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     main(["check", "--snapshot", str(tmp_path / "new"), "--since", str(tmp_path / "old")])
     assert "timeouts: from 1 to 4 within 20 minutes" in capsys.readouterr().out
     assert main(["check", "--since", str(tmp_path / "old")]) == 2
+
+
+def test_snapshots_show_lost_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A snapshot of an earlier boot counts as well."""
+    for name, boot, slaves in (("old", "b", ("sda", "sdb")), ("new", "c", ("sda",))):
+        joined = endpoint(target="dm-0", id="wwn-1", kind=Kind.MAP, paths=slaves)
+        members = [endpoint(target=slave, kind=Kind.PATH, map="dm-0") for slave in slaves]
+        server = replace(HOST, boot_id=boot, endpoints=(joined, *members))
+        (tmp_path / name).write_bytes(encode_snapshot(snapshot(server)))
+    command = ["check", "--snapshot", str(tmp_path / "new")]
+    for arguments, severity in (([], "advice"), (["--since", str(tmp_path / "old")], "warning")):
+        assert main([*command, *arguments, "--json"]) == 1
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        [finding] = [finding for finding in findings if finding["id"] == "map-paths"]
+        assert (finding["severity"], finding["target"]) == (severity, "dm-0")
 
 
 def test_anonymous_snapshot_drops_counters() -> None:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
@@ -15,6 +16,7 @@ from hbatune.policy.profile import (
     Effect,
     Exactly,
     Leave,
+    Origin,
 )
 from hbatune.settings.setting import Limit, LimitReason
 from hbatune.text.limit_text import describe_limit
@@ -131,6 +133,31 @@ def test_unknown_zoned_endpoints_excluded() -> None:
     zoned = rows(endpoint(zoned=True, attributes=queue()), DEADLINE, REQUESTS)
     for row in (*unknown.values(), *zoned.values()):
         assert (row.state, row.value) == (State.EXCLUDED, None)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "origin", "state"),
+    [
+        ("mq-deadline", Origin.SITE, State.DRIFT),
+        ("mq-deadline", Origin.SHIPPED, State.EXCLUDED),
+        ("kyber", Origin.SITE, State.EXCLUDED),
+        ("none", Origin.SITE, State.EXCLUDED),
+    ],
+)
+def test_zoned_disk_takes_safe_local_scheduler(
+    scheduler: str, origin: Origin, state: State
+) -> None:
+    disk = endpoint(zoned=True, attributes=queue("[none] mq-deadline kyber"))
+    wanted = profile(("scheduler", Exactly(scheduler)), REQUESTS)
+    local = tuple(replace(rule, origin=origin) for rule in wanted.rules)
+    plan = make.make_plan(machine(disk), replace(wanted, rules=local))
+    first, second = plan.rows
+    assert (first.setting, first.state) == ("scheduler", state)
+    assert first.value == ("mq-deadline" if state is State.DRIFT else None)
+    assert (second.state, second.limit) == (State.EXCLUDED, LimitReason(Limit.ZONED))
+    excluded = PlanLimits(excluded={disk.id: LimitReason(Limit.EXCLUDED)})
+    plan = make.make_plan(machine(disk), replace(wanted, rules=local), limits=excluded)
+    assert {row.state for row in plan.rows} == {State.EXCLUDED}
 
 
 def test_reverted_value_stays_reverted() -> None:

@@ -119,6 +119,21 @@ def test_truncated_output_is_failure() -> None:
         assert isinstance(parse_figures("sda", output[:end], 0.6), Failed)
 
 
+def test_broken_last_document_is_failure() -> None:
+    status, final = document(job(runtime=1900)), document(job())
+    parsed = parse_figures("sda", f"fio: a warning\n{status}\n{final[:-20]}", 2.0)
+    assert isinstance(parsed, Failed)
+    assert parsed.reason is Failure.GARBAGE
+    assert parsed.text is not None
+    assert "last document is broken" in parsed.text
+    assert "a warning" not in parsed.text
+
+
+def test_broken_status_is_skipped() -> None:
+    status, final = document(job(runtime=1000)), document(job())
+    assert measured(f"{status[:-20]}\n{final}", 2.0).runtime == 2.0
+
+
 def test_missing_histogram_is_failure() -> None:
     parsed = parse_figures("sda", document(job(bins={})), 0.6)
     assert isinstance(parsed, Failed)

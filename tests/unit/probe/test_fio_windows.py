@@ -51,6 +51,11 @@ def test_one_document_is_one_window() -> None:
     assert cut_windows([]) == ()
 
 
-def test_json_parsing_stops_at_damage() -> None:
-    text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": 2}}\n{{"c": '
-    assert list(parse_documents(text)) == [{"a": 1}, {"b": 2}]
+def test_broken_document_is_skipped() -> None:
+    text = f'note: x\n{json.dumps({"a": 1}, indent=1)}\nfio: warning {{\n{{"b": \n{{"c": 3}}\n'
+    assert list(parse_documents(text)) == [{"a": 1}, {"c": 3}]
+
+
+def test_broken_last_document_raises() -> None:
+    with pytest.raises(ValueError, match="the last document is broken"):
+        list(parse_documents('{"a": 1}\n{"b": '))

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.probe.result import Histogram, ProbeResult, Window, Workload, merge_histograms
+from hbatune.probe.result import (
+    BulkWriter,
+    Histogram,
+    ProbeResult,
+    Window,
+    Workload,
+    merge_histograms,
+)
 from tests.unit.probe_results import FIGURES
 
 COUNTS = st.dictionaries(st.integers(1, 10**9), st.integers(1, 50), min_size=1)
@@ -74,3 +81,10 @@ def test_run_tolerates_edge_latencies(longest: int, doubt: str | None) -> None:
         FIGURES, mean_us=mean, runtime=mean / 1e6 * 10, p999_us=longest * mean
     )
     assert ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ()).doubt == doubt
+
+
+def test_each_io_fits_block() -> None:
+    assert Workload(block_size=8192).fits_block(4096)
+    assert not Workload(block_size=2048).fits_block(4096)
+    assert not Workload(block_size=6144).fits_block(4096)
+    assert not Workload(block_size=65536, writer=BulkWriter(block_size=4096)).fits_block(16384)

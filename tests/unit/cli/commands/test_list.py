@@ -7,7 +7,7 @@ import pytest
 from hbatune.cli import main
 from hbatune.text.terminal import make_printable
 from tests.unit.command_runs import See
-from tests.unit.machines import adapter, endpoint, machine
+from tests.unit.machines import ABSENT, adapter, endpoint, machine
 
 
 def test_list_shows_identity_and_use(see: See, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +19,16 @@ def test_list_shows_identity_and_use(see: See, capsys: pytest.CaptureFixture[str
     assert (disk["mounted"], disk["held"]) == (True, True)
     assert main(["list"]) == 0
     assert "/srv" in capsys.readouterr().out
+
+
+def test_list_shows_zoned_disk(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(machine(endpoint(zoned=True), endpoint(target="sdb", zoned=ABSENT)))
+    assert main(["list"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "zoned" in line]
+    assert line.split()[0] == "sda"
+    assert "sas ssd, zoned" in line
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["endpoints"][0]["zoned"] is True
 
 
 def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ from hbatune.probe.result import (
 )
 from tests.documented import validate
 from tests.unit.disk_files import Disk
-from tests.unit.machines import endpoint, machine
+from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.probe_results import FIGURES
 
 
@@ -102,6 +102,44 @@ def test_sweep_runs_in_order(bench: Bench, capsys: pytest.CaptureFixture[str]) -
     assert {workload.runtime for workload in bench.asked} == {1.0}
     assert {entry["doubt"] for entry in document["runs"]} == {None}
     assert "9 runs, which take about" in captured.err
+
+
+def test_small_blocks_are_excluded(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {**endpoint().attributes, **attributes(queue__logical_block_size="4096")}
+    bench.machine = machine(endpoint(attributes=files), endpoint(target="sdb"))
+    assert main(["probe", "block-sweep-small", "sda", "sdb"]) == 1
+    captured = capsys.readouterr()
+    blocks = [workload.block_size for workload in bench.asked]
+    assert blocks[:5] == [4096, 8192, 16384, 32768, 65536]
+    assert blocks[5:] == [512, 1024, 2048, *blocks[:5]], "sdb reports no block size"
+    assert "13 runs, which take about" in captured.err
+    out = " ".join(captured.out.split())
+    assert "its logical block is larger than these I/Os, in bytes (512, 1024, 2048)" in out
+
+
+def test_impossible_workload_runs_nothing(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    files = attributes(queue__logical_block_size="4096")
+    bench.machine = machine(endpoint(attributes=files))
+    assert main(["probe", "--block", "512", "sda", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert bench.asked == []
+    assert "which take about" not in captured.err
+    document = json.loads(captured.out)
+    validate(document)
+    [entry] = document["runs"]
+    assert (entry["outcome"]["reason"], entry["outcome"]["detail"]) == ("block_size", "512")
+
+
+def test_probe_reads_block_size(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[str] = []
+
+    def gather(files: Sequence[str], *_: Any, **__: Any) -> Machine:
+        requested.extend(files)
+        return bench.machine
+
+    monkeypatch.setattr(operation, "gather_machine", gather)
+    assert main(["probe", "qd1", "sda"]) == 0
+    assert "queue/logical_block_size" in requested
 
 
 def test_unresponsive_disk_ends_sweep(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
