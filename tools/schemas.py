@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 import hbatune.cli
+import hbatune.fleet
 import hbatune.text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -106,9 +107,10 @@ def _name(component: str) -> str:
 
 
 def _types() -> Iterator[type[Struct]]:
-    """Yield the struct types that the modules of ``hbatune.cli`` and ``hbatune.text`` define."""
+    """Yield the struct types of the rooms that print."""
     modules = [
         *pkgutil.walk_packages(hbatune.cli.__path__, "hbatune.cli."),
+        *pkgutil.walk_packages(hbatune.fleet.__path__, "hbatune.fleet."),
         *pkgutil.walk_packages(hbatune.text.__path__, "hbatune.text."),
     ]
     for module in modules:

@@ -29,13 +29,7 @@ from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import table
 from hbatune.settings.limits import find_scheduler
-from hbatune.settings.table import (
-    Value,
-    find_setting,
-    is_among,
-    is_tunable,
-    list_affected_settings,
-)
+from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process, find_this_process
 

@@ -37,13 +37,7 @@ from hbatune.plan.rows import (
 from hbatune.settings import table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
 from hbatune.settings.setting import Attributes, Limit, LimitReason
-from hbatune.settings.table import (
-    Value,
-    find_setting,
-    is_among,
-    is_tunable,
-    list_affected_settings,
-)
+from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Pool, WorkerPool, find_this_process
 

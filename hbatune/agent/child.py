@@ -40,17 +40,11 @@ class Server:
     """A fork that answers requests with ``serve``, one by one. ``fileno`` is the pipe of answers.
 
     It keeps the state of ``serve``, but no descriptor of the daemon. If no request arrives within
-    ``quiet`` seconds after an answer, it calls ``on_idle`` once. A server that crashes does not
+    ``IDLE_AFTER_S`` after an answer, it calls ``on_idle`` once. A server that crashes does not
     answer. Raises ChildError if the fork fails.
     """
 
-    def __init__(
-        self,
-        serve: Callable[[bytes], bytes],
-        *,
-        on_idle: Callable[[], None] = lambda: None,
-        quiet: float = IDLE_AFTER_S,
-    ) -> None:
+    def __init__(self, serve: Callable[[bytes], bytes], on_idle: Callable[[], None]) -> None:
         self._received = bytearray()
         parent, opened = os.getpid(), list[int]()
         try:
@@ -71,7 +65,7 @@ class Server:
                 poll.register(requests, select.POLLIN)
                 while (request := _read_message(requests)) is not None:
                     _write_message(answers, serve(request))
-                    if not poll.poll(quiet * 1000):
+                    if not poll.poll(IDLE_AFTER_S * 1000):
                         on_idle()
 
             _run_in_child(answer_requests, parent)
@@ -116,7 +110,7 @@ def start_server(
     on_idle: Callable[[], None] = lambda: None,
 ) -> Server:
     """Return a server with its first request, which must not be empty. Raises ChildError."""
-    server = Server(serve, on_idle=on_idle)
+    server = Server(serve, on_idle)
     try:
         server.ask(request)
     except BrokenPipeError as error:

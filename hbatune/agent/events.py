@@ -75,13 +75,6 @@ def interpret_event(
     return None
 
 
-class EventBatch(Struct, frozen=True):
-    """The events since the last call, without duplicates, and whether others were lost."""
-
-    events: tuple[DeviceEvent, ...]
-    overrun: bool
-
-
 class UdevMonitor:
     """Listens to udev with a buffer of ``buffer`` bytes. Readable if events wait.
 
@@ -105,8 +98,8 @@ class UdevMonitor:
         """Return the descriptor to wait for."""
         return int(self._monitor.fileno())
 
-    def take(self) -> EventBatch:
-        """Take all waiting events."""
+    def take(self) -> tuple[tuple[DeviceEvent, ...], bool]:
+        """Take all waiting events, each once; return them, and whether others were lost."""
         events: dict[DeviceEvent, None] = {}
         overrun = False
         receive = partial(self._monitor.poll, 0)
@@ -120,7 +113,7 @@ class UdevMonitor:
                 overrun = True
                 continue
             if device is None:
-                return EventBatch(tuple(events), overrun)
+                return tuple(events), overrun
             event = interpret_event(
                 device.action, device.subsystem, device.sys_name, device.properties
             )

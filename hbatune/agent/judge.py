@@ -7,7 +7,6 @@ decides how to handle drift.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -213,8 +212,8 @@ def make_origin_finder(
     order: Order,
     machine: Machine,
     new: Collection[str],
-    drivers_own: Mapping[SettingKey, Value] = MappingProxyType({}),
-    reshared: Collection[SettingKey] = (),
+    drivers_own: Mapping[SettingKey, Value],
+    reshared: Collection[SettingKey],
 ) -> Callable[[Row], ChangeOrigin]:
     """Return a function that returns the origin of a row's wrong value. ``new`` are ids.
 

@@ -106,7 +106,7 @@ class Reporter(Protocol):
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
 
-    def unpublished(self, problem: str) -> None:
+    def failed(self, problem: str) -> None:
         """Report why the configured metrics are not published."""
 
     def restored(self, problem: str | None) -> None:
@@ -337,7 +337,7 @@ class DaemonLoop:
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
             if self._problem is not None:
-                self._reporter.unpublished(self._problem)
+                self._reporter.failed(self._problem)
             self._save_status()
         for event in events:
             self._reporter.alerted(event)
@@ -361,15 +361,15 @@ class DaemonLoop:
         self._history.reset(audit, self._running[1] if self._running else None)
 
     def _receive_events(self) -> None:
-        batch = self._source.take()
-        if batch.overrun:
+        events, is_overrun = self._source.take()
+        if is_overrun:
             self._status = replace(self._status, overruns=self._status.overruns + 1)
             self._reporter.overrun()
             # The kernel does not report which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, time.monotonic() + EVENT_LOSS_DELAY_S)
         current_time = time.monotonic()
-        resets = [event for event in batch.events if event.cause is Cause.RESET]
-        other_events = [event for event in batch.events if event.cause is not Cause.RESET]
+        resets = [event for event in events if event.cause is Cause.RESET]
+        other_events = [event for event in events if event.cause is not Cause.RESET]
         if other_events:
             self._schedule.add_events(other_events, current_time)
         if resets:

@@ -18,13 +18,12 @@ from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
-from hbatune.operations.context import Context, Note, OperationReporter, TaskFailed
+from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
 from hbatune.policy.library import Yardsticks, load_yardsticks
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
-from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import QUEUE_DEPTH, Cause
 from hbatune.shipped import find_shipped
 from hbatune.watch.readings import Subjects
@@ -95,8 +94,8 @@ def restore_all(config: Config) -> bytes:
     return orders.encode_report(PassReport(error=problem))
 
 
-class _Problems(OperationReporter):
-    """A reporter that keeps only the last failure: a pass reports one."""
+class _Problems:
+    """The last failure among an operation's notes: a pass reports one."""
 
     def __init__(self) -> None:
         self.last: str | None = None
@@ -128,7 +127,7 @@ def _make_context(problems: _Problems) -> Context:
     """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes."""
     return Context(
         lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
-        reporter=problems,
+        note=problems.note,
         patience=WRITER_WAIT_S,
         warns=False,
     )
@@ -177,7 +176,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
             records = history.load(paths.HISTORY).records
-            memory.knees = find_latest_knees(records, profile.probe)
+            memory.knees = history.find_latest_knees(records, profile.probe)
     looked = [disk.id for disk in endpoints if judge.chosen is not None and disk.id in judge.chosen]
     return PassReport(
         profile=profile.name,

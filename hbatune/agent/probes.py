@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from hbatune.agent import orders, work
 from hbatune.agent.child import ChildError, ChildFailure, Server, start_server
-from hbatune.agent.orders import NewEndpointProbe
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
@@ -40,7 +39,7 @@ class EndpointProbes:
 
     def start(
         self, config: Config, profile: Profile, current_time: float, longest: float
-    ) -> NewEndpointProbe | None:
+    ) -> orders.NewEndpointProbe | None:
         """Probe the waiting endpoints if configured. Return a result only if the start fails."""
         ids, self._waiting = tuple(self._waiting), {}
         self._spent = [probe for probe in self._spent if current_time - probe[0] < HOUR_S]
@@ -52,11 +51,11 @@ class EndpointProbes:
         try:
             server = start_server(lambda _: work.probe_endpoints(ids, config, profile, seconds))
         except ChildError as error:
-            return NewEndpointProbe(error=error.message)
+            return orders.NewEndpointProbe(error=error.message)
         self._running, self.limit = (server, seconds), current_time + longest
         return None
 
-    def receive(self, current_time: float, *, ready: bool) -> NewEndpointProbe | None:
+    def receive(self, current_time: float, *, ready: bool) -> orders.NewEndpointProbe | None:
         """Return the result of a finished probe, and charge its time to the budget.
 
         ``ready`` is whether its descriptor is ready. A probe that takes too long is killed.
@@ -70,7 +69,7 @@ class EndpointProbes:
         if sent != b"":  # it has not ended by itself
             server.kill()
         self._running, self.limit = None, NEVER
-        failed = NewEndpointProbe(0, seconds, ChildFailure.DIED)
+        failed = orders.NewEndpointProbe(0, seconds, ChildFailure.DIED)
         result = orders.decode_probe(sent) if sent else failed
         self._spent.append((current_time, result.seconds))
         return result

@@ -4,9 +4,7 @@ import time
 from collections.abc import Collection
 
 from hbatune.act import lock, paths
-from hbatune.act.lock import Lock
 from hbatune.agent import orders
-from hbatune.agent.orders import NewEndpointProbe, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.processors import with_probing
@@ -14,7 +12,6 @@ from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 from hbatune.probe import history, run
 from hbatune.probe.result import ProbeResult
-from hbatune.probe.run import fit_time
 from hbatune.probe.selection import choose_representatives
 from hbatune.probe.workloads import shorten_workload
 from hbatune.settings.table import list_attributes
@@ -29,29 +26,29 @@ def probe_endpoints(
     reserved targets, since the command may be measuring. Returns the encoded result
     (``orders.decode_probe``). Raises nothing.
     """
-    probed = NewEndpointProbe()
+    probed = orders.NewEndpointProbe()
     try:
-        with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
+        with lock.Lock(paths.LOCK, spare=paths.LOCK_SPARE):
             # A run that has reserved targets measures: a second load would distort both results.
             if not lock.read_held_ids(paths.HOLDS):
                 probed = _probe_endpoints(ids, config, profile, seconds)
     except LockedError:
         pass  # no error: a command is running, and a probe requires an idle host
     except HbatuneError as error:
-        probed = NewEndpointProbe(error=error.message)
+        probed = orders.NewEndpointProbe(error=error.message)
     return orders.encode(probed)
 
 
 def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
-) -> NewEndpointProbe:
+) -> orders.NewEndpointProbe:
     gathered = gather_machine(list_attributes(), deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     shared = config.daemon.probe_shared
     subjects = choose_representatives(machine, targets, shared=shared).subjects
     workload = shorten_workload(profile.probe, float(config.probe.seconds))
-    budget = fit_time(subjects, workload, 1, seconds)
+    budget = run.fit_time(subjects, workload, 1, seconds)
     outcomes = run.probe_subjects(budget.subjects, budget.workload)
     epoch, records = time.time(), []
     for result in outcomes:
@@ -60,6 +57,6 @@ def _probe_endpoints(
     try:
         history.append(paths.HISTORY, records)
     except HbatuneError as error:
-        unwritten = UnwrittenFile(str(paths.HISTORY), error.message)
-        return NewEndpointProbe(0, budget.seconds, error.message, (unwritten,))
-    return NewEndpointProbe(len(records), budget.seconds)
+        unwritten = orders.UnwrittenFile(str(paths.HISTORY), error.message)
+        return orders.NewEndpointProbe(0, budget.seconds, error.message, (unwritten,))
+    return orders.NewEndpointProbe(len(records), budget.seconds)

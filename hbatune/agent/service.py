@@ -9,34 +9,33 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
 
 _JOURNAL = "/run/systemd/journal/socket"
 _SEND_S = 5.0
 """Seconds to wait for the receiver if its queue is full."""
 
 
-class ServiceManager(Protocol):
-    """The program that started the daemon."""
+class ServiceManager:
+    """The program that started the daemon: the shell of a person, unless it is ``Systemd``."""
 
-    watchdog: float | None
+    watchdog: float | None = None
     """Seconds within which the daemon must notify it, or None if there is no watchdog."""
 
     def notify(self, state: str) -> None:
-        """Send a state in the format of sd_notify(3)."""
+        """Send a state in the format of sd_notify(3). A person reads the messages instead."""
 
     def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
-        """Write a journal entry with a priority of syslog(3)."""
+        """Write a journal entry with a priority of syslog(3). A person sees its message."""
+        print(message, flush=True)
 
 
-class Systemd:
+class Systemd(ServiceManager):
     """systemd, which listens on the socket ``address`` (sd_notify(3))."""
 
     def __init__(self, address: str, journal: str = _JOURNAL) -> None:
         # The kernel's name of an abstract socket begins with a null byte (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._journal = journal
-        self.watchdog: float | None = None
         usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
         # The variables may be inherited from another service's process (sd_watchdog_enabled(3)).
         if usec.isdecimal() and pid in (None, str(os.getpid())):
@@ -58,19 +57,6 @@ class Systemd:
             self.notify(f"STATUS={message}")
 
 
-class Terminal:
-    """The terminal of a person who started the daemon."""
-
-    watchdog: float | None = None
-
-    def notify(self, state: str) -> None:
-        """Do nothing: a person reads the messages."""
-
-    def log(self, message: str, priority: int, fields: Mapping[str, str]) -> None:
-        """Print the entry."""
-        print(message, flush=True)
-
-
 def _encode_field(name: str, value: str) -> bytes:
     """Encode a field in the journal's format, with its length, since a value may contain lines."""
     data = value.encode(errors="backslashreplace")
@@ -87,4 +73,4 @@ def _send_datagram(address: str, data: bytes) -> None:
 def detect_manager() -> ServiceManager:
     """Return the program that started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
-    return Systemd(address) if address else Terminal()
+    return Systemd(address) if address else ServiceManager()

@@ -1,12 +1,6 @@
 """The list of all checks, and the function that runs them."""
 
-from hbatune.checks import (
-    adapter_checks,
-    depth_checks,
-    disk_checks,
-    error_checks,
-    software_checks,
-)
+from hbatune.checks import adapter_checks, depth_checks, disk_checks, error_checks, software_checks
 from hbatune.checks.finding import Check, CheckInput, Finding, Severity
 
 CHECKS = (

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from hbatune.text.basic_output import COLORS
 
 if TYPE_CHECKING:
     import argparse  # imported in the functions below, because a daemon never needs it
+    from typing import Any
 
 GLOBAL_OPTIONS = "options of every command"
 """The title of the options that are accepted before and after the name of any command."""
@@ -58,9 +59,30 @@ def add_path(
     parser.add_argument(name, metavar=metavar, type=Path, help=purpose)
 
 
-def add_profile(parser: "argparse.ArgumentParser") -> None:
-    """Add --profile."""
-    parser.add_argument("--profile", metavar="P", help="the profile; without it, the active one")
+_FLAG = {"action": "store_true"}
+_SNAPSHOT = "look at the host that `hbatune snapshot` wrote to FILE, not at this machine"
+_ALLOW_RESET = "write also what resets an adapter, so that its link goes down and comes back"
+_MODULE_OPTIONS = "options of drivers' modules as well, which the next load of a module changes; "
+_MODULE_OPTIONS += "for the adapter under the root disk only where it is named"
+_ROOT = {"metavar": "DIR", "type": Path, "default": Path("/")}
+
+_SHARED: "dict[str, tuple[Mapping[str, Any], str]]" = {
+    "--allow-reset": (_FLAG, _ALLOW_RESET),
+    "--json": (_FLAG, "print JSON to standard output"),
+    "--module-options": (_FLAG, _MODULE_OPTIONS),
+    "--no-pager": ({"action": "store_false", "dest": "pager"}, "print without a pager"),
+    "--profile": ({"metavar": "P"}, "the profile; without it, the active one"),
+    "--root": (_ROOT, "the root of an image, not of the running system"),
+    "--snapshot": ({"metavar": "FILE", "type": Path}, _SNAPSHOT),
+}
+"""The options that several commands share, each with its form and its help."""
+
+
+def add_shared(parser: "argparse.ArgumentParser", *options: str) -> None:
+    """Add options that several commands share. Without --no-pager, a pager shows the text."""
+    for option in options:
+        form, purpose = _SHARED[option]
+        parser.add_argument(option, **form, help=purpose)
 
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
@@ -68,36 +90,6 @@ def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     purpose += ": a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt (irq27) or "
     purpose += "a stable id; without any, everything"
     parser.add_argument("targets", metavar="TARGET", nargs="*", help=purpose)
-
-
-def add_allow_reset(parser: "argparse.ArgumentParser") -> None:
-    """Add --allow-reset."""
-    purpose = "write also what resets an adapter, so that its link goes down and comes back"
-    add_flag(parser, "--allow-reset", purpose)
-
-
-def add_json(parser: "argparse.ArgumentParser") -> None:
-    """Add --json."""
-    add_flag(parser, "--json", "print JSON to standard output")
-
-
-def add_snapshot(parser: "argparse.ArgumentParser") -> None:
-    """Add --snapshot."""
-    purpose = "look at the host that `hbatune snapshot` wrote to FILE, not at this machine"
-    add_path(parser, "--snapshot", purpose)
-
-
-def add_module_options(parser: "argparse.ArgumentParser") -> None:
-    """Add --module-options."""
-    purpose = "options of drivers' modules as well, which the next load of a module changes; for "
-    purpose += "the adapter under the root disk only where it is named"
-    add_flag(parser, "--module-options", purpose)
-
-
-def add_root(parser: "argparse.ArgumentParser") -> None:
-    """Add --root."""
-    purpose = "the root of an image, not of the running system"
-    parser.add_argument("--root", metavar="DIR", type=Path, default=Path("/"), help=purpose)
 
 
 def make_seconds_type(minimum: float | None = None) -> Callable[[str], float]:

@@ -12,7 +12,8 @@ from types import FrameType
 from hbatune.act import paths
 from hbatune.agent.client import reload_daemon, take_lock_after_pass
 from hbatune.operations.context import Context, Stop
-from hbatune.text.notes import TextReporter
+from hbatune.text.notes import show_note
+from hbatune.text.terminal import show_progress
 
 # SIGHUP as well: a lost ssh session must not leave a change incomplete.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,7 +23,8 @@ def make_context() -> Context:
     """Return the context of a command, which reports to standard error."""
     return Context(
         lock=take_lock_after_pass,
-        reporter=TextReporter(),
+        note=show_note,
+        progress=show_progress,
         stoppable=_handle_stop_signals,
         nudge=lambda: reload_daemon(paths.STATUS),
     )

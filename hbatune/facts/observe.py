@@ -23,14 +23,7 @@ from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import (
-    AdapterHealth,
-    DiskHealth,
-    Health,
-    LinkRate,
-    UdevDisks,
-    UdevRule,
-)
+from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevDisks, UdevRule
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason

@@ -181,14 +181,15 @@ class FleetDrift(Struct, frozen=True):
 
 
 class FleetFinding(Struct, frozen=True):
-    """Findings of one check and severity. ``example`` is from the first host."""
+    """Findings of one check and severity, with the text of the first host's finding."""
 
     id: str
     severity: Severity
     source: str
     targets: int
     hosts: tuple[str, ...]
-    example: Finding
+    evidence: str
+    advice: str
 
 
 class Stocked(StrEnum):
@@ -324,7 +325,9 @@ def _group_findings(hosts: NamedHosts) -> list[FleetFinding]:
     entries = []
     for key, counts in counted.items():
         example = examples[key]
-        entries.append(FleetFinding(*key, example.source, counts.total(), tuple(counts), example))
+        texts = (example.evidence.describe(), example.evidence.advise(example.target))
+        entry = FleetFinding(*key, example.source, counts.total(), tuple(counts), *texts)
+        entries.append(entry)
     severities = list(reversed(Severity))
     return sorted(entries, key=lambda entry: (severities.index(entry.severity), -len(entry.hosts)))
 

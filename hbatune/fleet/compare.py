@@ -71,13 +71,15 @@ class ComparedHost(Struct, frozen=True):
     taken: int
 
 
-class HostComparison(Struct, frozen=True):
-    """The differences, most important first. ``same`` counts the equal facts.
+class HostComparison(Struct, frozen=True, kw_only=True):
+    """The JSON document of `compare`; ``differences`` start with the most important one.
 
-    ``one_host`` is true if both snapshots are of one host, ``one_boot`` if they are of one boot.
-    For one boot, errors count from the first snapshot, otherwise from each boot.
+    ``same`` counts the equal facts. ``one_host`` is true if both snapshots are of one host,
+    ``one_boot`` if they are of one boot. Within one boot, errors are counted since the first
+    snapshot, otherwise since each boot.
     """
 
+    schema: str = "hbatune.compare/1"
     first: ComparedHost
     second: ComparedHost
     one_host: bool

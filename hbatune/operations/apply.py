@@ -12,22 +12,12 @@ from msgspec.structs import replace
 
 from hbatune.act import journal, marks, rollback_record, system
 from hbatune.act.executor import Means
-from hbatune.act.journal import Journal, LossKind, LostError
 from hbatune.act.lock import HoldError
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    ComparisonRequest,
-    Context,
-    Event,
-    EventNote,
-    Phase,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import ComparisonRequest, Context, Event, Phase, Task
 from hbatune.operations.differences import Differences
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
 from hbatune.plan.joint_limits import require_affordable
@@ -104,8 +94,8 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             SituationRequest(profile=request.profile, targets=request.targets, means=means)
         )
         losses = situation.journal.losses
-        if any(loss.kind is not LossKind.DAMAGED for loss in losses):
-            raise LostError(losses)
+        if any(loss.kind is not journal.LossKind.DAMAGED for loss in losses):
+            raise journal.LostError(losses)
         context.note_traces(situation)
         plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
         require_affordable(plan)
@@ -126,7 +116,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             with writing as write_means:
                 done = write_rows(context, run, write_means)
             if write_means.stop():
-                context.note(EventNote(Event.WRITING_STOPPED))
+                context.note_event(Event.WRITING_STOPPED)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
         marked = mark_seen(context, situation.machine, ids, unfinished)
         finished = marked and done.noted and done.saved
@@ -138,7 +128,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         if is_active:
             finished = _lift_rollbacks(context, situation, once=request.once) and finished
         else:
-            context.note(EventNote(Event.ROLLBACK_RECORDED))
+            context.note_event(Event.ROLLBACK_RECORDED)
             finished = False
         if is_active and not request.once:
             # The configuration before the rules: udev must not tune for a profile that is not
@@ -218,7 +208,7 @@ class PlannedRun(Struct, frozen=True):
 
     situation: Situation
     plan: Plan
-    filed: Journal
+    filed: journal.Journal
     interrupt_rows: Collection[Row]
     vector_ids: Collection[str] | None
 
@@ -252,11 +242,11 @@ def _write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
         rows = write_plan(situation.machine, run.plan, run.filed, means, named=named_ids)
         return WrittenRows(rows)
     except UnfinishedError as error:
-        context.note(TaskFailed(Task.SAVE_JOURNAL, error))
+        context.note_failure(Task.SAVE_JOURNAL, error)
         return WrittenRows(error.rows, saved=False)
 
 
-def _load_journal(context: Context, situation: Situation) -> Journal:
+def _load_journal(context: Context, situation: Situation) -> journal.Journal:
     """Load this boot's journal, and convert it from the form of earlier versions."""
     filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
     if filed.excluded:  # an earlier version stored them here; they move to the rollback record
@@ -264,7 +254,7 @@ def _load_journal(context: Context, situation: Situation) -> Journal:
         rollback_record.record_targets(filed.excluded, context.paths)
         filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
-        context.note(EventNote(Event.JOURNAL_REPLACED))
+        context.note_event(Event.JOURNAL_REPLACED)
     return filed
 
 
@@ -286,7 +276,7 @@ def _write_compared(
         try:
             verified = verification.after(done.rows, means)
         except HoldError as error:  # nothing was switched, so the written values remain
-            context.note(TaskFailed(Task.COMPARE, error))
+            context.note_failure(Task.COMPARE, error)
             return WrittenRows(done.rows, noted=False)
     # A verdict may have restored interrupts, which are then irqbalance's again.
     noted = boot_files.keep_placed_interrupts(
@@ -294,7 +284,7 @@ def _write_compared(
     )
     if means.stop():
         event = Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED
-        context.note(EventNote(event))
+        context.note_event(event)
     return WrittenRows(verified.rows, noted=noted, verified=verified)
 
 
@@ -306,7 +296,7 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     records = situation.rollbacks
     if once:
         named = [record for record in records.records if record.ids is not None]
-        records = RollbackRecords(tuple(named))
+        records = rollback_record.RollbackRecords(tuple(named))
     return context.attempt(
         Task.LIFT_ROLLBACK,
         lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),

@@ -219,7 +219,7 @@ class DiskSearch:
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
-        if not self._probes.beside:
+        if self._means.beside is None:
             self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
             return
         outcome = None
@@ -441,7 +441,7 @@ def _search(
         if filed is not None and request.folder is not None:
             place = make_file_subject(context, request.folder, filed)
             scratch = stack.enter_context(place)
-        advance = stack.enter_context(context.reporter.progress(Phase.SEARCHING, probes))
+        advance = stack.enter_context(context.progress(Phase.SEARCHING, probes))
 
         def find_end(seconds: float) -> End | None:
             if stop():

@@ -21,29 +21,13 @@ from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
-from hbatune.boot.placement import ForeignError, Piece
 from hbatune.errors import HbatuneError, suggest_remedy
 from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
 from hbatune.facts.targets import find_adapters
-from hbatune.operations.context import (
-    CommandFailed,
-    Context,
-    Event,
-    EventNote,
-    FollowsElsewhere,
-    InitramfsStale,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Context, Event, FollowsElsewhere, InitramfsStale, Task
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
-from hbatune.plan.module_options import (
-    PlannedOption,
-    find_root_modules,
-    make_option_lines,
-    plan_options,
-    set_outcomes,
-)
+from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Site
 from hbatune.policy.profile import Profile
@@ -71,7 +55,7 @@ class BootPolicy(Struct, frozen=True):
     room: bool = True
 
 
-def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[Piece]]:
+def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[placement.Piece]]:
     """Compile the rules; return them, and the files to place. RejectedError for an unsafe name."""
     # Loaded only if hbatune is installed.
     from hbatune.boot.compile import compile_rules, format_rules, format_writer
@@ -85,13 +69,13 @@ def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, lis
     )
     try:
         # The program first: the rules start it.
-        writer = Piece(paths.udev_writer, format_writer())
-        return rules, [writer, Piece(paths.udev_rules, format_rules(rules))]
+        writer = placement.Piece(paths.udev_writer, format_writer())
+        return rules, [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
 
 
-def check_pieces(pieces: Iterable[Piece]) -> None:
+def check_pieces(pieces: Iterable[placement.Piece]) -> None:
     """Let systemd and udev check the files before they are placed. Raises RejectedError."""
     # Under their own names in a separate directory, since the tools use a file's suffix too.
     import tempfile  # here, to save memory in the daemon
@@ -125,8 +109,8 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     try:
         check_pieces(pieces)
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
-    except (ForeignError, RejectedError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.PLACE_RULES, error))
+    except (placement.ForeignError, RejectedError, placement.InstallError) as error:
+        context.note_failure(Task.PLACE_RULES, error)
         return False
     return not changed or _reload_udev(context)
 
@@ -150,22 +134,18 @@ def withdraw_rules(context: Context) -> bool:
     try:
         removal = placement.remove_files(placement.ROOT, context.paths.manifest, only={rules})
     except (placement.ManifestError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.REMOVE_RULES, error))
+        context.note_failure(Task.REMOVE_RULES, error)
         return False
     # Edited since it was placed: an administrator's changes are reported, not removed.
     if removal.left:
-        context.note(EventNote(Event.RULES_KEPT, removal.left[0]))
+        context.note_event(Event.RULES_KEPT, removal.left[0])
         return False
     return not removal.gone or _reload_udev(context)
 
 
 def _reload_udev(context: Context) -> bool:
     # udev keeps the rules in memory.
-    ran = system.reload_rules()
-    if ran is not None and ran.code:
-        context.note(CommandFailed(ran, reloading=True))
-        return False
-    return True
+    return context.check_program(system.reload_rules(), reloading=True)
 
 
 class IrqbalanceError(HbatuneError):
@@ -217,7 +197,7 @@ def remember_immovable(context: Context, plan: Plan, rows: Iterable[Row]) -> boo
         error = IrqbalanceError(
             "interrupts that cannot be moved are not recorded, and will show as drift again", cause
         )
-        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
+        context.note_failure(Task.TELL_IRQBALANCE, error)
         return False
     return True
 
@@ -252,7 +232,7 @@ def _update_list(
         irqbalance = interrupts.ban_interrupts(frozenset(placed), context.paths)
     except OSError as cause:
         error = IrqbalanceError("irqbalance could not be told which interrupts to leave", cause)
-        context.note(TaskFailed(Task.TELL_IRQBALANCE, error))
+        context.note_failure(Task.TELL_IRQBALANCE, error)
         return False
     if irqbalance is not None:
         context.note(FollowsElsewhere(irqbalance, context.paths.irq_policy))
@@ -279,7 +259,7 @@ def write_options(
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _plan_options(situation, names)
-    if lines := make_option_lines(planned, situation.rendered):
+    if lines := module_options.make_option_lines(planned, situation.rendered):
         profile = situation.profile.name
         text = render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
         errno = system.write_module_options(file, text)
@@ -289,10 +269,10 @@ def write_options(
     placement.record_file(placement.ROOT, context.paths.manifest, file)
     rows = tuple(option.row for option in planned if option.asked)
     # Read back, like every write.
-    rows = set_outcomes(rows, system.read_module_options(file), errno)
+    rows = module_options.set_outcomes(rows, system.read_module_options(file), errno)
     changed = {row.target for row in rows if row.outcome is Outcome.WRITTEN}
     if changed:
-        context.note(EventNote(Event.OPTIONS_WRITTEN, file))
+        context.note_event(Event.OPTIONS_WRITTEN, file)
         _note_initramfs(context, changed, situation.machine)
     return rows
 
@@ -306,31 +286,33 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
     try:
         # Edited by an administrator: hbatune must not remove it.
         if placement.is_changed(placement.ROOT, manifest, file):
-            context.note(EventNote(Event.FILE_KEPT, file))
+            context.note_event(Event.FILE_KEPT, file)
             return False
         modules = {module for module, _ in system.read_module_options(file)}
         exists = os.path.exists(file)
         errno = system.remove_module_options(file)
         if errno is not None:
-            context.note(EventNote(Event.OPTIONS_NOT_REMOVED, file, errno))
+            context.note_event(Event.OPTIONS_NOT_REMOVED, file, errno)
             return False
         placement.record_file(placement.ROOT, manifest, file)
     except (placement.ManifestError, placement.InstallError) as error:
-        context.note(TaskFailed(Task.REMOVE_OPTIONS, error))
+        context.note_failure(Task.REMOVE_OPTIONS, error)
         return False
     if exists:
-        context.note(EventNote(Event.OPTIONS_REMOVED, file))
+        context.note_event(Event.OPTIONS_REMOVED, file)
         if machine is not None:
             _note_initramfs(context, modules, machine)
     return True
 
 
-def _plan_options(situation: Situation, names: Collection[str]) -> tuple[PlannedOption, ...]:
+def _plan_options(
+    situation: Situation, names: Collection[str]
+) -> tuple[module_options.PlannedOption, ...]:
     machine, ids = situation.machine, situation.chosen.ids
     adapters = None
     if ids is not None:  # also the adapters of all requested targets
         adapters = frozenset(adapter.target for adapter in find_adapters(machine, ids))
-    return plan_options(
+    return module_options.plan_options(
         machine,
         situation.profile,
         situation.rendered,
@@ -344,7 +326,7 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
     command = find_initramfs_command()
     changed = set(modules)
-    if roots := changed & find_root_modules(machine):
+    if roots := changed & module_options.find_root_modules(machine):
         context.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
     elif changed:
         context.note(InitramfsStale(tuple(sorted(changed)), command))

@@ -1,4 +1,4 @@
-"""The context of an operation: its files, lock, waiting times and reporter, and its notes.
+"""The context of an operation: its files, lock, waiting times and reports, and its notes.
 
 An operation returns its result. A note is a message for the user in addition to the result. It is a
 value; ``text/notes`` has its text.
@@ -19,7 +19,6 @@ from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackGuard, RollbackRecords
 from hbatune.act.system import ToolResult
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine, Missing
@@ -170,7 +169,7 @@ class InterruptedRuns(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
     journal: Journal
-    rollbacks: RollbackRecords
+    rollbacks: rollback_record.RollbackRecords
     machine: Machine
     stuck: tuple[Claim, ...]
 
@@ -223,17 +222,6 @@ class Phase(StrEnum):
     SEARCHING = "searching"
 
 
-class OperationReporter:
-    """Reports to users while an operation is in progress. The base class drops everything."""
-
-    def note(self, note: Note) -> None:
-        """Report a note."""
-
-    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Enter to get a function that is called with the name of each of ``total`` steps."""
-        return nullcontext(lambda name: None)
-
-
 class ComparisonRequest(Struct, frozen=True, kw_only=True):
     """The options for the comparison of changes.
 
@@ -255,15 +243,19 @@ class Context(Struct, frozen=True, kw_only=True):
     """The caller of an operation: a command, or the daemon.
 
     ``lock`` makes the lock that protects changes of the machine. Entering it raises LockedError if
-    another hbatune holds it. ``patience`` is the time in seconds to wait for writers of an
-    interrupted run (SIGKILL needs no more). ``stoppable`` is entered around writes and yields
-    ``Stop``. ``nudge`` makes the running daemon scan all devices. ``warns`` is whether to report
-    every time that irqbalance may undo a placement, and not only after a change. ``clock`` returns
-    seconds since the epoch, for the history.
+    another hbatune holds it. ``note`` reports a note. ``progress`` is entered for a phase with a
+    number of steps, and yields the function to call after each. ``patience`` is the time in seconds
+    to wait for writers of an interrupted run (SIGKILL needs no more). ``stoppable`` is entered
+    around writes and yields ``Stop``. ``nudge`` makes the running daemon scan all devices.
+    ``warns`` is whether to report every time that irqbalance may undo a placement, and not only
+    after a change. ``clock`` returns seconds since the epoch, for the history.
     """
 
     lock: Callable[[], AbstractContextManager[Lock]]
-    reporter: OperationReporter
+    note: Callable[[Note], None]
+    progress: Callable[[Phase, int], AbstractContextManager[Advance]] = lambda phase, total: (
+        nullcontext(lambda name: None)
+    )
     patience: float = 1.0
     stoppable: Callable[[], AbstractContextManager[Stop]] = lambda: nullcontext(lambda: False)
     nudge: Callable[[], None] = lambda: None
@@ -271,9 +263,20 @@ class Context(Struct, frozen=True, kw_only=True):
     paths: Paths = field(default_factory=Paths)
     clock: Callable[[], float] = time.time
 
-    def note(self, note: Note) -> None:
-        """Report a note."""
-        self.reporter.note(note)
+    def note_event(self, event: Event, subject: Path | str = "", errno: int | None = None) -> None:
+        """Report an event (``EventNote``)."""
+        self.note(EventNote(event, subject, errno))
+
+    def note_failure(self, task: Task, error: HbatuneError) -> None:
+        """Report that a task failed."""
+        self.note(TaskFailed(task, error))
+
+    def check_program(self, ran: ToolResult | None, *, reloading: bool = False) -> bool:
+        """Report a program that ended with an error; return whether it did not (``None``: none)."""
+        if ran is None or not ran.code:
+            return True
+        self.note(CommandFailed(ran, reloading))
+        return False
 
     def note_traces(self, situation: "Situation") -> None:
         """Report traces of earlier runs, and names in [site] that match nothing."""
@@ -288,7 +291,7 @@ class Context(Struct, frozen=True, kw_only=True):
         try:
             action()
         except errors as error:
-            self.note(TaskFailed(task, error))
+            self.note_failure(task, error)
             return False
         return True
 
@@ -301,7 +304,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return replace(self._make_means(act, worker_pool, guard), workers=1)
 
     def _make_means(
-        self, act: ActConfig, worker_pool: WorkerPool | None, guard: RollbackGuard
+        self, act: ActConfig, worker_pool: WorkerPool | None, guard: rollback_record.RollbackGuard
     ) -> Means:
         return Means(
             journal=self.paths.journal,
@@ -320,12 +323,12 @@ class Context(Struct, frozen=True, kw_only=True):
         disks: int,
         act: ActConfig,
         worker_pool: WorkerPool,
-        guard: RollbackGuard,
+        guard: rollback_record.RollbackGuard,
     ) -> Iterator[Means]:
         """Yield the means to write to this number of disks, unless the ``guard`` objects.
 
         A rollback writes with an empty guard.
         """
-        with self.stoppable() as stop, self.reporter.progress(phase, disks) as advance:
+        with self.stoppable() as stop, self.progress(phase, disks) as advance:
             means = self._make_means(act, worker_pool, guard)
             yield replace(means, stop=stop, progress=lambda chain: advance(chain.target))

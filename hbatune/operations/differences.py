@@ -13,16 +13,9 @@ from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
+from hbatune.policy import match
 from hbatune.policy.budget import DepthBudget
 from hbatune.policy.library import installed_library
-from hbatune.policy.match import (
-    Matcher,
-    NearRule,
-    Traits,
-    build_adapter_traits,
-    build_traits,
-    find_near_rules,
-)
 from hbatune.policy.profile import Rule, Source
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
@@ -78,7 +71,7 @@ class WithoutRules(Struct, frozen=True):
     target: str
     id: str
     adapter: str | None
-    near: tuple[NearRule, ...]
+    near: tuple[match.NearRule, ...]
     reason: str | None = None
     evidence: tuple[str, ...] = ()
 
@@ -92,7 +85,7 @@ class Explanation(Struct, frozen=True):
     situation: Situation
     settings: tuple[SettingExplanation, ...]
     without_rules: tuple[WithoutRules, ...]
-    traits: Mapping[str, Traits]
+    traits: Mapping[str, match.Traits]
     sources: tuple[Source, ...]
 
 
@@ -124,23 +117,23 @@ class _Explainer:
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._matcher = Matcher(situation.profile)
+        self._matcher = match.Matcher(situation.profile)
         # A path is planned with its siblings, even if only one of them was requested.
         everything = replace(situation, chosen=choose_targets(situation.machine, ()))
         self._plan = everything.plan()
         self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
         self._targets: list[Target] = []
-        self.traits: dict[str, Traits] = {}
+        self.traits: dict[str, match.Traits] = {}
         for endpoint in situation.chosen.endpoints:
             adapter = self._adapters.get(endpoint.adapter or "")
-            self._add(make_target(endpoint), build_traits(endpoint, adapter))
+            self._add(make_target(endpoint), match.build_traits(endpoint, adapter))
         for target in list_targets(situation.machine).values():
             if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
                 adapter = self._adapters[target.adapter or ""]
-                self._add(target, build_adapter_traits(adapter, target.kind))
+                self._add(target, match.build_adapter_traits(adapter, target.kind))
 
-    def _add(self, target: Target, traits: Traits) -> None:
+    def _add(self, target: Target, traits: match.Traits) -> None:
         self._targets.append(target)
         self.traits[target.id] = traits
 
@@ -176,7 +169,7 @@ class _Explainer:
         requested_ids = self._situation.chosen.ids or frozenset()
         for (id, name), row in self._rows.items():
             if id in self._adapters and id in requested_ids and setting in (None, name):
-                traits = build_adapter_traits(self._adapters[id], TargetKind.CONTROLLER)
+                traits = match.build_adapter_traits(self._adapters[id], TargetKind.CONTROLLER)
                 rules = _select_rules(self._matcher.decide(traits)[0], name)
                 yield SettingExplanation(target=id, id=id, setting=name, rules=rules, row=row)
 
@@ -192,7 +185,7 @@ class _Explainer:
                 target=target.name,
                 id=target.id,
                 adapter=target.adapter,
-                near=find_near_rules(rules, self.traits[target.id]),
+                near=match.find_near_rules(rules, self.traits[target.id]),
             )
             if (disk := unclassified.get(target.id)) is not None:
                 item = replace(item, reason=describe_limit(disk.reason), evidence=disk.evidence)

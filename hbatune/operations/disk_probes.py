@@ -98,11 +98,6 @@ class DiskProbes:
         self._subject, self._experiment, self._means = subject, experiment, means
         self._taken: dict[str, Value] = {}
 
-    @property
-    def beside(self) -> bool:
-        """Whether it can be probed with a bulk writer."""
-        return self._means.beside is not None
-
     def takes(self, values: Mapping[str, Value]) -> bool:
         """Set these values, and return whether the device accepted them all.
 

@@ -11,12 +11,7 @@ from hbatune.facts.names import natural_key
 from hbatune.operations.context import Context
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import take_snapshot
-from hbatune.plan.kernel_changes import (
-    InstalledModules,
-    KernelChange,
-    find_series,
-    forecast_changes,
-)
+from hbatune.plan import kernel_changes
 from hbatune.plan.rows import Row
 from hbatune.snapshot.file import load_snapshot
 
@@ -34,7 +29,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     kernel: str
     then: str
     installed: str | None
-    changes: tuple[KernelChange, ...]
+    changes: tuple[kernel_changes.KernelChange, ...]
 
 
 def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> Forecast:
@@ -42,10 +37,10 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
 
     Raises UsageError if the rules do not cover one of the kernels.
     """
-    then = find_series(kernel)
+    then = kernel_changes.find_series(kernel)
     snapshot = take_snapshot(context) if snapshot_file is None else load_snapshot(snapshot_file)
     machine, policy = snapshot.machine, snapshot.policy
-    find_series(machine.kernel, is_running=True)
+    kernel_changes.find_series(machine.kernel, is_running=True)
     rows: tuple[Row, ...] = ()
     if policy.active is not None:
         rows = read_situation(SituationRequest(snapshot=snapshot)).plan().rows
@@ -56,13 +51,13 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
         kernel=machine.kernel,
         then=then,
         installed=installed.release if installed else None,
-        changes=forecast_changes(
+        changes=kernel_changes.forecast_changes(
             machine, then, rows=rows, rendered=policy.rendered, installed=installed
         ),
     )
 
 
-def _read_modules(machine: Machine, series: str) -> InstalledModules | None:
+def _read_modules(machine: Machine, series: str) -> kernel_changes.InstalledModules | None:
     """Return the modules of the newest installed kernel of the series, if it does not run now."""
     releases = []
     for name in list_names(_MODULES):
@@ -73,7 +68,9 @@ def _read_modules(machine: Machine, series: str) -> InstalledModules | None:
     return None if release == machine.kernel else _read_installed_modules(machine, release)
 
 
-def _read_installed_modules(machine: Machine, release: str) -> InstalledModules | None:
+def _read_installed_modules(
+    machine: Machine, release: str
+) -> kernel_changes.InstalledModules | None:
     """Return the options of the drivers' modules, by modinfo(8); None if it does not answer."""
     drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}
     if "nvme" in drivers:
@@ -87,4 +84,4 @@ def _read_installed_modules(machine: Machine, release: str) -> InstalledModules 
         if done.returncode == 0:
             lines = done.stdout.decode("utf-8", "replace").splitlines()
             options[driver] = frozenset(line.partition(":")[0] for line in lines)
-    return InstalledModules(release, options)
+    return kernel_changes.InstalledModules(release, options)

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from hbatune import loader
 from hbatune.act import files, journal, rollback_record, system
-from hbatune.act.journal import Journal
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.act.writer import require_writable
@@ -27,9 +26,8 @@ from hbatune.errors import HbatuneError, LockRole, UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import has_sysfs
 from hbatune.facts.udev import find_marked_disks
-from hbatune.loader import UnusableFileError
 from hbatune.operations import boot_files, rollback
-from hbatune.operations.context import CommandFailed, Context, Event, EventNote, RolledBack, Task
+from hbatune.operations.context import Context, Event, RolledBack, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
@@ -118,11 +116,9 @@ def install_profile(
     restarted = context.paths.units / system.UNIT in changed
     reloaded, enabled = system.reload_rules(), system.enable(restart=restarted)
     for ran in (reloaded, enabled):
-        if ran is not None and ran.code:
-            context.note(CommandFailed(ran))
-            complete = False
+        complete = context.check_program(ran) and complete
     if enabled is None:
-        context.note(EventNote(Event.UNIT_NOT_STARTED, system.UNIT))
+        context.note_event(Event.UNIT_NOT_STARTED, system.UNIT)
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return InstallResult(prepared, changed, complete)
@@ -166,7 +162,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             chosen = load_chosen_profile(None, config)  # raises UsageError
         else:
             chosen = load_profile(name, image, load_followed_rules(image, config.site))
-        policy = boot_files.BootPolicy(chosen, config.site, Journal(""))
+        policy = boot_files.BootPolicy(chosen, config.site, journal.Journal(""))
     executable = _find_executable(root)
     rules, rules_pieces = boot_files.compile_policy(policy, paths)
     pieces = [
@@ -268,7 +264,7 @@ def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
         with loader.open_file(script) as descriptor:
             lines = loader.read_beginning(descriptor, _HEAD).decode(errors="replace").split("\n")
     # Missing, unreadable or not a file: its path is checked anyway.
-    except (OSError, UnusableFileError):
+    except (OSError, loader.UnusableFileError):
         return
     if not lines[0].startswith("#!"):
         return
@@ -292,17 +288,6 @@ def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:
             if os.access(toml_files.resolve_links(folder / name, root).end, os.X_OK):
                 yield folder / name
         return
-
-
-class Removal(Struct, frozen=True):
-    """The files and directories that an uninstallation would remove.
-
-    Files that were ``edited`` since they were placed would stay.
-    """
-
-    files: tuple[Path, ...]
-    edited: frozenset[Path]
-    folders: tuple[Path, ...]
 
 
 def remove_installation(context: Context, root: Path, *, keep_values: bool = False) -> bool:
@@ -349,7 +334,7 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:
-            context.note(EventNote(Event.VALUES_UNRESTORED))
+            context.note_event(Event.VALUES_UNRESTORED)
             return False
         return _remove_files(context, root, lock) and finished
 
@@ -370,7 +355,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     paths = context.paths
     result = placement.remove_files(root, paths.manifest)
     for path in result.gone:
-        context.note(EventNote(Event.FILE_REMOVED, join_root(root, path)))
+        context.note_event(Event.FILE_REMOVED, join_root(root, path))
     finished = True
     if lock is not None:
         finished = _report_failure(context, system.reload_units())
@@ -378,7 +363,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
         # After the removal of the rules: udev's database then drops the saved values.
         finished = _report_failure(context, system.announce(find_marked_disks())) and finished
     for path in result.left:
-        context.note(EventNote(Event.FILE_KEPT, join_root(root, path)))
+        context.note_event(Event.FILE_KEPT, join_root(root, path))
     configuration = join_root(root, find_configuration_file())
     forgotten = context.attempt(
         Task.FORGET_PROFILE,
@@ -396,11 +381,14 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     return finished
 
 
-def preview_removal(context: Context, root: Path) -> Removal:
-    """Return the files and directories that ``remove_installation`` would remove below the root."""
+def preview_removal(context: Context, root: Path) -> tuple[list[Path], set[Path], list[Path]]:
+    """Return the files that ``remove_installation`` would remove below the root, and directories.
+
+    The second value are the files that were edited since they were placed. They would stay.
+    """
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
-    removed, edited = [], set()
+    removed, edited = list[Path](), set[Path]()
     for entry in installation.placed if installation else ():
         path = Path(entry.path)
         removed.append(join_root(root, path))
@@ -409,8 +397,7 @@ def preview_removal(context: Context, root: Path) -> Removal:
     folders = [join_root(root, context.paths.state)]
     if root == ROOT:  # an image has no directory in /run
         folders.append(context.paths.run)
-    existing = tuple(folder for folder in folders if folder.exists())
-    return Removal(tuple(removed), frozenset(edited), existing)
+    return removed, edited, [folder for folder in folders if folder.exists()]
 
 
 def _is_untouched(paths: Paths) -> bool:
@@ -435,6 +422,5 @@ def _is_untouched(paths: Paths) -> bool:
 
 def _report_failure(context: Context, ran: system.ToolResult | None) -> bool:
     """Report a command that failed; return False if it did not end by its deadline."""
-    if ran is not None and ran.code:
-        context.note(CommandFailed(ran))
+    context.check_program(ran)
     return ran is None or ran.finished

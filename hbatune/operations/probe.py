@@ -25,15 +25,7 @@ from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
-from hbatune.operations.context import (
-    Advance,
-    Context,
-    HistoryFull,
-    Phase,
-    RunsAhead,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
 from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Outcome, Row
@@ -45,14 +37,8 @@ from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
-from hbatune.probe.history import (
-    HistoryError,
-    Record,
-    ValueChange,
-    make_adapter_record,
-    make_record,
-)
 from hbatune.probe.result import (
+    ADAPTER_ID,
     Doubt,
     Failed,
     Figures,
@@ -205,9 +191,9 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     """
     name = os.path.realpath(folder)
     seconds = _estimate_seconds(workloads)
-    with context.reporter.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
+    with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
         context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
-        with context.reporter.progress(Phase.PROBING, len(workloads)) as advance:
+        with context.progress(Phase.PROBING, len(workloads)) as advance:
             runs = []
             for workload in workloads:
                 outcome = running.probe_file(name, file.path, file.size, workload)
@@ -225,18 +211,18 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
     profile = None if probed.profile is None else probed.profile.name
     machine, records = probed.machine, []
     for result in probed.results:
-        records.append(make_record(machine, profile, command, result, time))
+        records.append(history.make_record(machine, profile, command, result, time))
     # Knees are stored, because the windows they are computed from are not.
     for sweep in probed.sweeps:
         last = sweep.results[-1]
-        record = make_record(machine, profile, command, last, time)
+        record = history.make_record(machine, profile, command, last, time)
         # Without its result, which the records above already contain.
         record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
         records.append(replace(record, queue_depth=sweep.queue_depth))
     for full in probed.together.results if probed.together else ():
-        figures = make_kept_together(full)
-        record = make_adapter_record(machine, profile, command, full.adapter, figures, time)
-        records.append(record)
+        kernel, boot_id, id = machine.kernel, machine.boot_id, f"{ADAPTER_ID}{full.adapter}"
+        origin = (time, command, kernel, boot_id, profile, full.adapter, id)
+        records.append(history.Record(*origin, result=None, together=make_kept_together(full)))
     keep_records(context, records)
 
 
@@ -322,7 +308,7 @@ class _DiskRuns:
         runs = [workload for _, possible in usable for workload in possible]
         if runs:
             self._context.note(RunsAhead(len(runs), _estimate_seconds(runs), self._workload.writes))
-        with self._context.reporter.progress(Phase.PROBING, len(runs)) as advance:
+        with self._context.progress(Phase.PROBING, len(runs)) as advance:
             for subject, possible in usable:
                 measured += self._measure_disk(subject, possible, advance)
         return measured
@@ -408,12 +394,12 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
     return replace(subject, settings=replace_value(subject.settings, target, DEPTH, depth))
 
 
-def keep_records(context: Context, records: Iterable[Record]) -> None:
+def keep_records(context: Context, records: Iterable[history.Record]) -> None:
     """Append records to the history; a failure is a note."""
     try:
         dropped = history.append(context.paths.history, records)
-    except HistoryError as error:
-        context.note(TaskFailed(Task.SAVE_HISTORY, error))
+    except history.HistoryError as error:
+        context.note_failure(Task.SAVE_HISTORY, error)
         return
     if dropped:
         context.note(HistoryFull(dropped))
@@ -421,7 +407,7 @@ def keep_records(context: Context, records: Iterable[Record]) -> None:
 
 def list_apply_records(
     context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
-) -> Iterator[Record]:
+) -> Iterator[history.Record]:
     """Yield records of the verdicts of an apply with these rows."""
     machine = situation.machine
     command = "apply --verify" if verified.thorough else "apply"
@@ -429,13 +415,13 @@ def list_apply_records(
         changes, reverted = [], []
         for row in rows:
             if row.id == proof.id and row.setting in proof.settings:
-                changes.append(ValueChange(row.target, row.setting, row.current, row.value))
+                changes.append(history.ValueChange(row.target, row.setting, row.current, row.value))
                 if row.key in verified.reverted:
                     reverted.append(row.setting)
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
-        yield Record(
+        yield history.Record(
             time=context.clock(),
             command=command,
             kernel=machine.kernel,
@@ -463,7 +449,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
         workloads = [group[1] for group in groups]
         writes = any(workload.writes for workload in workloads)
         context.note(RunsAhead(len(groups), _estimate_seconds(workloads), writes))
-    with context.reporter.progress(Phase.PROBING, len(groups)) as advance:
+    with context.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
             figures = running.probe_together(
                 adapter.target, subjects, workload, resolve_links(names)

@@ -13,12 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files, journal, lock, marks, rollback_record
-from hbatune.act.files import Signature
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.marks import with_udev_baselines
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
@@ -28,7 +25,7 @@ from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
 from hbatune.operations.boot_files import keep_placed_interrupts
-from hbatune.operations.context import Context, Phase, Task, TaskFailed
+from hbatune.operations.context import Context, Phase, Task
 from hbatune.operations.situation import (
     PartialScan,
     ScanMeans,
@@ -42,7 +39,6 @@ from hbatune.operations.situation import (
 from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, without_requests
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy import budget
-from hbatune.policy.budget import SHARE_RULE_PREFIX
 from hbatune.policy.config import Config, UnmatchedName, find_configuration_file, load_configuration
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
@@ -64,7 +60,7 @@ class MachineCache:
     def __init__(self, journal: Path) -> None:
         self.machine: KnownMachine | None = None
         self.journal = KeptJournal(journal)
-        self.configured: Signature = None
+        self.configured: files.Signature = None
         self.unmatched: tuple[UnmatchedName, ...] = ()
         self._requests: dict[str, int] = {}
         self._requested = 0
@@ -294,7 +290,7 @@ def run_pass(
             error = JournalError(
                 f"{losses_text}: the daemon has written the journal again from memory"
             )
-            context.note(TaskFailed(Task.READ_JOURNAL, error))
+            context.note_failure(Task.READ_JOURNAL, error)
         means = locked_means(paths, context.patience, worker_pool)
         situation = None
         if request.names is not None:
@@ -306,7 +302,7 @@ def run_pass(
         if situation.rollbacks.damaged:
             raise rollback_record.UnreadableRecordError(situation.rollbacks.damaged)
         if losses := situation.journal.losses:
-            context.note(TaskFailed(Task.READ_JOURNAL, LostError(losses)))
+            context.note_failure(Task.READ_JOURNAL, LostError(losses))
         machine, is_full = situation.machine, situation.part is None
         reserved = frozenset(lock.read_held_ids(paths.holds))
         full_plan = situation.plan(reconcile=request.put_back)
@@ -366,7 +362,7 @@ def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: 
     endpoints = [disk for disk in machine.endpoints if family_named(disk.family).resets]
     if not endpoints:
         return situation.journal
-    return with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
+    return marks.with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
 
 
 def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[RowKey, Value]:
@@ -405,7 +401,7 @@ def _find_reshared(situation: Situation, plan: Plan) -> frozenset[RowKey]:
     """Return the depths that are the LUN's former share of its array's limit."""
     depths = {}
     for row in plan.drift:
-        if row.rule.startswith(SHARE_RULE_PREFIX):
+        if row.rule.startswith(budget.SHARE_RULE_PREFIX):
             depths[row.key] = row.current
     reshared = set()
     for entry in situation.journal.entries if depths else ():
@@ -492,14 +488,14 @@ def _write_rows(
     try:
         require_affordable(wanted)
     except UsageError as error:
-        context.note(TaskFailed(Task.FIT_MEMORY, error))
+        context.note_failure(Task.FIT_MEMORY, error)
         wanted = without_requests(wanted)
     filed = situation.journal
     if is_full:
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     act = situation.config.act
     # The daemon lifts nothing, so every rollback stops it.
-    guard = RollbackRecords().guard(context.paths, named=False)
+    guard = rollback_record.RollbackRecords().guard(context.paths, named=False)
     with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
         if not is_full:
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}

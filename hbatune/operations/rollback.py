@@ -19,28 +19,12 @@ from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations import boot_files
-from hbatune.operations.context import (
-    Context,
-    Event,
-    EventNote,
-    InterruptedRuns,
-    Phase,
-    Task,
-    TaskFailed,
-)
+from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
 from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
-
-
-class RollbackPreview(Struct, frozen=True):
-    """A preview of a rollback; ``losses`` are as for ``RollbackResult``."""
-
-    rows: tuple[Restored, ...]
-    machine: Machine
-    losses: tuple[Loss, ...] = ()
 
 
 class RollbackResult(Struct, frozen=True):
@@ -143,7 +127,7 @@ def restore_targets(
             return _roll_back_unread(context, error, recorded=recorded)
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
-            context.note(EventNote(Event.JOURNAL_OUTDATED))
+            context.note_event(Event.JOURNAL_OUTDATED)
         context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, stuck))
         ids = _find_ids(targets, machine, filed)
         if filed.excluded:
@@ -158,10 +142,10 @@ def restore_targets(
             try:
                 rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
             except RollbackUnsavedError as error:
-                context.note(TaskFailed(Task.SAVE_JOURNAL, error))
+                context.note_failure(Task.SAVE_JOURNAL, error)
                 rows, finished = error.rows, False
             except NoWorkerError as error:
-                context.note(TaskFailed(Task.READ_DEVICES, error))
+                context.note_failure(Task.READ_DEVICES, error)
                 rows, finished = list_unread(filed, ids, error), False
         # After the writes: until then irqbalance would move interrupts that are being restored.
         finished = boot_files.release_interrupts(context, machine, ids) and finished
@@ -181,8 +165,8 @@ def restore_targets(
 
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
-) -> RollbackPreview:
-    """Return the values that ``roll_back_targets`` would restore, without any write or lock.
+) -> tuple[tuple[Restored, ...], Machine, tuple[Loss, ...]]:
+    """Return the rows, machine and losses of ``roll_back_targets``, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
     """
@@ -196,7 +180,7 @@ def preview_rollback(
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
-    return RollbackPreview(plan.rows(None), machine, filed.losses)
+    return plan.rows(None), machine, filed.losses
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
@@ -226,7 +210,7 @@ def _make_means(
 
 def _note_losses(context: Context, filed: Journal) -> None:
     if filed.losses:
-        context.note(TaskFailed(Task.READ_JOURNAL, LostError(filed.losses)))
+        context.note_failure(Task.READ_JOURNAL, LostError(filed.losses))
 
 
 def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool) -> RollbackResult:
@@ -234,7 +218,7 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
 
     It does the parts that need no such process: nothing sets values again until the next rollback.
     """
-    context.note(TaskFailed(Task.READ_DEVICES, error))
+    context.note_failure(Task.READ_DEVICES, error)
     boot = read_boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
     finished = _stop_tuning(context) and recorded
@@ -258,7 +242,7 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
     except PolicyError as error:
         if targets:  # the udev rules are compiled again for the others, from this configuration
             raise
-        context.note(TaskFailed(Task.READ_CONFIGURATION, error))
+        context.note_failure(Task.READ_CONFIGURATION, error)
         return Config()
 
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from hbatune.act import interrupts, journal, lock, rollback_record, system
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.errors import UsageError
@@ -82,7 +81,7 @@ class Situation(Struct, frozen=True):
     chosen: ChosenTargets
     journal: Journal
     rollbacks: RollbackRecords
-    stuck: tuple[Claim, ...]
+    stuck: tuple[lock.Claim, ...]
     rendered: Mapping[tuple[str, str], str]
     site: Site
     not_understood: tuple[str, ...] = ()
@@ -238,7 +237,7 @@ class ScanMeans(Struct, frozen=True):
     """
 
     paths: Paths
-    stuck: tuple[Claim, ...]
+    stuck: tuple[lock.Claim, ...]
     worker_pool: WorkerPool | None = None
 
     def gather(
@@ -377,7 +376,7 @@ def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -
     return frozenset(wanted)
 
 
-def map_stuck_disks(stuck: Iterable[Claim]) -> dict[str, str]:
+def map_stuck_disks(stuck: Iterable[lock.Claim]) -> dict[str, str]:
     """Return the disks with a stuck writer, with the reason. The writer would block a read."""
     return {claim.target: MissingText.WAITING_WRITE.format(claim.pid) for claim in stuck}
 

@@ -43,7 +43,6 @@ from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_followed_rules
 from hbatune.probe import history
-from hbatune.probe.history import Record
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 
@@ -183,7 +182,7 @@ class MeasuredHost(Struct, frozen=True, kw_only=True):
 
     machine: Machine
     journal: Journal
-    records: tuple[Record, ...]
+    records: tuple[history.Record, ...]
     yardsticks: Yardsticks
     profile: Profile | None = None
     plan: Plan | None = None
@@ -198,17 +197,15 @@ def read_measured_host(
     ``results`` is a copy of a host's history, used instead of this machine's.
     """
     paths, yardsticks = Paths(), installed_library().yardsticks()
-    records: tuple[Record, ...] = ()
+    records: tuple[history.Record, ...] = ()
     if results is not None:
         records = history.load_named(results).records
     elif snapshot is None:
         records = history.load(paths.history).records
-    if snapshot is None:
-        active = load_configuration().profile
-    else:
-        active = load_snapshot(snapshot).policy.active
+    loaded = None if snapshot is None else load_snapshot(snapshot)
+    active = loaded.policy.active if loaded else load_configuration().profile
     if profile is not None or active is not None:
-        situation = read_situation(SituationRequest(profile=profile, snapshot=snapshot))
+        situation = read_situation(SituationRequest(profile=profile, snapshot=loaded))
         return MeasuredHost(
             machine=situation.machine,
             journal=situation.journal,
@@ -218,11 +215,10 @@ def read_measured_host(
             plan=situation.plan(),
             not_understood=situation.not_understood,
         )
-    if snapshot is None:
+    if loaded is None:
         require_readable(paths)
         machine = unlocked_means(paths).gather((), load_configuration().act)
-        journal, _ = load_with_current_ids(paths.journal, machine)
+        filed, _ = load_with_current_ids(paths.journal, machine)
     else:
-        machine = load_snapshot(snapshot).machine
-        journal = Journal(machine.boot_id)
-    return MeasuredHost(machine=machine, journal=journal, records=records, yardsticks=yardsticks)
+        machine, filed = loaded.machine, Journal(loaded.machine.boot_id)
+    return MeasuredHost(machine=machine, journal=filed, records=records, yardsticks=yardsticks)

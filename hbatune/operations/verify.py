@@ -26,7 +26,7 @@ from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Cont
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row
 from hbatune.policy.config import ProbeConfig
-from hbatune.probe import run
+from hbatune.probe import run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
@@ -39,14 +39,6 @@ from hbatune.probe.result import (
     Skipped,
     Subject,
     Workload,
-)
-from hbatune.probe.run import TimeBudget, fit_time
-from hbatune.probe.selection import (
-    Selection,
-    get_medium,
-    list_subjects,
-    order_by_adapter,
-    prefer_subject,
 )
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from hbatune.probe.workloads import find_unexercised, follow_plan
@@ -153,7 +145,7 @@ class Verification:
         command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
-            self._context.reporter.progress(Phase.COMPARING, runs) as advance,
+            self._context.progress(Phase.COMPARING, runs) as advance,
             Trial(machine, rows, self._before, means, holds=holds, command=command) as trial,
         ):
             self._proving.advance = advance
@@ -236,7 +228,7 @@ class Verification:
         workload = follow_plan(
             part.own,
             self._situation.profile.probe,
-            get_medium(subject),
+            selection.get_medium(subject),
             cpus=len(subject.cpus) or 1,
             writable=writable,
         )
@@ -251,7 +243,7 @@ class Verification:
 
 def _select_representatives(
     situation: Situation, plan: Plan, request: ComparisonRequest
-) -> tuple[Selection, Subject | None]:
+) -> tuple[selection.Selection, Subject | None]:
     """Return the representatives, and the representative that is measured through a file."""
     machine = situation.machine
     endpoints = {endpoint.target for endpoint in machine.endpoints}
@@ -261,12 +253,12 @@ def _select_representatives(
         target = row.target if row.target in endpoints else row.adapter
         if target is not None:
             targets.add(target)
-    selection, filed = run.choose_subjects(machine, targets, shared=request.shared), None
+    chosen, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
-        subjects = list_subjects(machine, targets)
+        subjects = selection.list_subjects(machine, targets)
         filed = find_disk(request.folder, subjects, DiskChoice.CHANGED)
-        selection = prefer_subject(selection, filed)
-    return replace(selection, subjects=order_by_adapter(selection.subjects)), filed
+        chosen = selection.prefer_subject(chosen, filed)
+    return replace(chosen, subjects=selection.order_by_adapter(chosen.subjects)), filed
 
 
 class DiskChoice(StrEnum):
@@ -303,14 +295,14 @@ def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator
     It has the disk's adapters, CPUs and settings.
     """
     with ExitStack() as stack:
-        with context.reporter.progress(Phase.WRITING_FILE, 1):
+        with context.progress(Phase.WRITING_FILE, 1):
             file = stack.enter_context(make_scratch_file(folder))
         yield replace(disk, endpoint=replace(disk.endpoint, device_node=file.path, size=file.size))
 
 
 def _fit_pairs(
     subjects: Sequence[Subject], config: ProbeConfig, request: ComparisonRequest
-) -> tuple[int, TimeBudget]:
+) -> tuple[int, run.TimeBudget]:
     """Return the number of pairs, and the representatives and duration of a run that fit."""
     short = Workload(
         ramp=RAMP_S,
@@ -321,11 +313,11 @@ def _fit_pairs(
     # One more run than the compared ones, for warm-up.
     if request.thorough:
         pairs = config.verify_pairs
-        return pairs, fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
+        return pairs, run.fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
     # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
-    pairs, budget = MIN_PAIRS, TimeBudget((), short, 0.0)
+    pairs, budget = MIN_PAIRS, run.TimeBudget((), short, 0.0)
     for pairs in range(DEFAULT_PAIRS, MIN_PAIRS - 1, -1):
-        budget = fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
+        budget = run.fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
         if not budget.left_out:
             break
     return pairs, budget

@@ -12,14 +12,8 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
 from hbatune.loader import Count, Figure
+from hbatune.policy import match
 from hbatune.policy.library import MediumFigures, RaidFigures, Yardsticks
-from hbatune.policy.match import (
-    Traits,
-    build_adapter_traits,
-    build_traits,
-    find_objective,
-    is_match,
-)
 from hbatune.policy.profile import Match, Objective, Profile
 from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import list_subjects
@@ -141,7 +135,7 @@ def compare_result(
     goal = None
     # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
     if comparable and profile and workload.issued <= max(_USUAL, profile.probe.depth):
-        objective = find_objective(profile, disk_traits)
+        objective = match.find_objective(profile, disk_traits)
         if objective is not None:
             goal = evaluate_objective(objective, result.figures.p99_us / 1000)
     gb_per_s = result.figures.bandwidth / 1e9
@@ -170,24 +164,26 @@ def compare_on_machine(
     return None
 
 
-def get_subject_traits(subject: Subject) -> Traits:
+def get_subject_traits(subject: Subject) -> match.Traits:
     """Return the traits of a subject; a map takes protocol and medium from its paths."""
     # A rule about one adapter must not match a map with several.
     adapter = subject.adapters[0] if len(subject.adapters) == 1 else None
-    endpoint_traits = build_traits(subject.endpoint, adapter)
+    endpoint_traits = match.build_traits(subject.endpoint, adapter)
     if not subject.paths:
         return endpoint_traits
-    below = build_traits(subject.paths[0], adapter)
+    below = match.build_traits(subject.paths[0], adapter)
     return replace(endpoint_traits, protocol=below.protocol, medium=below.medium)
 
 
-def find_medium_figures(disk_traits: Traits, yardsticks: Yardsticks) -> MediumFigures | None:
+def find_medium_figures(disk_traits: match.Traits, yardsticks: Yardsticks) -> MediumFigures | None:
     """Return the documents' values for such a medium, or None."""
-    return next((entry for entry in yardsticks.medium if is_match(entry.when, disk_traits)), None)
+    return next(
+        (entry for entry in yardsticks.medium if match.is_match(entry.when, disk_traits)), None
+    )
 
 
 def find_raid_figures(
-    workload: Workload, disk_traits: Traits, subject: Subject, yardsticks: Yardsticks
+    workload: Workload, disk_traits: match.Traits, subject: Subject, yardsticks: Yardsticks
 ) -> tuple[RaidFigures, ...]:
     """Return the documents' values for a volume's adapter and slot, if they cover the workload.
 
@@ -200,7 +196,7 @@ def find_raid_figures(
     cards = {adapter.document for adapter in subject.adapters}
     figures = []
     for entry in yardsticks.raid:
-        if entry.card in cards and is_match(Match(link=entry.when), disk_traits):
+        if entry.card in cards and match.is_match(Match(link=entry.when), disk_traits):
             figures.append(entry)
     return tuple(figures)
 
@@ -226,9 +222,9 @@ def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> 
     ceiling = None if adapter.link is None else compute_link_ceiling(adapter.link)
     if ceiling is None:
         return None
-    link_traits = build_adapter_traits(adapter, TargetKind.HOST)
+    link_traits = match.build_adapter_traits(adapter, TargetKind.HOST)
     for entry in yardsticks.link:
-        if is_match(Match(link=entry.when), link_traits):
+        if match.is_match(Match(link=entry.when), link_traits):
             document = entry.gb_per_s / entry.adapters
             return LinkShare(adapter.target, gb_per_s, ceiling, document, entry.source)
     return LinkShare(adapter.target, gb_per_s, ceiling, None, None)

@@ -31,9 +31,6 @@ _NOTHING = 2  # blkid(8): nothing was recognised
 _AMBIVALENT = 8  # blkid(8): several signatures contradict each other
 _SECONDS = 10.0  # for blkid, which waits in the kernel if the disk does not answer
 
-SignatureReader = Callable[[str], "str | OSError | None"]
-"""Takes a device node; returns its content's type, None if empty, or the error of a failed read."""
-
 SAMPLED_BLOCKS = 64
 """Number of blocks to read, evenly spread over the disk; a disk in use has data in one of them."""
 _READ_BLOCK = 4096
@@ -44,9 +41,7 @@ SAMPLE_INTERVAL_S = 0.1  # seconds between two samples
 Reader = Callable[[str], Activity | Missing]
 
 
-def find_write_refusal(
-    subject: Subject, target_names: Collection[str], *, look: SignatureReader | None = None
-) -> Skipped | None:
+def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipped | None:
     """Return why the subject must not be written to, or None if writes are allowed.
 
     ``target_names`` are the names that the user gave. Reads a few blocks of the device.
@@ -58,7 +53,7 @@ def find_write_refusal(
     node = endpoint.device_node
     if node is None:
         return Skipped(endpoint.target, Skip.NO_NODE)
-    content = (look or read_signature)(node)
+    content = read_signature(node)
     if isinstance(content, OSError):
         return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=content.strerror)
     return None if content is None else Skipped(endpoint.target, Skip.SIGNED, detail=content)
@@ -164,7 +159,7 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
     """
     replies: list[bool] = []
     with Pool(_check_zeros, size=1, deadline=deadline) as pool:
-        for event in pool.run([_Place(node, size)]):
+        for event in pool.run([(node, size)]):
             if isinstance(event, Replied):
                 replies.append(event.reply)
     if replies and not replies[-1]:
@@ -227,27 +222,23 @@ def _find_refusal(
     return None
 
 
-class _Place(Struct, frozen=True):
-    node: str
-    size: int
-
-
 def _count_samples(size: int) -> int:
     return max(1, min(SAMPLED_BLOCKS, size // _READ_BLOCK))
 
 
-def _check_zeros(place: _Place) -> Iterator[bool]:  # pragma: no cover  (runs in the worker)
-    """Yield for each sampled block whether it is zero; stop at the first that is not."""
-    nothing, count = bytes(_READ_BLOCK), _count_samples(place.size)
+def _check_zeros(disk: tuple[str, int]) -> Iterator[bool]:  # pragma: no cover  (in the worker)
+    """Yield for each sampled block of a node and size whether it is zero; stop at the first not."""
+    node, size = disk
+    nothing, count = bytes(_READ_BLOCK), _count_samples(size)
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
-        descriptor = os.open(place.node, flags | os.O_DIRECT)
+        descriptor = os.open(node, flags | os.O_DIRECT)
     except OSError:
         # No reply means "unknown" to the caller, which is correct.
         return
     with mmap.mmap(-1, _READ_BLOCK) as block:  # O_DIRECT requires aligned memory
         for number in range(count):
-            offset = number * (place.size // count)
+            offset = number * (size // count)
             try:
                 os.preadv(descriptor, [block], offset - offset % _READ_BLOCK)
             except OSError:

@@ -218,21 +218,6 @@ def make_record(
     return Record(timestamp, command, kernel, boot_id, profile, target, result.id, result)
 
 
-def make_adapter_record(
-    machine: Machine,
-    profile: str | None,
-    command: str,
-    adapter: str,
-    measured: KeptTogether,
-    timestamp: float,
-) -> Record:
-    """Return the record of a run on all disks of an adapter, with the time of ``make_record``."""
-    id, kernel, boot_id = f"{ADAPTER_ID}{adapter}", machine.kernel, machine.boot_id
-    return Record(
-        timestamp, command, kernel, boot_id, profile, adapter, id, result=None, together=measured
-    )
-
-
 def load(path: Path) -> History:
     """Return the history, or an empty one if no file exists.
 

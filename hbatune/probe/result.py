@@ -177,16 +177,6 @@ class Workload(Struct, frozen=True):
         return self.ramp + self.runtime
 
     @property
-    def ramp_ms(self) -> int:
-        """The warm-up in milliseconds."""
-        return round(self.ramp * 1000)
-
-    @property
-    def runtime_ms(self) -> int:
-        """The measured time in milliseconds."""
-        return max(1, round(self.runtime * 1000))
-
-    @property
     def window_ms(self) -> int:
         """The length of one window of the measured time, in milliseconds."""
         return max(MIN_WINDOW_MS, round(self.runtime * 1000 / RUN_WINDOWS))

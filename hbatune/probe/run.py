@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.model import Machine, Missing
-from hbatune.facts.sampler import read_activity, read_temperature
+from hbatune.facts.sampler import read_temperature
 from hbatune.probe import fio, guard, selection
-from hbatune.probe.guard import Clock, Reader
 from hbatune.probe.result import (
     FILE_ID,
     Failed,
@@ -43,12 +42,7 @@ class TimeBudget(Struct, frozen=True):
 
 
 def choose_subjects(
-    machine: Machine,
-    targets: Collection[str],
-    *,
-    shared: bool = False,
-    read: Reader = read_activity,
-    clock: Clock | None = None,
+    machine: Machine, targets: Collection[str], *, shared: bool = False
 ) -> selection.Selection:
     """Choose one endpoint for each adapter, medium and model, preferably an idle one.
 
@@ -56,7 +50,7 @@ def choose_subjects(
     """
     subjects = selection.list_subjects(machine, targets)
     candidates = [s for s in subjects if selection.find_probe_refusal(s, shared=shared) is None]
-    busy = guard.find_busy_subjects(candidates, read=read, clock=clock) if candidates else {}
+    busy = guard.find_busy_subjects(candidates) if candidates else {}
     return selection.choose_representatives(machine, targets, shared=shared, busy=busy)
 
 
@@ -70,8 +64,6 @@ def probe_subjects(
     subjects: Sequence[Subject],
     workload: Workload,
     *,
-    read: Reader = read_activity,
-    clock: Clock | None = None,
     write: bool = False,
     look: bool = False,
     idle: bool = False,
@@ -89,7 +81,7 @@ def probe_subjects(
             outcomes.append(replace(executable, target=subject.target))
             continue
         # Checked again right before its run: the choice may be minutes old.
-        busy = None if idle else find_disturbance(subject, read=read, clock=clock)
+        busy = None if idle else find_disturbance(subject)
         outcome = busy or _measure_subject(executable, subject, workload, write=write)
         node, size = subject.endpoint.device_node, subject.endpoint.size
         if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
@@ -98,11 +90,9 @@ def probe_subjects(
     return outcomes
 
 
-def find_disturbance(
-    subject: Subject, *, read: Reader = read_activity, clock: Clock | None = None
-) -> Skipped | None:
+def find_disturbance(subject: Subject) -> Skipped | None:
     """Return why a probe would disturb the subject or be disturbed, or None if it is idle."""
-    return guard.find_busy_subjects([subject], read=read, clock=clock).get(subject.target)
+    return guard.find_busy_subjects([subject]).get(subject.target)
 
 
 def probe_guarded(

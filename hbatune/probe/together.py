@@ -8,7 +8,7 @@ single rates.
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.model import Link
 from hbatune.loader import Figure
@@ -53,17 +53,12 @@ def make_kept_together(measured: TogetherResult) -> KeptTogether:
         for adapter in result.served:
             if adapter.adapter == measured.adapter:
                 served = served or adapter
-    return KeptTogether(
-        targets=measured.targets,
-        workload=measured.workload,
-        figures=replace(measured.figures, windows=()),
-        alone_iops=tuple(result.figures.iops for result in measured.alone),
-        share=measured.share,
-        ceiling=measured.ceiling,
-        busy=measured.busy,
-        bottleneck=measured.bottleneck,
-        served=served,
-    )
+    fields = asdict(measured) | {
+        "figures": replace(measured.figures, windows=()),
+        "alone_iops": tuple(result.figures.iops for result in measured.alone),
+        "served": served,
+    }
+    return KeptTogether(**{name: fields[name] for name in KeptTogether.__struct_fields__})
 
 
 def evaluate_together(

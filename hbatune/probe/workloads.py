@@ -11,10 +11,10 @@ from enum import StrEnum
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.model import Medium
 from hbatune.loader import ShortText
@@ -36,7 +36,8 @@ Share = Annotated[int, Meta(ge=0, le=100)]
 Rate = Annotated[int, Meta(ge=1, le=100_000_000)]
 DEFAULT_MAX_WAITING = 256  # default number of I/Os of an open loop that may wait
 _DEFAULT = Workload()
-T = TypeVar("T")
+_SWEPT = ("rate", "queue_depth", "reads", "block_size", "jobs", "depth")
+"""The fields of a run that may be lists. The last one varies fastest."""
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,33 +153,14 @@ def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
 
 
 def _expand_runs(table: RunTable) -> Iterator[Workload]:
-    usual_depth = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
-    # The last list varies fastest.
-    for rate, queue_depth, reads, block, jobs, depth in product(
-        _list_swept(table.rate),
-        table.queue_depth or (None,),
-        _list_swept(table.reads),
-        _list_swept(table.block_size),
-        _list_swept(table.jobs),
-        _list_swept(table.depth or usual_depth),
-    ):
-        yield Workload(
-            pattern=table.pattern,
-            block_size=block,
-            depth=depth,
-            jobs=jobs,
-            ramp=table.ramp,
-            runtime=table.runtime,
-            reads=reads,
-            zones=table.zones,
-            queue_depth=queue_depth,
-            rate=rate,
-            writer=table.writer,
-        )
-
-
-def _list_swept(value: T | tuple[T, ...]) -> tuple[T, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    fields, lists = asdict(table), []
+    if table.depth is None:
+        fields["depth"] = _DEFAULT.depth if table.rate is None else DEFAULT_MAX_WAITING
+    for name in _SWEPT:
+        value = fields[name]
+        lists.append(value if isinstance(value, tuple) else (value,))
+    for values in product(*lists):
+        yield Workload(**fields | dict(zip(_SWEPT, values, strict=True)))
 
 
 def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:

@@ -93,11 +93,6 @@ def _fit_axis(axis: svg.Axis | str, values: Iterable[float]) -> svg.Axis:
     return make_axis(axis, values)
 
 
-def draw_curves(chart: Curves) -> Markup:
-    """Return the chart as a picture."""
-    return _CurveDrawing(chart).picture()
-
-
 class _CurveDrawing:
     """The layout and picture of one chart with curves."""
 
@@ -298,11 +293,6 @@ class Rows(Struct, frozen=True):
     upright: Guide | None = None
 
 
-def draw_rows(chart: Rows) -> Markup:
-    """Return the chart as a picture."""
-    return _RowDrawing(chart).picture()
-
-
 class _RowDrawing:
     """The layout and picture of one chart with rows."""
 
@@ -387,12 +377,12 @@ def make_curves_figure(chart: Curves, caption: str) -> Figure:
         for dot in series.dots:
             value = ShownValue(series.name, dot.label, x_axis, dot.x, y_axis=y_axis)
             values.append(replace(value, y=dot.y, trusted=not dot.doubted))
-    return Figure(chart.title, draw_curves(chart), caption, tuple(values))
+    return Figure(chart.title, _CurveDrawing(chart).picture(), caption, tuple(values))
 
 
 def make_rows_figure(chart: Rows, caption: str) -> Figure:
     """Return a figure of rows along one axis, named after the chart's title."""
-    return Figure(chart.title, draw_rows(chart), caption, tuple(_list_signs(chart)))
+    return Figure(chart.title, _RowDrawing(chart).picture(), caption, tuple(_list_signs(chart)))
 
 
 def _list_signs(chart: Rows) -> Iterator[ShownValue]:

@@ -22,7 +22,6 @@ from hbatune.probe.sweeps import (
 )
 from hbatune.report import charts, page, sweep_sections
 from hbatune.report.svg import LegendEntry, Shape, make_log_axis
-from hbatune.report.sweep_sections import MAX_SWEEPS
 from hbatune.text import units
 from hbatune.text.basic_output import format_sentence
 from hbatune.text.plan_tables import format_value
@@ -45,8 +44,8 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
         elif sweep in pure and sweep not in job_sweeps:
             single.append(sweep)
     more = "more sweeps are in `hbatune history`."
-    blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
-    for group in job_groups[:MAX_SWEEPS]:
+    blocks = page.make_blocks(_make_depth_block, data, single, sweep_sections.MAX_SWEEPS, more)
+    for group in job_groups[: sweep_sections.MAX_SWEEPS]:
         blocks.append(sweep_sections.make_jobs_block(data, group))
     blocks += sweep_sections.make_lun_blocks(data, lun_sweeps)
     return blocks
@@ -104,14 +103,9 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
 
 def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
     curves = (sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops),)
-    chart = charts.Curves(
-        "IOPS over depth",
-        sweep_sections.make_sweep_axis(sweep),
-        sweep_sections.IOPS_TITLE,
-        curves,
-        band=_get_knee_range(knee),
-        upright=_mark_knee(knee),
-    )
+    axis, unit = sweep_sections.make_sweep_axis(sweep), sweep_sections.IOPS_TITLE
+    band, upright = _get_knee_range(knee), _mark_knee(knee)
+    chart = charts.Curves("IOPS over depth", axis, unit, curves, band=band, upright=upright)
     caption = _caption_rate(knee, ranged=sweep.ranged) + sweep_sections.note_doubts(sweep)
     return charts.make_curves_figure(chart, caption)
 
@@ -134,21 +128,13 @@ def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: s
         sweep_sections.make_series(sweep, "p99", lambda load: load.p99_us / 1000),
         sweep_sections.make_series(sweep, "p99.9", lambda load: load.p999_us / 1000),
     )
-    level = None
+    level, caption = None, "From submission to completion, on logarithmic axes."
     if goal is not None:
         level = charts.Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
-    chart = charts.Curves(
-        "Latency over depth",
-        sweep_sections.make_sweep_axis(sweep),
-        "latency, ms",
-        curves,
-        band=_get_knee_range(knee),
-        upright=_mark_knee(knee),
-        level=level,
-    )
-    caption = "From submission to completion, on logarithmic axes."
-    if goal is not None:
         caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
+    axis, title = sweep_sections.make_sweep_axis(sweep), "Latency over depth"
+    band, upright = _get_knee_range(knee), _mark_knee(knee)
+    chart = charts.Curves(title, axis, "latency, ms", curves, band, upright, level)
     return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
 
 
@@ -163,13 +149,9 @@ def _draw_cpu(sweep: Sweep, knee: Knee | None) -> page.Figure:
         caption += ", and with it what the cores involved spend in interrupts."
     else:
         caption += "; what the kernel does in interrupts on other CPUs was not counted."
-    chart = charts.Curves(
-        "CPU time per I/O over depth",
-        sweep_sections.make_sweep_axis(sweep),
-        "CPU time per I/O, µs",
-        tuple(curves),
-        upright=_mark_knee(knee),
-    )
+    title, axis = "CPU time per I/O over depth", sweep_sections.make_sweep_axis(sweep)
+    upright, unit = _mark_knee(knee), "CPU time per I/O, µs"
+    chart = charts.Curves(title, axis, unit, tuple(curves), upright=upright)
     return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
 
 

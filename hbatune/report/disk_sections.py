@@ -6,6 +6,7 @@ compares all disks in parallel with the sum of single disks (D1-5, D4-9).
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -15,23 +16,12 @@ from hbatune.probe.comparison import Goal, LinkShare
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
-from hbatune.report import charts, page, svg
-from hbatune.report.sweep_sections import (
-    HOLLOW_NOTE,
-    IOPS_TITLE,
-    draw_cpu_curve,
-    get_cpu_percent,
-    make_block_axis,
-)
+from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import (
-    describe_bottleneck,
-    describe_doubt,
-    format_load,
-)
-from hbatune.text.tables import EMPTY_CELL
+from hbatune.text.probe_tables import describe_bottleneck, describe_doubt, format_load
+from hbatune.text.tables import EMPTY_CELL, group_items
 
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""
@@ -190,6 +180,11 @@ class _Run(Struct, frozen=True):
     found: KeptTogether
 
     @property
+    def load(self) -> Workload:
+        """The workload without its block size."""
+        return SweptParameter.BLOCK.without(self.found.workload)
+
+    @property
     def block_size(self) -> int:
         """The block size of each disk's I/Os."""
         return self.found.workload.block_size
@@ -215,7 +210,8 @@ def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Blo
     newest = _group_latest(runs)
     sweeps, single_runs = [], []
     for command_runs in newest:
-        for load in _group_by_load(command_runs):
+        # The runs of a load differ only in block size.
+        for load in group_items(command_runs, attrgetter("load")).values():
             if _is_sweep(load):
                 sweeps.append(load)
             else:
@@ -248,14 +244,6 @@ def _group_latest(runs: Sequence[_Run]) -> list[list[_Run]]:
         if run is not group[0] and (record.time, record.boot_id) == (newest.time, newest.boot_id):
             group.append(run)
     return [group[::-1] for group in latest.values()]
-
-
-def _group_by_load(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Group the runs of one command by load. The runs of a load differ only in block size."""
-    runs_by_load: dict[Workload, list[_Run]] = {}
-    for run in runs:
-        runs_by_load.setdefault(SweptParameter.BLOCK.without(run.found.workload), []).append(run)
-    return list(runs_by_load.values())
 
 
 def _is_sweep(load: Sequence[_Run]) -> bool:
@@ -295,7 +283,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     untrusted = _note_doubts(runs)
     caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
-    yield _draw_against_sum(runs, name, IOPS_TITLE, caption, lambda _, iops: iops)
+    yield _draw_against_sum(runs, name, sweep_sections.IOPS_TITLE, caption, lambda _, iops: iops)
     ceiling = runs[0].found.ceiling
     caption = "Large blocks show what adapter and link carry (D4-9)."
     if ceiling is not None:
@@ -307,14 +295,14 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     )
     dots = []
     for run in runs:
-        x, y = get_cpu_percent(run.found.figures), run.found.figures.iops
+        x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
         dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
     curve, title = charts.Series("all at once", tuple(dots)), "IOPS of all disks over CPU time"
-    yield draw_cpu_curve(f"{title}{kind}", curve, "block size", "D1-5", untrusted)
+    yield sweep_sections.draw_cpu_curve(f"{title}{kind}", curve, "block size", "D1-5", untrusted)
 
 
 def _note_doubts(runs: Sequence[_Run]) -> str:
-    return HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
+    return sweep_sections.HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
 
 
 def _draw_against_sum(
@@ -339,7 +327,7 @@ def _draw_against_sum(
         charts.Series("sum of each alone", tuple(added)),
     )
     level = charts.mark_ceiling(ceiling, curves)
-    block_axis = make_block_axis([run.block_size for run in runs])
+    block_axis = sweep_sections.make_block_axis([run.block_size for run in runs])
     chart = charts.Curves(name, block_axis, unit, curves, level=level)
     return charts.make_curves_figure(chart, caption)
 
@@ -354,7 +342,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
         rows.append(charts.ChartRow(_name_load(run), note, bars))
     added = svg.LegendEntry("sum of each alone", "room", None)
     keys = (svg.LegendEntry("all at once", "s0", None), added)
-    axis = svg.make_linear_axis(IOPS_TITLE, values)
+    axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
     chart = charts.Rows("All disks at once", axis, tuple(rows), keys, pitch=44)
     caption = "Where the bar ends before its outline, the disks hold each other back."
     return charts.make_rows_figure(chart, caption)
@@ -381,7 +369,7 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
         charts.Series("in proportion", tuple(in_proportion)),
     )
     axis = svg.make_linear_axis("disks at once", newest, integral=True)
-    chart = charts.Curves("IOPS over the number of disks", axis, IOPS_TITLE, curves)
+    chart = charts.Curves("IOPS over the number of disks", axis, sweep_sections.IOPS_TITLE, curves)
     caption = f"{_name_load(last)} on each disk (D4-10).{_note_doubts(list(newest.values()))}"
     return charts.make_curves_figure(chart, caption)
 

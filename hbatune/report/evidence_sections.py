@@ -372,12 +372,7 @@ def _draw_depths(
         level = charts.Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
         caption = "The best depth has the highest rate of those below the objective."
     chart = charts.Curves(
-        "p99 at the depths tried",
-        axis,
-        "p99 latency, ms",
-        curves,
-        upright=answer,
-        level=level,
+        "p99 at the depths tried", axis, "p99 latency, ms", curves, upright=answer, level=level
     )
     yield charts.make_curves_figure(chart, caption)
 

@@ -9,12 +9,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
 from hbatune import __version__
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import Audit, AuditedHost
+from hbatune.render import render_template
 from hbatune.report.page import PageTable, Tile
 from hbatune.text.basic_output import format_count
 from hbatune.text.fleet_tables import (
@@ -28,7 +28,6 @@ from hbatune.text.fleet_tables import (
     format_values,
     name_fact,
     with_reason,
-    with_text,
 )
 from hbatune.text.plan_tables import format_value
 from hbatune.text.units import format_time
@@ -40,62 +39,32 @@ MAX_FACTS = 12
 """Maximum number of facts in a host's row. The table of outliers has all of them."""
 
 
-class FilterOption(Struct, frozen=True):
-    """An option of a filter: the required class of rows, empty for all, and its label."""
+_Option = tuple[str, str, int]
+"""An option of a filter: the required class of rows, empty for all, its label and its hosts."""
 
-    mark: str
-    label: str
-    count: int
+_Filter = tuple[str, str, list[_Option]]
+"""A filter of the hosts: its id, name and options. The first option shows all hosts."""
 
-
-class HostFilter(Struct, frozen=True):
-    """A filter of the hosts: its id, name and options. The first option shows all hosts."""
-
-    id: str
-    name: str
-    options: tuple[FilterOption, ...]
+_HostRow = tuple[list[str], list[str], list[str]]
+"""A host in the table: its classes for the filters, its cells, and its outlier facts."""
 
 
-class HostRow(Struct, frozen=True):
-    """A host in the table: its classes for the filters, its cells, and its outlier facts."""
-
-    marks: tuple[str, ...]
-    cells: tuple[str, ...]
-    odd: tuple[str, ...]
-
-
-class FleetPage(Struct, frozen=True):
-    """The complete page of an audit."""
-
-    made: str
-    version: str
-    tiles: tuple[Tile, ...]
-    filters: tuple[HostFilter, ...]
-    heads: tuple[str, ...]
-    right: frozenset[int]
-    hosts: tuple[HostRow, ...]
-    sections: tuple[tuple[str, PageTable], ...]
-
-
-_HEADS = ("Host", "Group", "Profile", "Drift", "Critical", "Warnings", "Kernel", "Taken", "Odd in")
-
-
-def make_fleet_page(audit: Audit) -> FleetPage:
-    """Return the page of an audit."""
+def render_fleet_page(audit: Audit) -> str:
+    """Return the page of an audit as HTML."""
     marks = {profile: f"p{n}" for n, (profile, _) in enumerate(_count_profiles(audit), 1)}
     odd: dict[str, list[str]] = defaultdict(list)
     for outlier in audit.odd:
         values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
         odd[outlier.host].append(f"{name_fact(outlier)}: {values}, usually {usual}")
-    return FleetPage(
+    return render_template(
+        "templates",
+        "fleet.html.j2",
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        tiles=tuple(_list_tiles(audit)),
-        filters=tuple(_list_filters(audit, marks)),
-        heads=_HEADS,
-        right=frozenset({1, 3, 4, 5}),
-        hosts=tuple(_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts),
-        sections=tuple((id, table) for id, table in _list_tables(audit) if table.rows),
+        tiles=list(_list_tiles(audit)),
+        filters=list(_list_filters(audit, marks)),
+        hosts=[_make_row(host, marks[host.profile], odd[host.name]) for host in audit.hosts],
+        sections=[(id, table) for id, table in _list_tables(audit) if table.rows],
     )
 
 
@@ -113,7 +82,7 @@ def _list_tiles(audit: Audit) -> Iterator[Tile]:
     ):
         if number or noun != "file":
             count, label = format_count(number, noun).split(" ", 1)
-            yield Tile(count, f"{label}{suffix}")
+            yield count, f"{label}{suffix}"
 
 
 def _list_marks(host: AuditedHost, profile: str) -> Iterator[str]:
@@ -135,32 +104,32 @@ _STATES = {
 }
 
 
-def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[HostFilter]:
-    everyone = FilterOption("", "all", len(audit.hosts))
+def _list_filters(audit: Audit, marks: dict[str | None, str]) -> Iterator[_Filter]:
+    everyone = ("", "all", len(audit.hosts))
     counts: Counter[str] = Counter()
     for host in audit.hosts:
         counts.update(_list_marks(host, marks[host.profile]))
-    states = [FilterOption(mark, _STATES[mark], counts[mark]) for mark in _STATES if counts[mark]]
-    yield HostFilter("state", "Hosts that", (everyone, *states))
+    states = [(mark, _STATES[mark], counts[mark]) for mark in _STATES if counts[mark]]
+    yield "state", "Hosts that", [everyone, *states]
     groups = []
     for group in audit.groups[:MAX_OPTIONS]:
         label = f"{group.number}: {format_adapters(group.adapters)}"
-        groups.append(FilterOption(f"g{group.number}", label, len(group.hosts)))
-    yield HostFilter("group", "Alike hosts", (everyone, *groups))
+        groups.append((f"g{group.number}", label, len(group.hosts)))
+    yield "group", "Alike hosts", [everyone, *groups]
     profiles = []
     for profile, count in _count_profiles(audit)[:MAX_OPTIONS]:
-        profiles.append(FilterOption(marks[profile], profile or "none", count))
-    yield HostFilter("profile", "Profile", (everyone, *profiles))
+        profiles.append((marks[profile], profile or "none", count))
+    yield "profile", "Profile", [everyone, *profiles]
 
 
-def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> HostRow:
+def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> _HostRow:
     cells = [host.name, str(host.group), format_value(host.profile), str(host.drift)]
     for severity in (Severity.CRITICAL, Severity.WARNING):
         cells.append(str(host.findings.get(severity, 0)))
     cells += [host.kernel, format_time(host.taken)]
     hidden = len(odd) - MAX_FACTS
     facts = [*odd[:MAX_FACTS], f"and {hidden} more"] if hidden > 0 else odd
-    return HostRow(tuple(_list_marks(host, profile)), tuple(cells), tuple(facts))
+    return list(_list_marks(host, profile)), cells, facts
 
 
 def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
@@ -184,7 +153,7 @@ def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
     heads = ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On")
     yield "drift", PageTable("What drifts", heads, tuple(rows), frozenset({4, 5}), wide=True)
     rows = []
-    for finding in map(with_text, audit.findings):
+    for finding in audit.findings:
         about = (str(finding.severity), finding.id, str(len(finding.hosts)), finding.source)
         rows.append((*about, format_hosts(finding.hosts), finding.evidence, finding.advice))
     heads = ("Severity", "Check", "Hosts", "Source", "On")

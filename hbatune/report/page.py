@@ -6,11 +6,7 @@ from typing import TypeVar
 from markupsafe import Markup
 from msgspec import Struct
 
-from hbatune.act.journal import Journal
-from hbatune.facts.model import Machine
-from hbatune.plan.rows import Plan
-from hbatune.policy.library import Yardsticks
-from hbatune.policy.profile import Profile
+from hbatune.operations.snapshot import MeasuredHost
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import Record, list_entries
 from hbatune.probe.result import ProbeResult
@@ -18,19 +14,12 @@ from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 from hbatune.text.probe_tables import describe_stale
 
 
-class ReportData(Struct, frozen=True):
-    """A machine with its profile and plan, the journal of changes, and the measured results.
+class ReportData(MeasuredHost, frozen=True, kw_only=True):
+    """The facts and results of a host.
 
-    ``profile`` and ``plan`` are None if no profile is active or named. ``recorded`` is true if the
-    machine comes from a snapshot, which contains no original values.
+    ``recorded`` is true if they come from a snapshot, which contains no original values.
     """
 
-    machine: Machine
-    profile: Profile | None
-    plan: Plan | None
-    journal: Journal
-    records: tuple[Record, ...]
-    yardsticks: Yardsticks
     recorded: bool = False
 
     @property
@@ -148,28 +137,12 @@ def make_blocks(
 
 
 class PageSection(Struct, frozen=True):
-    """A section of the page. Without blocks it shows ``why``, and a ``command`` to fill it."""
+    """A section of the page. Without blocks, the page shows how to fill it."""
 
     id: str
     name: str
     blocks: tuple[Block, ...]
-    why: str
-    command: str
 
 
-class Tile(Struct, frozen=True):
-    """A number at the top of the page, with its meaning."""
-
-    value: str
-    what: str
-
-
-class Page(Struct, frozen=True):
-    """The complete report."""
-
-    hostname: str
-    made: str
-    version: str
-    facts: tuple[tuple[str, str], ...]
-    tiles: tuple[Tile, ...]
-    sections: tuple[PageSection, ...]
+Tile = tuple[str, str]
+"""A number at the top of the page, and its meaning."""

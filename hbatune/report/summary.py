@@ -5,29 +5,29 @@ The values are also available as comma-separated values, for use in other progra
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
+from hbatune.render import render_template
 from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
-from hbatune.report.page import Block, Page, PageSection, ReportData, Tile
+from hbatune.report.page import Block, PageSection, ReportData, Tile
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import format_value
 from hbatune.text.terminal import Field, format_csv
 
 CSV_HEAD = "section,part,picture,series,sign,x_axis,x,x_end,y_axis,y,trusted"
 """The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
-def format_values_csv(page: Page) -> str:
+def format_values_csv(sections: Iterable[PageSection]) -> str:
     """Return a line for each point, mark and bar in the page's pictures."""
-    return format_csv(CSV_HEAD, _list_rows(page))
+    return format_csv(CSV_HEAD, _list_rows(sections))
 
 
-def _list_rows(page: Page) -> Iterator[tuple[Field, ...]]:
-    for section in page.sections:
+def _list_rows(sections: Iterable[PageSection]) -> Iterator[tuple[Field, ...]]:
+    for section in sections:
         for block in section.blocks:
             for figure in block.figures:
                 for value in figure.values:
@@ -54,84 +54,36 @@ _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
 )
 """The id and the name of each section, and the function that makes it."""
 
-# DISK and not a real name: a command that destroys data must not be ready to paste.
-_EMPTY = {
-    "before-after": ("No change has been measured with and without.", "hbatune apply {profile}"),
-    "changes": ("{unchanged}", "hbatune apply {profile}"),
-    "latency": ("No disk has been measured yet.", "hbatune probe reference-short {disk}"),
-    "depth": ("No depth sweep has been made yet.", "hbatune probe depth-sweep {disk}"),
-    "load": (
-        "No mixed load has been raised step by step yet. It writes: name a folder on the disk.",
-        "hbatune probe oltp1-load --file DIR",
-    ),
-    "corners": (
-        "The four corners have not been measured yet. They write: name an empty disk.",
-        "hbatune probe four-corners DISK --destructive",
-    ),
-    "together": (
-        "The disks of no adapter have been measured at once yet. Name two or more.",
-        "hbatune probe block-sweep-small {disk} DISK --together",
-    ),
-    "block": ("No block size sweep has been made yet.", "hbatune probe block-sweep {disk}"),
-    "mix": (
-        "No sweep of the read share has been made yet. It writes: name an empty disk.",
-        "hbatune probe mix-sweep DISK --destructive",
-    ),
-    "interference": (
-        "No reader has been measured beside a bulk writer yet. It writes: name a folder on the "
-        "disk.",
-        "hbatune probe interference --file DIR",
-    ),
-    "search": (
-        "No disk's best settings have been searched yet.",
-        "hbatune autotune {disk} {profile}",
-    ),
-    "adapters": ("No storage adapter was found.", "hbatune list"),
-    "interrupts": ("No interrupt of an adapter could be read.", "hbatune list"),
-}
-"""The text of an empty section, and a command that would fill it."""
-_GIB = 1 << 30
+
+def make_sections(data: ReportData) -> list[PageSection]:
+    """Return the sections of the report."""
+    sections = []
+    for id, name, make_blocks in _SECTIONS:
+        sections.append(PageSection(id, name, tuple(make_blocks(data))))
+    return sections
 
 
-def make_page(data: ReportData) -> Page:
-    """Return the complete report."""
-    return Page(
-        hostname=data.machine.hostname,
+def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:
+    """Return the complete report with these sections as HTML."""
+    return render_template(
+        "templates",
+        "report.html.j2",
+        machine=data.machine,
+        profile=None if data.profile is None else data.profile.name,
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        facts=tuple(_list_facts(data)),
-        tiles=tuple(_list_tiles(data)),
-        sections=tuple(_list_sections(data)),
+        tiles=list(_list_tiles(data)),
+        sections=sections,
+        disk=data.disk,
+        unchanged=evidence_sections.explain_no_changes(data),
     )
-
-
-def _list_sections(data: ReportData) -> Iterator[PageSection]:
-    values = {
-        "disk": data.disk,
-        "profile": f"--profile {'oltp' if data.profile is None else data.profile.name}",
-        "unchanged": evidence_sections.explain_no_changes(data),
-    }
-    for id, name, make_blocks in _SECTIONS:
-        why, command = _EMPTY[id]
-        blocks = tuple(make_blocks(data))
-        yield PageSection(id, name, blocks, why.format(**values), command.format(**values))
-
-
-def _list_facts(data: ReportData) -> Iterator[tuple[str, str]]:
-    machine = data.machine
-    yield "Kernel", machine.kernel
-    yield "CPUs", str(machine.cpus)
-    yield "Memory", f"{machine.memory / _GIB:.0f} GiB"
-    yield "Adapters", str(len(machine.adapters))
-    yield "Disks and paths", str(len(machine.endpoints))
-    yield "Profile", format_value(None if data.profile is None else data.profile.name)
 
 
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
     number, noun = format_count(len(list(evidence_sections.find_changed(data))), "setting").split()
-    yield Tile(number, f"{noun} changed")
+    yield number, f"{noun} changed"
     if data.plan is not None:
-        yield Tile(str(len(data.plan.drift)), "still to change")
+        yield str(len(data.plan.drift)), "still to change"
     counts: Counter[Conclusion] = Counter()
     for _, proof in evidence_sections.find_latest_proofs(data):
         if proof.group is None and not proof.again:
@@ -139,12 +91,12 @@ def _list_tiles(data: ReportData) -> Iterator[Tile]:
     for conclusion in Conclusion:
         if counts[conclusion]:
             number, noun = format_count(counts[conclusion], "verdict").split()
-            yield Tile(number, f"{noun}: {conclusion}")
+            yield number, f"{noun}: {conclusion}"
     spec = ProbeSpec() if data.profile is None else data.profile.probe
     for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
         if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
             label = "knee of" if knee.past is not None else "no knee up to this depth:"
-            yield Tile(str(knee.depth), f"{label} {target}")
+            yield str(knee.depth), f"{label} {target}"
             return

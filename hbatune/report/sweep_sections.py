@@ -20,6 +20,7 @@ from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
 from hbatune.report.svg import Axis, Tick, make_measured_axis
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
+from hbatune.text.tables import group_items
 
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
@@ -67,12 +68,20 @@ def is_drawable(sweep: Sweep) -> bool:
     return True
 
 
-def make_series(sweep: Sweep, name: str, take: MetricGetter) -> Series:
-    """Return one metric of every run as a curve over the swept value."""
+def make_series(
+    sweep: Sweep, name: str, take: MetricGetter, take_x: MetricGetter | None = None
+) -> Series:
+    """Return one metric of every run as a curve over the swept value.
+
+    With ``take_x`` it is a curve over another metric, and each point has its swept value as label.
+    """
     dots = []
     for result in sweep.results:
-        value = sweep.swept.of(result.workload)
-        dots.append(Dot(value, take(result.figures), doubted=bool(result.doubt)))
+        x: float = sweep.swept.of(result.workload)
+        label = ""
+        if take_x is not None:
+            x, label = take_x(result.figures), _show_value(sweep.swept, result.workload)
+        dots.append(Dot(x, take(result.figures), label, doubted=bool(result.doubt)))
     return Series(name, tuple(dots))
 
 
@@ -113,11 +122,7 @@ def get_cpu_percent(figures: Figures) -> float:
 
 def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    dots = []
-    for result in sweep.results:
-        x, label = get_cpu_percent(result.figures), _show_value(sweep.swept, result.workload)
-        dots.append(Dot(x, result.figures.iops, label, doubted=bool(result.doubt)))
-    curve, point = Series("IOPS", tuple(dots)), _NAMES[sweep.swept][0]
+    curve, point = make_series(sweep, "IOPS", get_iops, get_cpu_percent), _NAMES[sweep.swept][0]
     return draw_cpu_curve("IOPS over CPU time", curve, point, "D1-1", note_doubts(sweep))
 
 
@@ -232,9 +237,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
-    disks: dict[object, list[Sweep]] = {}
-    for sweep in sweeps:
-        disks.setdefault(sweep.records[0].id, []).append(sweep)
+    disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
     captions = (
         "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
         "What waits above the LUN is in its latency, too.",
@@ -383,8 +386,9 @@ def is_mix(sweep: Sweep) -> bool:
 
 def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     drawn = sweeps[: charts.MAX_SERIES]
-    mean = _draw_load(drawn, "Mean response time over IOPS", "mean", lambda load: load.mean_us)
-    p99 = _draw_load(drawn, "p99 over IOPS", "p99", lambda load: load.p99_us)
+    title = "Mean response time over IOPS"
+    mean = _draw_load(drawn, title, "mean", lambda load: load.mean_us / 1000)
+    p99 = _draw_load(drawn, "p99 over IOPS", "p99", lambda load: load.p99_us / 1000)
     return page.Block(
         name=_name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
@@ -409,13 +413,7 @@ def _describe_load(
 
 
 def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:
-    curves = []
-    for sweep in sweeps:
-        dots = []
-        for result in sweep.results:
-            value, depth = take(result.figures) / 1000, str(result.workload.issued)
-            dots.append(Dot(result.figures.iops, value, depth, doubted=bool(result.doubt)))
-        curves.append(Series(sweep.results[0].target, tuple(dots)))
+    curves = [make_series(sweep, sweep.results[0].target, take, get_iops) for sweep in sweeps]
     caption = (
         "Each point is a depth, whose number stands beside it where there is room. Further right "
         "is more, further up is slower; where a curve turns up, the disk is full."

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from hbatune.facts import model, names
-from hbatune.facts.names import natural_key
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import format_medium, format_targets
+from hbatune.text.plan_tables import fold_rows, format_medium, format_targets
+from hbatune.text.tables import group_items
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -37,9 +38,7 @@ def make_topology_blocks(data: ReportData) -> list[Block]:
 
 def make_interrupt_blocks(data: ReportData) -> list[Block]:
     """Return the section on interrupts: a map of each adapter that has any."""
-    figures, vectors_by_adapter = [], dict[str, list[model.Vector]]()
-    for vector in data.machine.vectors:
-        vectors_by_adapter.setdefault(vector.adapter, []).append(vector)
+    figures, vectors_by_adapter = [], group_items(data.machine.vectors, attrgetter("adapter"))
     for adapter in data.machine.adapters:
         if vectors := vectors_by_adapter.get(adapter.target):
             figures.append(_draw_interrupts(adapter, vectors, data.machine))
@@ -90,13 +89,13 @@ def _describe_link(link: model.Link) -> str:
 
 def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
     """Yield one node for each group of equal endpoints."""
-    targets_by_facts: dict[tuple[str, ...], list[str]] = {}
-    for endpoint in endpoints:
+
+    def list_texts(endpoint: model.Endpoint) -> tuple[str, ...]:
         product = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        key = (format_medium(endpoint), str(endpoint.kind), product)
-        targets_by_facts.setdefault(key, []).append(endpoint.target)
-    for facts, targets in targets_by_facts.items():
-        yield Node(format_targets(sorted(targets, key=natural_key)), tuple(filter(None, facts)))
+        return tuple(filter(None, (format_medium(endpoint), str(endpoint.kind), product)))
+
+    for targets, endpoint in fold_rows(endpoints, list_texts):
+        yield Node(format_targets(targets), list_texts(endpoint))
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.model import Machine
 from hbatune.operations.verify import VerificationResult
@@ -11,7 +11,7 @@ from hbatune.plan.rows import Plan, Row
 from hbatune.probe.comparison import Standing
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbePair
-from hbatune.text.documents import DiffDocument, describe_disk, describe_row, make_summary
+from hbatune.text.documents import DiffDocument, make_diff_document
 
 
 class PlanDocument(DiffDocument, frozen=True, kw_only=True):
@@ -37,11 +37,8 @@ def make_plan_document(
     standings: dict[str, Standing] | None = None,
 ) -> PlanDocument:
     """Return the document of ``apply``: rows, counts and measurements."""
-    document = PlanDocument(
-        summary=make_summary(plan, rows, machine),
-        rows=tuple(map(describe_row, rows)),
-        left_alone=tuple(map(describe_disk, plan.left_alone)),
-    )
+    # Vendors' advice is for ``diff``.
+    document = PlanDocument(**asdict(make_diff_document(plan, rows, machine, ())))
     if verified is not None:
         document = replace(
             document,

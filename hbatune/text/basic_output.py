@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     Color = Literal["auto", "always", "never"]
-    import argparse
 
 
 _FEW = 4
@@ -143,12 +142,6 @@ class _Collected(io.TextIOWrapper):
     def isatty(self) -> bool:
         """Return True, as a terminal does."""
         return True
-
-
-def add_pager(parser: "argparse.ArgumentParser") -> None:
-    """Add --no-pager; without it, a pager shows the command's text."""
-    purpose = "print without a pager"
-    parser.add_argument("--no-pager", dest="pager", action="store_false", help=purpose)
 
 
 @contextmanager

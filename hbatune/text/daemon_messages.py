@@ -127,13 +127,9 @@ class JournalReporter:
         id, priority = (RAISED_ID, WARNING) if raised else (CLEARED_ID, NOTICE)
         self._log(id, priority, format_event(event), fields)
 
-    def unpublished(self, problem: str) -> None:
-        """Report why metrics cannot be published."""
+    def failed(self, problem: str) -> None:
+        """Report why metrics cannot be published, or an internal error of a pass or a worker."""
         self._log(FAILED_ID, ERROR, problem)
-
-    def met_fault(self, line: str) -> None:
-        """Report an internal error that ended a pass, a probe or a worker."""
-        self._log(FAILED_ID, ERROR, line)
 
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""

@@ -1,6 +1,6 @@
 """The JSON documents of ``list`` and ``diff``.
 
-Every type of ``hbatune.cli`` and ``hbatune.text`` with a field ``schema`` is a JSON document. The
+Every type of the rooms cli, fleet and text with a field ``schema`` is a JSON document. The
 build generates its JSON Schema in ``hbatune/schemas``.
 """
 
@@ -86,27 +86,13 @@ class PrintedSkippedDisk(SkippedDisk, frozen=True):
 P = TypeVar("P")
 
 
-def _print(kind: type[P], item: Struct) -> P:
+def with_sentences(kind: type[P], item: Struct) -> P:
+    """Return an item as JSON shows it: as a value of this type, with sentences for reasons."""
     fields = msgspec.structs.asdict(item)
     for name, value in fields.items():
         if isinstance(value, LimitReason):
             fields[name] = describe_limit(value)
     return kind(**fields)
-
-
-def describe_row(row: Row) -> PrintedRow:
-    """Return a row as JSON shows it."""
-    return _print(PrintedRow, row)
-
-
-def describe_advice(advice: Advice) -> PrintedAdvice:
-    """Return an advice as JSON shows it."""
-    return _print(PrintedAdvice, advice)
-
-
-def describe_disk(disk: SkippedDisk) -> PrintedSkippedDisk:
-    """Return a skipped disk as JSON shows it."""
-    return _print(PrintedSkippedDisk, disk)
 
 
 class DiffDocument(Struct, frozen=True, kw_only=True):
@@ -162,9 +148,9 @@ def make_diff_document(
     """Return the document of ``diff``: rows, counts and vendor recommendations."""
     return DiffDocument(
         summary=make_summary(plan, rows, machine),
-        rows=tuple(map(describe_row, rows)),
-        left_alone=tuple(map(describe_disk, plan.left_alone)),
-        advice=tuple(map(describe_advice, advice)),
+        rows=tuple(with_sentences(PrintedRow, row) for row in rows),
+        left_alone=tuple(with_sentences(PrintedSkippedDisk, disk) for disk in plan.left_alone),
+        advice=tuple(with_sentences(PrintedAdvice, item) for item in advice),
     )
 
 

@@ -22,7 +22,7 @@ from hbatune.fleet.audit import (
     Stock,
     Stocked,
 )
-from hbatune.fleet.compare import ComparedHost, ComparedResults, Difference, HostComparison
+from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
@@ -37,18 +37,6 @@ UNKNOWN_TEXT = "not known"
 
 VARIOUS_TEXT = "each its own"
 """The text for drift with different values for each target: the CPUs of interrupts."""
-
-
-class FleetFindingEntry(Struct, frozen=True):
-    """Findings of one check and severity, with the text of the first host's finding."""
-
-    id: str
-    severity: Severity
-    source: str
-    targets: int
-    hosts: tuple[str, ...]
-    evidence: str
-    advice: str
 
 
 class UnusableEntry(Struct, frozen=True):
@@ -70,7 +58,7 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     odd: tuple[Outlier, ...]
     lone: tuple[LoneHost, ...]
     drift: tuple[FleetDrift, ...]
-    findings: tuple[FleetFindingEntry, ...]
+    findings: tuple[FleetFinding, ...]
     inventory: tuple[Stock, ...]
     unusable: tuple[UnusableEntry, ...]
     not_understood: tuple[str, ...]
@@ -78,9 +66,8 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
-    findings = tuple(map(with_text, audit.findings))
     unusable = tuple(map(with_reason, audit.unusable))
-    return AuditDocument(**asdict(audit) | {"findings": findings, "unusable": unusable})
+    return AuditDocument(**asdict(audit) | {"unusable": unusable})
 
 
 _FAILURES = {
@@ -96,20 +83,6 @@ _FAILURES = {
 def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
     """Return an entry for a file that could not be audited, with the reason as text."""
     return UnusableEntry(snapshot.file, _FAILURES[snapshot.failure].format(snapshot.detail))
-
-
-def with_text(finding: FleetFinding) -> FleetFindingEntry:
-    """Return an entry for the findings, with their text."""
-    evidence = finding.example.evidence
-    return FleetFindingEntry(
-        id=finding.id,
-        severity=finding.severity,
-        source=finding.source,
-        targets=finding.targets,
-        hosts=finding.hosts,
-        evidence=evidence.describe(),
-        advice=evidence.advise(finding.example.target),
-    )
 
 
 def show_audit(audit: Audit) -> None:
@@ -134,7 +107,7 @@ def show_audit(audit: Audit) -> None:
     columns += "number TARGETS | text ON | value SOURCE"
     _show_section("What drifts", columns, rows)
     rows = []
-    for entry in map(with_text, audit.findings):
+    for entry in audit.findings:
         if entry.severity is not Severity.INFO:
             details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
             cells = [str(entry.severity), entry.id, str(len(entry.hosts))]
@@ -278,7 +251,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         for name in drift.hosts:
             values = format_drift(drift)
             yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
-    for entry in map(with_text, audit.findings):
+    for entry in audit.findings:
         for name in entry.hosts:
             evidence = entry.evidence if name == entry.hosts[0] else None
             first = ("finding", name, entry.severity, entry.id, evidence)
@@ -306,28 +279,6 @@ _WHY = {
     FactKind.HOST: "what else is at work there",
     FactKind.COUNTERS: "counted, and harmless by itself",
 }
-
-
-class CompareDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `compare`; ``differences`` start with the most important one.
-
-    ``same`` counts the equal facts. Within one boot, errors are counted since the first scan,
-    otherwise since each boot.
-    """
-
-    schema: str = "hbatune.compare/1"
-    first: ComparedHost
-    second: ComparedHost
-    one_host: bool
-    one_boot: bool
-    differences: tuple[Difference, ...]
-    measured: tuple[ComparedResults, ...]
-    same: int
-
-
-def make_compare_document(comparison: HostComparison) -> CompareDocument:
-    """Return the JSON document of a comparison."""
-    return CompareDocument(**asdict(comparison))
 
 
 def show_comparison(comparison: HostComparison) -> None:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from operator import attrgetter
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
-from hbatune.operations.context import Advance, Event, Message, Note, OperationReporter, Phase, Task
+from hbatune.operations.context import Event, Message, Note, Task
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
@@ -23,7 +22,7 @@ from hbatune.text.plan_tables import (
     group_equal_rows,
 )
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import print_line, print_note, show_progress, show_section
+from hbatune.text.terminal import print_line, print_note, show_section
 from hbatune.text.units import format_duration
 
 _PREVIEW = make_columns(
@@ -111,18 +110,6 @@ _ADVICE = {
     "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
 }
 """Advice if the kernel would reject the old value now."""
-
-
-class TextReporter(OperationReporter):
-    """A reporter that prints, for a terminal or a log."""
-
-    def note(self, note: Note) -> None:
-        """Print a note."""
-        show_note(note)
-
-    def progress(self, phase: Phase, total: int) -> AbstractContextManager[Advance]:
-        """Show a bar on a terminal."""
-        return show_progress(phase, total)
 
 
 def show_note(note: Note) -> None:

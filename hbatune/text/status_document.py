@@ -8,7 +8,6 @@ from hbatune.agent.status import Ages, DaemonState, Stall, Status
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
 from hbatune.probe import history
-from hbatune.probe.history import Record
 from hbatune.text.terminal import print_note
 
 _LATEST = 5
@@ -29,11 +28,11 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
     status: Status | None
-    verdicts: tuple[Record, ...]
+    verdicts: tuple[history.Record, ...]
     unset: tuple[UnsetSetting, ...] = ()
 
 
-def read_latest_verdicts() -> tuple[Record, ...]:
+def read_latest_verdicts() -> tuple[history.Record, ...]:
     """Return the latest verdicts; if this user may not read them, print a note and return none."""
     try:
         records = history.load(paths.HISTORY).records

@@ -32,24 +32,13 @@ AS_ABOVE = "as above"
 """The cell of prose that is equal to the row above."""
 
 STYLES = {
-    "drift": "yellow",
-    "pending": "cyan",
     "written": "green",
-    "fixed": "cyan",
-    "unreadable": "red",
-    "refused": "red",
-    "ignored": "red",
-    "conflict": "red",
-    "blocked": "red",
-    "stuck": "bold red",
-    "vanished": "red",
-    "reverted": "yellow",
-    "excluded": "dim",
-    "absent": "dim",
-    "critical": "bold red",
-    "warning": "red",
-    "advice": "yellow",
-    "info": "dim",
+    **dict.fromkeys(("drift", "reverted", "advice"), "yellow"),
+    **dict.fromkeys(("pending", "fixed"), "cyan"),
+    **dict.fromkeys(("refused", "ignored", "conflict", "blocked", "vanished"), "red"),
+    **dict.fromkeys(("unreadable", "warning"), "red"),
+    **dict.fromkeys(("stuck", "critical"), "bold red"),
+    **dict.fromkeys(("excluded", "absent", "info"), "dim"),
 }
 """The style of each state on a terminal."""
 

@@ -15,14 +15,9 @@ from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Hidden, Unexercised
+from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
-from hbatune.text.probe_tables import (
-    BLANK_NOTE,
-    READS_ONLY_NOTE,
-    explain_missing_result,
-    format_shape,
-)
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_change, format_duration, format_percent
@@ -45,9 +40,8 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
-            print_line(READS_ONLY_NOTE)
-    lines = [*_yield_notes(verified), *describe_reverts(verified, profile)]
-    for line in (*lines, *_describe_kept(verified, profile)):
+            print_line(probe_tables.READS_ONLY_NOTE)
+    for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
         print_line(line)
     if verified.proofs or verified.unmeasured:
         print_line()
@@ -68,18 +62,16 @@ def format_metric_change(change: MetricChange) -> str:
     return f"{format_change(change.ratio)} ({low} to {high})"
 
 
-def describe_reverts(verified: VerificationResult, profile: Profile) -> Iterator[str]:
-    """Yield a line for each reverted setting: targets, value and reason."""
+def _describe_regressions(verified: VerificationResult, profile: Profile) -> Iterator[str]:
+    """Yield a line for each reverted setting, then for each that was kept on request."""
     back = [row for row in verified.rows if row.outcome is Outcome.REVERTED]
-    for first, targets, proof in _group_by_proof(back, verified.reverted):
-        why = _explain_regression(proof, str(first.value), profile)
-        yield f"{targets}: {first.setting} is back at {first.current}: {why}."
-
-
-def _describe_kept(verified: VerificationResult, profile: Profile) -> Iterator[str]:
-    for first, targets, proof in _group_by_proof(verified.rows, verified.worse):
-        why = _explain_regression(proof, str(first.value), profile)
-        yield f"{targets}: {first.setting} stays at {first.value}, as asked: {why}."
+    for rows, proofs in ((back, verified.reverted), (verified.rows, verified.worse)):
+        for first, targets, proof in _group_by_proof(rows, proofs):
+            end = f"stays at {first.value}, as asked"
+            if first.outcome is Outcome.REVERTED:
+                end = f"is back at {first.current}"
+            why = _explain_regression(proof, str(first.value), profile)
+            yield f"{targets}: {first.setting} {end}: {why}."
 
 
 def _group_by_proof(
@@ -143,7 +135,8 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
     for endpoint in verified.unmeasured:
         late = isinstance(endpoint, Skipped) and endpoint.reason is Skip.NO_TIME
         see = f", see {option}" if late else ""
-        yield f"{endpoint.target}: not measured: {explain_missing_result(endpoint)}{see}."
+        reason = probe_tables.explain_missing_result(endpoint)
+        yield f"{endpoint.target}: not measured: {reason}{see}."
     for target, proofs in group_items(verified.proofs, attrgetter("target")).items():
         texts: list[str] = []
         for proof in proofs:
@@ -158,16 +151,16 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
 def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
     verdict = proof.verdict
     if proof.last is not None and proof.group is None:
-        yield f"measured with {format_shape(proof.last.workload)}"
+        yield f"measured with {probe_tables.format_shape(proof.last.workload)}"
     if proof.last is not None and proof.last.blank:
-        yield BLANK_NOTE
+        yield probe_tables.BLANK_NOTE
     yield from map(explain_unexercised, proof.unexercised)
     ended = f"the comparison ended after {format_count(verdict.runs, 'pair')}"
     if proof.left_out:
         yield "not compared further: the time is up"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
-        yield f"{ended}: {explain_missing_result(proof.outcome)}"
+        yield f"{ended}: {probe_tables.explain_missing_result(proof.outcome)}"
     if proof.doubted:
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"

@@ -20,7 +20,6 @@ from msgspec import Meta, Struct, json
 from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.loader import Count, Figure, Seconds
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.result import Histogram
 
@@ -33,7 +32,7 @@ _MAP = "@latency"
 _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
 """The number of a bucket; the maximum is the bucket of 2**64 ns."""
-Counts = dict[str, dict[Bucket, Count]]
+Counts = dict[str, dict[Bucket, loader.Count]]
 BUCKET_BITS = 5
 """Each octave has 2**BITS buckets of equal width; below 2**(BITS + 1) ns each is 1 ns wide.
 
@@ -56,8 +55,8 @@ class Interval(Struct, frozen=True):
     ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
     """
 
-    ended: Figure
-    seconds: Seconds
+    ended: loader.Figure
+    seconds: loader.Seconds
     counts: Counts
 
 

@@ -12,16 +12,9 @@ from msgspec import Struct
 from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.loader import LongText, ShortText
 from hbatune.policy.config import WatchConfig as Config
-from hbatune.watch import alerts
+from hbatune.watch import alerts, readings
 from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
 from hbatune.watch.latency import Interval
-from hbatune.watch.readings import (
-    AdapterReading,
-    Reading,
-    Subjects,
-    list_adapter_readings,
-    list_disk_readings,
-)
 
 
 class Alert(Struct, frozen=True):
@@ -68,8 +61,8 @@ class WatchState(Struct, frozen=True):
     """
 
     time: float
-    disks: tuple[Reading, ...] = ()
-    servers: tuple[AdapterReading, ...] = ()
+    disks: tuple[readings.Reading, ...] = ()
+    servers: tuple[readings.AdapterReading, ...] = ()
     alerts: tuple[Alert, ...] = ()
     lowered: dict[str, int] = {}
     raised: dict[str, int] = {}
@@ -87,7 +80,7 @@ class Watcher:
     """
 
     def __init__(
-        self, config: Config, subjects: Subjects, *, standing: Iterable[Alert] = ()
+        self, config: Config, subjects: readings.Subjects, *, standing: Iterable[Alert] = ()
     ) -> None:
         self.config = config
         self.subjects = subjects
@@ -124,12 +117,12 @@ class Watcher:
             self._links[target] = LinkSample(speed, width)
         self._forget_rises(sample.at - self.config.window_seconds)
         events = self._clear_unwatched(sample)
-        disks, servers = list[Reading](), list[AdapterReading]()
+        disks, servers = list[readings.Reading](), list[readings.AdapterReading]()
         if before is not None:
             config = self.config
             disks_by_id = {disk.id: disk for disk in self.subjects.disks}
             restored = self._find_raised_counters()
-            for reading in list_disk_readings(self.subjects, before, sample, intervals):
+            for reading in readings.list_disk_readings(self.subjects, before, sample, intervals):
                 id, target, adapter = reading.id, reading.target, reading.adapter
                 if reading.lowered:
                     self._lowered[id] += 1
@@ -139,7 +132,7 @@ class Watcher:
                 events += self._apply_signals(chain(signals, counters), sample)
                 if detailed:
                     disks.append(reading)
-            for server in list_adapter_readings(self.subjects, before, sample):
+            for server in readings.list_adapter_readings(self.subjects, before, sample):
                 target = server.target
                 risen = self._update_rises(target, server.risen, restored, sample.at)
                 signals = alerts.list_adapter_signals(server, self._links.get(target), config)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hbatune.agent import status
-from hbatune.agent.events import DeviceEvent, EventBatch
+from hbatune.agent.events import DeviceEvent
 from hbatune.cli.commands import daemon
 from tests.bench.events import memory, tree
 
@@ -47,10 +47,10 @@ class Arrivals:
         """Return the descriptor to wait for."""
         return self._reader
 
-    def take(self) -> EventBatch:
+    def take(self) -> tuple[tuple[DeviceEvent, ...], bool]:
         """Return the disk that has come."""
         os.read(self._reader, 1)
-        return EventBatch((DeviceEvent(self._disk),), overrun=False)
+        return (DeviceEvent(self._disk),), False
 
     def after_pass(self, passes: int) -> None:
         """Let the next disk come, or the daemon stop after the last."""

@@ -13,7 +13,7 @@ monitor = UdevMonitor(1024)
 udev = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {KOBJECT_UEVENT})
 for _ in range(1000):
     udev.sendto(bytes(800), (0, {UDEV}))
-print([monitor.take().overrun for _ in range(2)])
+print([monitor.take()[1] for _ in range(2)])
 """
 
 

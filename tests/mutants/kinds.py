@@ -33,9 +33,8 @@ from hbatune.facts.health import ErrorCounters, find_earlier_counters
 from hbatune.plan.rows import RevertedValue
 from hbatune.probe import history
 from hbatune.probe.history import History, list_entries
-from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections, render_page
 from hbatune.snapshot import file as snapshot_file
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.text import terminal
@@ -173,7 +172,7 @@ def _history(random: Random, folder: Path) -> bool:
     for entry in list_entries(records, data.machine):
         assert entry.since is None or entry.since.iops == entry.since.iops
     if random.random() < 0.5:
-        text = render_template("templates", "report.html.j2", page=make_page(data))
+        text = render_page(data, make_sections(data))
         # As attributes of a picture; prose may well have the word.
         assert not search(r'[a-z0-9]+="[^"]*\b(nan|inf)\b[^"]*"', text), "a number is not finite"
     return True

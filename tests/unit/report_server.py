@@ -28,10 +28,10 @@ from hbatune.probe.history import (
     SearchedDepth,
     SearchedSettings,
     ValueChange,
-    make_adapter_record,
 )
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import (
+    ADAPTER_ID,
     BulkWriter,
     Figures,
     InForce,
@@ -352,10 +352,17 @@ def all_disks(
             at_once = figures(most, count * 24 / most * 1e6, 2, size, cpu=3.0)
             together = evaluate_together(by.target, by.link, alone, replace(at_once, busy=0.5))
             command = f"probe block-sweep{'-writes' if workload.writes else '-small'}"
-            joint_result = make_kept_together(together)
             records.append(
-                make_adapter_record(
-                    server, "oltp", command, by.target, joint_result, NOW + at + number
+                Record(
+                    NOW + at + number,
+                    command,
+                    server.kernel,
+                    server.boot_id,
+                    "oltp",
+                    by.target,
+                    f"{ADAPTER_ID}{by.target}",
+                    result=None,
+                    together=make_kept_together(together),
                 )
             )
     return records
@@ -483,7 +490,12 @@ def unmeasured() -> ReportData:
     """Return a server on which nothing was measured or changed, with no profile."""
     server = machine(adapters=(), vectors=(), memory=1 << 30)
     server = replace(server, endpoints=())
-    return ReportData(server, None, None, Journal(server.boot_id), (), library().yardsticks())
+    return ReportData(
+        machine=server,
+        journal=Journal(server.boot_id),
+        records=(),
+        yardsticks=library().yardsticks(),
+    )
 
 
 def crowded() -> ReportData:

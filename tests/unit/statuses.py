@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.agent.orders import Handled, PassReason, PassReport, Retry, SettingChange
+from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import LastPass, Status, Times
 from hbatune.processes import read_clock_id
 from hbatune.text.daemon_messages import JournalReporter
@@ -54,7 +55,7 @@ GOOD = good_status()
 Capture = pytest.CaptureFixture[str]
 
 
-class By:
+class By(ServiceManager):
     """Remembers what it was told."""
 
     watchdog: float | None = None

@@ -36,7 +36,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
     arguments.add_targets(parser, "what to tune")
-    arguments.add_profile(parser)
+    arguments.add_shared(parser, "--profile")
     arguments.add_flag(parser, "--dry-run", "show the plan and write nothing")
     arguments.add_flag(parser, "--once", "leave the active profile as it is")
     arguments.add_flag(parser, "--no-probe", "do not measure what it does")
@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_flag(parser, "--destructive", purpose)
     arguments.add_flag(parser, "--probe-shared", "measure fc and iscsi endpoints, too")
     arguments.add_flag(parser, "--all", "every LUN on its own line, and what was right, too")
-    arguments.add_allow_reset(parser)
-    arguments.add_module_options(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--allow-reset", "--module-options", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

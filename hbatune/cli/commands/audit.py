@@ -10,7 +10,6 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.fleet import hosts
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
 from hbatune.operations.snapshot import take_snapshot
-from hbatune.text.basic_output import add_pager
 from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, show_audit, with_reason
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_note, show_csv, show_json
@@ -29,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose = "what `hbatune snapshot` wrote on each host, or a folder with files whose names end "
     purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, this host alone"
     parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--profile", "--json")
     arguments.add_flag(parser, "--csv", "print one table of comma-separated values")
     arguments.add_path(parser, "--html", "write one HTML page as well, to look at")
     purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; they "
@@ -41,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose += f"{hosts.MAX_PROCESSES} at most"
     number = arguments.make_number_type(1)
     parser.add_argument("--processes", metavar="N", type=number, help=purpose)
-    add_pager(parser)
+    arguments.add_shared(parser, "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,10 +54,9 @@ def run(args: argparse.Namespace) -> int:
         problem = _explain_empty(fleet_audit)
         raise UsageError(problem, hint="`hbatune snapshot FILE` takes one on a host")
     if args.html is not None:
-        from hbatune.render import render_template  # here, as it imports the template engine
-        from hbatune.report.fleet_page import make_fleet_page
+        from hbatune.report.fleet_page import render_fleet_page  # it imports the template engine
 
-        html = render_template("templates", "fleet.html.j2", page=make_fleet_page(fleet_audit))
+        html = render_fleet_page(fleet_audit)
         arguments.save_named(args.html, html.encode(), over=args.force)
     if args.metrics is not None:
         arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)

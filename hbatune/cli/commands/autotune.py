@@ -40,7 +40,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autotune`."""
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")
-    arguments.add_profile(parser)
+    arguments.add_shared(parser, "--profile")
     seconds = arguments.make_seconds_type()
     purpose = "the longest that it may take in all"
     parser.add_argument("--minutes", metavar="N", type=seconds, help=purpose)
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose = "judge schedulers, too: by writes to the disks that are named, which have to be empty"
     arguments.add_flag(parser, "--destructive", purpose)
     arguments.add_flag(parser, "--write", "write a rule of the site for what is better")
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:

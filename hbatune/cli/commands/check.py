@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
@@ -15,7 +16,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import CheckRequest, check_host
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
 from hbatune.text.tables import Table, make_columns
@@ -66,10 +67,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     arguments.add_targets(parser, "what to check")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
     purpose = "with --snapshot: an earlier one of the same host, to say which counters rose"
     arguments.add_path(parser, "--since", purpose, "OLD")
 
@@ -104,16 +102,9 @@ def make_check_document(inputs: CheckInput, findings: Iterable[Finding]) -> Chec
 
 
 def _make_entry(finding: Finding) -> FindingEntry:
-    return FindingEntry(
-        id=finding.id,
-        severity=finding.severity,
-        target=finding.target,
-        adapter=finding.adapter,
-        evidence=finding.evidence.describe(),
-        advice=finding.evidence.advise(finding.target),
-        source=finding.source,
-        facts=to_builtins(finding.evidence),
-    )
+    evidence = finding.evidence
+    texts = {"evidence": evidence.describe(), "advice": evidence.advise(finding.target)}
+    return FindingEntry(**asdict(finding) | texts, facts=to_builtins(evidence))
 
 
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:

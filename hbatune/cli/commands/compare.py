@@ -11,10 +11,8 @@ from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
-from hbatune.probe.history import Record
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager
-from hbatune.text.fleet_tables import make_compare_document, show_comparison
+from hbatune.text.fleet_tables import show_comparison
 from hbatune.text.terminal import print_note, show_json
 
 SUMMARY = "two hosts side by side, or one at two times: what differs"
@@ -36,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", metavar="FILE", action="append", type=Path, default=[], help=purpose
     )
-    arguments.add_json(parser)
-    add_pager(parser)
+    arguments.add_shared(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     results = _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
     comparison = compare_hosts(first, second, results)
     if args.json:
-        show_json(make_compare_document(comparison))
+        show_json(comparison)
     else:
         show_comparison(comparison)
     return ExitCode.FOUND if comparison.differences else 0
@@ -59,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _load_results(
     files: Sequence[Path], *, with_this_host: bool, one_host: bool
-) -> tuple[Sequence[Record], Sequence[Record]]:
+) -> tuple[Sequence[history.Record], Sequence[history.Record]]:
     """Return the results of each host; one history is enough for two snapshots of one host."""
     histories = [history.load_named(file).records for file in files]
     if with_this_host:
@@ -72,7 +69,7 @@ def _load_results(
     return histories[0], histories[1]
 
 
-def _load_own() -> tuple[Record, ...]:
+def _load_own() -> tuple[history.Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:

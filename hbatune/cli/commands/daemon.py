@@ -11,7 +11,6 @@ from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
 from hbatune.agent.service import detect_manager
-from hbatune.agent.status import StatusError
 from hbatune.cli.arguments import require_root
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import LockRole
@@ -49,9 +48,9 @@ def run(args: "argparse.Namespace") -> int:
         good = LastGoodConfiguration(installed_library().site, _load_policy)
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
         reporter = JournalReporter(by)
-        watch_for_faults(["daemon"], reporter.met_fault)
+        watch_for_faults(["daemon"], reporter.failed)
         last = None
-        with suppress(StatusError):  # without a valid status, the daemon starts from nothing
+        with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
         monitor = MetricsMonitor(() if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.

@@ -6,7 +6,6 @@ from hbatune.cli import arguments
 from hbatune.errors import ExitCode
 from hbatune.operations.differences import find_differences
 from hbatune.operations.situation import SituationRequest
-from hbatune.text.basic_output import add_pager
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_advice, show_rows, show_skipped, summarise_states
 from hbatune.text.terminal import print_line, show_json
@@ -23,11 +22,9 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diff`."""
     arguments.add_targets(parser, "what to compare")
-    arguments.add_profile(parser)
-    arguments.add_module_options(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(
+        parser, "--profile", "--module-options", "--json", "--no-pager", "--snapshot"
+    )
     arguments.add_flag(parser, "--all", "every LUN on its own line, and what is right, too")
 
 

@@ -12,12 +12,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import list_targets
-from hbatune.operations.differences import (
-    Explanation,
-    SettingExplanation,
-    WithoutRules,
-    explain_target,
-)
+from hbatune.operations import differences
 from hbatune.operations.situation import Situation, SituationRequest
 from hbatune.policy.budget import (
     MAX_LUN_DEPTH,
@@ -31,8 +26,8 @@ from hbatune.policy.match import Traits
 from hbatune.policy.profile import Match, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
-from hbatune.text.basic_output import add_pager, format_count
-from hbatune.text.documents import PrintedAdvice, PrintedRow, describe_advice, describe_row
+from hbatune.text.basic_output import format_count
+from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import (
     describe_skipped,
@@ -54,7 +49,7 @@ _RULES = make_columns(
 )
 
 
-class Explained(SettingExplanation, frozen=True):
+class Explained(differences.SettingExplanation, frozen=True):
     """One setting of one target: the matching rules, in order, and the resulting row.
 
     ``budget`` is the calculation of a queue depth from the site's arrays, ``advice`` are vendor
@@ -71,7 +66,7 @@ class ExplainDocument(Struct, frozen=True):
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
     schema: str = "hbatune.explain/1"
-    without_rules: tuple[WithoutRules, ...] = ()
+    without_rules: tuple[differences.WithoutRules, ...] = ()
 
 
 SUMMARY = "why a setting of a target is planned as it is"
@@ -89,10 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
     )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     request = SituationRequest(
         profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
     )
-    explanation = explain_target(request, args.setting)
+    explanation = differences.explain_target(request, args.setting)
     situation, sources = explanation.situation, explanation.sources
     print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
@@ -142,18 +134,19 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
         yield "default", text
 
 
-def _make_entry(explained: SettingExplanation) -> Explained:
+def _make_entry(explained: differences.SettingExplanation) -> Explained:
     fields = asdict(explained)
-    fields["row"] = None if explained.row is None else describe_row(explained.row)
-    fields["advice"] = tuple(map(describe_advice, explained.advice))
+    if explained.row is not None:
+        fields["row"] = with_sentences(PrintedRow, explained.row)
+    fields["advice"] = tuple(with_sentences(PrintedAdvice, item) for item in explained.advice)
     return Explained(**fields)
 
 
-def _show_bare(explanation: Explanation) -> None:
+def _show_bare(explanation: differences.Explanation) -> None:
     """Print the targets without a matching rule, and the nearest rules once for equal targets."""
     traits_by_id, profile = explanation.traits, explanation.situation.profile.name
 
-    def content_key(item: WithoutRules) -> Hashable:
+    def content_key(item: differences.WithoutRules) -> Hashable:
         return item.near, traits_by_id[item.id], item.evidence
 
     for names, target in fold_rows(explanation.without_rules, content_key):

@@ -4,6 +4,7 @@ import argparse
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
@@ -11,7 +12,7 @@ from hbatune.errors import ExitCode
 from hbatune.operations.forecast import Forecast, forecast_host
 from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, fold_rows
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
@@ -90,9 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `forecast`."""
     purpose = "the kernel to boot, as 7.3 or 7.3.4+deb13-amd64; an older one works, too"
     parser.add_argument("--kernel", metavar="VERSION", required=True, help=purpose)
-    arguments.add_snapshot(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
+    arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,14 +99,9 @@ def run(args: argparse.Namespace) -> int:
     forecast = forecast_host(make_context(), args.kernel, args.snapshot)
     rows = tuple(map(_make_row, forecast.changes))
     if args.json:
-        document = ForecastDocument(
-            hostname=forecast.hostname,
-            kernel=forecast.kernel,
-            then=forecast.then,
-            installed=forecast.installed,
-            rows=rows,
-        )
-        show_json(document)
+        fields = asdict(forecast)
+        del fields["changes"]  # the rows have them as text
+        show_json(ForecastDocument(**fields, rows=rows))
     else:
         _show_forecast(forecast, rows)
     return ExitCode.FOUND if forecast.changes else 0

@@ -15,7 +15,7 @@ from hbatune.policy.config import load_configuration
 from hbatune.probe import history
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.text import probe_tables
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.units import format_digits, format_time
@@ -48,9 +48,9 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     arguments.add_targets(parser, "whose results to show")
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--json")
     arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
-    add_pager(parser)
+    arguments.add_shared(parser, "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,10 +22,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `install`."""
-    arguments.add_profile(parser)
-    arguments.add_root(parser)
+    arguments.add_shared(parser, "--profile", "--root")
     arguments.add_flag(parser, "--dry-run", "show what would be placed and place nothing")
-    arguments.add_module_options(parser)
+    arguments.add_shared(parser, "--module-options")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from hbatune.act import lock, paths, rollback_record
-from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import names
 from hbatune.facts.assembly import without_attributes
@@ -26,16 +25,11 @@ from hbatune.facts.model import (
 )
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import choose_targets
-from hbatune.operations.situation import (
-    find_unreadable,
-    load_machine_journal,
-    map_stuck_disks,
-    resolve_target_name,
-)
+from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
@@ -62,9 +56,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     arguments.add_targets(parser, "what to list")
-    arguments.add_json(parser)
-    add_pager(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         machine = without_attributes(load_snapshot(args.snapshot).machine)
         names = args.targets
     else:
-        names = list(map(resolve_target_name, args.targets))
+        names = list(map(situation.resolve_target_name, args.targets))
         machine = _gather_facts(names)
     chosen = choose_targets(machine, names)
     machine = replace(
@@ -100,18 +92,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _gather_facts(names: Collection[str]) -> Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
-    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), Paths()
+    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
     deadline = load_configuration().act.deadline_seconds
 
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
-        avoid = map_stuck_disks(stuck)
+        avoid = situation.map_stuck_disks(stuck)
         return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
 
-    if (path := find_unreadable(files)) is not None:
+    if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
         return gather_disks(names)
-    machine, journal = load_machine_journal(gather_disks, names, files)
+    machine, journal = situation.load_machine_journal(gather_disks, names, files)
     print_leftovers(journal, rollback_record.load(files), machine, stuck)
     return machine
 

@@ -112,8 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose = "then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
     purpose += "or the adapter itself"
     arguments.add_flag(parser, "--together", purpose)
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--profile", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 
 from msgspec import Struct, to_builtins
 
-from hbatune.cli.arguments import add_json
+from hbatune.cli.arguments import add_shared
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
@@ -19,7 +19,6 @@ from hbatune.policy.profile import (
     Source,
 )
 from hbatune.policy.vendors import load_chosen_profile
-from hbatune.text.basic_output import add_pager
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_section, show_table
 from hbatune.text.units import format_percent
@@ -52,8 +51,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
-    add_json(parser)
-    add_pager(parser)
+    add_shared(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

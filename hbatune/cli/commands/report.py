@@ -2,12 +2,13 @@
 
 import argparse
 
+from msgspec.structs import asdict
+
 from hbatune.cli import arguments
 from hbatune.errors import UsageError
 from hbatune.operations.snapshot import read_measured_host
-from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import format_values_csv, make_page
+from hbatune.report.summary import format_values_csv, make_sections, render_page
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
@@ -24,8 +25,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     arguments.add_path(parser, "file", "the HTML file to make")
-    arguments.add_profile(parser)
-    arguments.add_snapshot(parser)
+    arguments.add_shared(parser, "--profile", "--snapshot")
     purpose = "results to show instead of this machine's own: a copy of another's history.json"
     arguments.add_path(parser, "--history", purpose)
     purpose = "also write the values of all pictures, as comma-separated values"
@@ -39,24 +39,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
     print_not_understood(host.not_understood)
-    data = ReportData(
-        machine=host.machine,
-        profile=host.profile,
-        plan=host.plan,
-        journal=host.journal,
-        records=host.records,
-        yardsticks=host.yardsticks,
-        recorded=args.snapshot is not None,
-    )
-    report = make_page(data)
-    html = render_template("templates", "report.html.j2", page=report)
+    data = ReportData(**asdict(host), recorded=args.snapshot is not None)
+    report_sections = make_sections(data)
+    html = render_page(data, report_sections)
     arguments.save_named(args.file, html.encode(), over=args.force)
-    empty = [section.name for section in report.sections if not section.blocks]
-    sections = format_count(len(report.sections), "section")
+    empty = [section.name for section in report_sections if not section.blocks]
+    sections = format_count(len(report_sections), "section")
     size = format_count(len(html.encode()), "byte")
     print_line(f"{args.file}: {sections}, {size}.")
     if args.csv is not None:
-        text = format_values_csv(report)
+        text = format_values_csv(report_sections)
         arguments.save_named(args.csv, text.encode(), over=args.force)
         print_line(f"{args.csv}: {format_count(text.count(chr(10)) - 1, 'value')}.")
     if empty:

@@ -40,15 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     arguments.add_targets(parser, "what to put back")
     arguments.add_flag(parser, "--dry-run", "show what would go back and write nothing")
-    arguments.add_allow_reset(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--allow-reset", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
-        planned = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
-        rows, machine, losses, complete = planned.rows, planned.machine, planned.losses, True
+        preview = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
+        (rows, machine, losses), complete = preview, True
     else:
         arguments.require_root("rollback")
         done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)

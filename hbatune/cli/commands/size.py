@@ -15,15 +15,11 @@ from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.loader import UnusableFileError
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import find_shipped
 from hbatune.sizing import needs, shortfall
-from hbatune.sizing.needs import WantedLoad, WatchedMoment
-from hbatune.sizing.shortfall import Selector, SharedArray
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.basic_output import add_pager
 from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
 from hbatune.text.terminal import print_line, show_json
 
@@ -80,14 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose += "option) or failover"
     array.add_argument(
         "--selector",
-        choices=list(map(str, Selector)),
-        default=str(Selector.SERVICE_TIME),
+        choices=list(map(str, shortfall.Selector)),
+        default=str(shortfall.Selector.SERVICE_TIME),
         metavar="HOW",
         help=purpose,
     )
-    arguments.add_snapshot(parser)
-    arguments.add_json(parser)
-    add_pager(parser)
+    arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,22 +117,22 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.FOUND if shortfall.can_carry(resources) is False else 0
 
 
-def _make_load(args: argparse.Namespace) -> WantedLoad | None:
+def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
         moment = needs.find_busiest_load(_read_moments(args.watch))
-        return WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
+        return needs.WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
     return needs.make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
 
 
-def _read_moments(path: Path) -> Iterator[WatchedMoment]:
+def _read_moments(path: Path) -> Iterator[needs.WatchedMoment]:
     """Yield the lines of a `watch --json` file; UsageError for another file."""
     try:
         data = loader.read_bytes(path, loader.FOREIGN_BOUNDS.bytes)
-    except UnusableFileError as error:
+    except loader.UnusableFileError as error:
         raise UsageError(f"{str(path)!r}: {error}") from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
@@ -147,8 +141,8 @@ def _read_moments(path: Path) -> Iterator[WatchedMoment]:
             continue
         try:
             loader.require_bounded(line, loader.FOREIGN_BOUNDS)
-            moment = loader.decode(line, WatchedMoment)
-        except UnusableFileError as error:
+            moment = loader.decode(line, needs.WatchedMoment)
+        except loader.UnusableFileError as error:
             problem = f"not what `hbatune watch --json` prints: {error}"
             raise UsageError(f"{str(path)!r}, line {number}: {problem}") from error
         if moment.schema != WATCH_SCHEMA:
@@ -157,7 +151,7 @@ def _read_moments(path: Path) -> Iterator[WatchedMoment]:
         yield moment
 
 
-def _make_array(args: argparse.Namespace, machine: Machine) -> SharedArray:
+def _make_array(args: argparse.Namespace, machine: Machine) -> shortfall.SharedArray:
     luns = args.luns or shortfall.count_array_luns(machine)
     hbas = args.hbas or shortfall.count_array_adapters(machine)
     for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
@@ -168,13 +162,13 @@ def _make_array(args: argparse.Namespace, machine: Machine) -> SharedArray:
     if model is not None and model.per_data_drive and args.data_drives is None:
         problem = f"the limit of a LUN of {model.name} depends on its drives"
         raise UsageError(problem, hint="say how many hold its data: --data-drives")
-    return SharedArray(
+    return shortfall.SharedArray(
         hosts=args.hosts,
         luns=luns,
         hbas=hbas,
         ports=args.ports,
         fabrics=min(args.fabrics, hbas),
-        selector=Selector(args.selector),
+        selector=shortfall.Selector(args.selector),
         port_limit=args.port_limit,
         lun_limit=args.lun_limit,
         model=model,

@@ -33,10 +33,9 @@ NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add the arguments of `status`."""
-    from hbatune.cli.arguments import add_json
+    from hbatune.cli.arguments import add_shared
 
-    add_json(parser)
-    basic_output.add_pager(parser)
+    add_shared(parser, "--json", "--no-pager")
 
 
 def run(args: "argparse.Namespace") -> int:
@@ -114,15 +113,15 @@ def _print_status(*, as_json: bool) -> int:
     elif (previous := daemon.load_last_status(paths.STATUS)) is not None:
         _require_visible(previous)
     if as_json:
+        from msgspec.structs import asdict
+
         from hbatune.text.status_document import StatusDocument, read_latest_verdicts
         from hbatune.text.terminal import show_json
 
         document = StatusDocument(
             running=status is not None,
             well=health.good,
-            state=health.state,
-            stalls=health.stalls,
-            ages=health.ages,
+            **asdict(health),
             status=status,
             verdicts=read_latest_verdicts(),
             unset=_find_unset(status),

@@ -1,6 +1,8 @@
 """`hbatune uninstall`: restore the values and remove all files of hbatune."""
 
 import argparse
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -8,7 +10,7 @@ from hbatune.boot.placement import ROOT
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import UsageError
-from hbatune.operations.install import Removal, preview_removal, remove_installation
+from hbatune.operations.install import preview_removal, remove_installation
 from hbatune.text.terminal import print_line, show_json
 
 
@@ -34,9 +36,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
-    arguments.add_root(parser)
+    arguments.add_shared(parser, "--root")
     arguments.add_flag(parser, "--dry-run", "show what would be taken away and take nothing")
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--json")
     purpose = "leave the settings as they are until the next boot; nothing knows the old ones then"
     arguments.add_flag(parser, "--keep-values", purpose)
 
@@ -47,16 +49,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json and not args.dry_run:
         raise UsageError("--json shows what would go: it goes with --dry-run")
     if args.dry_run:
-        planned = preview_removal(make_context(), root)
+        files, edited, folders = preview_removal(make_context(), root)
         if args.json:
             document = RemovalDocument(
-                files=tuple(str(path) for path in planned.files if path not in planned.edited),
-                edited=tuple(sorted(map(str, planned.edited))),
-                folders=tuple(map(str, planned.folders)),
+                files=tuple(str(path) for path in files if path not in edited),
+                edited=tuple(sorted(map(str, edited))),
+                folders=tuple(map(str, folders)),
             )
             show_json(document)
         else:
-            _show_planned(planned)
+            _show_planned(files, edited, folders)
         return 0
     if root == ROOT:
         arguments.require_root("uninstall")
@@ -66,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_planned(planned: Removal) -> None:
-    for path in planned.files:
-        if path in planned.edited:
+def _show_planned(files: Sequence[Path], edited: Collection[Path], folders: Sequence[Path]) -> None:
+    for path in files:
+        if path in edited:
             print_line(f"{path} would be left: it is not as hbatune wrote it")
         else:
             print_line(f"{path} would go")
-    for folder in planned.folders:
+    for folder in folders:
         print_line(f"{folder} would go, with all that is in it")
     print_line("Nothing was taken away.")

@@ -27,7 +27,6 @@ from hbatune.policy.profile import ProbeSpec
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
-from hbatune.probe.history import find_latest_knees
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
 from hbatune.text.terminal import print_note
@@ -53,8 +52,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watch`."""
     arguments.add_targets(parser, "what to watch")
-    arguments.add_profile(parser)
-    arguments.add_json(parser)
+    arguments.add_shared(parser, "--profile", "--json")
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
     purpose = f"seconds between two readings ({DEFAULT_INTERVAL_S:g})"
     parser.add_argument(
@@ -126,7 +124,7 @@ def _explain_no_p99() -> str:
 def _load_knees(spec: ProbeSpec) -> dict[str, int]:
     """Return the measured knees, or an empty dict if this user may not read the history."""
     try:
-        return find_latest_knees(history.load(paths.HISTORY).records, spec)
+        return history.find_latest_knees(history.load(paths.HISTORY).records, spec)
     except HbatuneError as error:
         print_note(f"{error.message}: knees are those of the documents")
         return {}

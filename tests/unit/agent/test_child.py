@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.agent import child
 from hbatune.agent.child import Server
 
 
@@ -41,11 +42,10 @@ def resting(rested: Path) -> tuple[Callable[[bytes], bytes], Callable[[], None]]
     return serve, record_rest
 
 
-def test_idle_server_keeps_state(
-    rested: Path,
-) -> None:
+def test_idle_server_keeps_state(rested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "IDLE_AFTER_S", 0.0)
     serve, record_rest = resting(rested)
-    server = Server(serve, on_idle=record_rest, quiet=0.0)
+    server = Server(serve, record_rest)
     try:
         assert answer(server, b"one") == b"one after 0"
         assert rested.read_bytes() == b"rested"
@@ -54,9 +54,10 @@ def test_idle_server_keeps_state(
         server.kill()
 
 
-def test_consecutive_requests_skip_idling(rested: Path) -> None:
+def test_consecutive_requests_skip_idling(rested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "IDLE_AFTER_S", 3600.0)
     serve, record_rest = resting(rested)
-    server = Server(serve, on_idle=record_rest, quiet=3600.0)
+    server = Server(serve, record_rest)
     try:
         assert [answer(server, b"now") for _ in range(3)] == [b"now after 0"] * 3
     finally:

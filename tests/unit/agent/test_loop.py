@@ -20,7 +20,7 @@ from hbatune.act import paths, rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import loop, monitor, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
-from hbatune.agent.events import DeviceEvent, EventBatch, UdevMonitor
+from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import (
@@ -36,6 +36,7 @@ from hbatune.agent.orders import (
     encode,
     encode_report,
 )
+from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
@@ -68,7 +69,7 @@ class Source(UdevMonitor):
         self._fifo = folder / "taken"
         os.mkfifo(self._fifo)
         self._taken = os.open(self._fifo, os.O_RDWR)
-        self._heard: list[EventBatch] = []
+        self._heard: list[tuple[tuple[DeviceEvent, ...], bool]] = []
 
     def fileno(self) -> int:
         return self._reader
@@ -77,10 +78,10 @@ class Source(UdevMonitor):
         self.put_events(*map(DeviceEvent, names), overrun=overrun)
 
     def put_events(self, *events: DeviceEvent, overrun: bool = False) -> None:
-        self._heard.append(EventBatch(events, overrun))
+        self._heard.append((events, overrun))
         os.write(self._writer, b"x")
 
-    def take(self) -> EventBatch:
+    def take(self) -> tuple[tuple[DeviceEvent, ...], bool]:
         os.read(self._reader, 1)
         os.write(self._taken, b"x")
         return self._heard.pop(0)
@@ -105,7 +106,7 @@ class CallRecorder:
         return [arguments for method, arguments in self.calls if method == name]
 
 
-class Systemd:
+class Systemd(ServiceManager):
     """Stands in for systemd."""
 
     def __init__(self, watchdog: float | None = None) -> None:

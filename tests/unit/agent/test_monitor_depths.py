@@ -135,7 +135,7 @@ def origin(
     levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
     order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
     values = OWN if own_values is None else own_values
-    return make_origin_finder(order, MACHINE, (), values)(depth(current))
+    return make_origin_finder(order, MACHINE, (), values, ())(depth(current))
 
 
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)

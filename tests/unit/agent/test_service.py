@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.agent import service as module
-from hbatune.agent.service import Systemd, Terminal, detect_manager
+from hbatune.agent.service import ServiceManager, Systemd, detect_manager
 
 
 def listen(address: str | Path) -> socket.socket:
@@ -45,7 +45,7 @@ def test_terminal_prints_entries(
 ) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     by = detect_manager()
-    assert isinstance(by, Terminal)
+    assert type(by) is ServiceManager
     by.notify("READY=1")
     by.log("ready", 6, {})
     assert capsys.readouterr().out == "ready\n"

@@ -18,7 +18,6 @@ from hbatune.operations.apply import ApplyRequest, apply_profile
 from hbatune.operations.context import (
     Context,
     Note,
-    OperationReporter,
     Task,
     TaskFailed,
 )
@@ -114,22 +113,12 @@ def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "will show as drift again" in error
 
 
-class Recorder(OperationReporter):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[Note] = []
-
-    def note(self, note: Note) -> None:
-        self.notes.append(note)
-
-
 @pytest.mark.usefixtures("placing")
 def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     site.put("hbatune.toml", "[daemon\n")
-    reporter = Recorder()
-    done = roll_back_targets(Context(lock=make_context().lock, reporter=reporter))
-    failed = [note.task for note in reporter.notes if isinstance(note, TaskFailed)]
+    notes: list[Note] = []
+    done = roll_back_targets(Context(lock=make_context().lock, note=notes.append))
+    failed = [note.task for note in notes if isinstance(note, TaskFailed)]
     assert failed == [Task.READ_CONFIGURATION, Task.DEACTIVATE_PROFILE]
     assert not done.finished
     assert not done.complete

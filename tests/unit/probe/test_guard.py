@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint, Kind
+from hbatune.probe import guard
 from hbatune.probe.guard import claim_device, find_write_refusal, read_signature
 from hbatune.probe.result import Skip, Subject
 from tests.unit.machines import endpoint
@@ -24,7 +25,10 @@ def empty(tmp_path: Path) -> Endpoint:
 
 
 def why(disk: Endpoint, *named: str, look: object = lambda node: None) -> Skip | None:
-    skipped = find_write_refusal(Subject(disk), named or ("sda",), look=look)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patched:
+        if look is not None:
+            patched.setattr(guard, "read_signature", look)
+        skipped = find_write_refusal(Subject(disk), named or ("sda",))
     return skipped.reason if skipped else None
 
 

@@ -1,10 +1,13 @@
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
-from hbatune.probe.guard import Clock
+from hbatune.probe import guard
+from hbatune.probe.guard import Clock, Reader, find_busy_subjects
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
 from tests.unit.machines import adapter, endpoint, machine
@@ -17,6 +20,18 @@ SHORT = Workload(ramp=0, runtime=0.1)
 def idle(_: str) -> Activity | Missing:
     """Say of every device that nobody uses it."""
     return Activity(0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def sampled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reader], None]:
+    """Sample with no time and no device: every disk is idle, or as the reader says."""
+
+    def sample(read: Reader) -> None:
+        sampling = partial(find_busy_subjects, read=read, clock=STILL)
+        monkeypatch.setattr(guard, "find_busy_subjects", sampling)
+
+    sample(idle)
+    return sample
 
 
 @pytest.fixture
@@ -41,7 +56,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
 
 
 def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
-    outcomes = probe_subjects(disks, SHORT, read=idle, clock=STILL)
+    outcomes = probe_subjects(disks, SHORT)
     assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
     assert [type(outcome).__name__ for outcome in outcomes] == [
         "ProbeResult",
@@ -53,7 +68,7 @@ def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
 def test_result_names_driver_and_firmware(
     disks: list[Subject],
 ) -> None:
-    (result,) = probe_subjects(disks[:1], SHORT, read=idle, clock=STILL)
+    (result,) = probe_subjects(disks[:1], SHORT)
     assert isinstance(result, ProbeResult)
     served = adapter()
     assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
@@ -62,11 +77,14 @@ def test_result_names_driver_and_firmware(
     )
 
 
-def test_busy_disk_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
+def test_busy_disk_is_skipped(
+    disks: list[Subject], tmp_path: Path, sampled_by: Callable[[Reader], None]
+) -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
 
-    first, second = probe_subjects(disks[:2], SHORT, read=read, clock=STILL)
+    sampled_by(read)
+    first, second = probe_subjects(disks[:2], SHORT)
     assert isinstance(first, Skipped)
     assert first.reason is Skip.BUSY
     assert isinstance(second, ProbeResult)
@@ -77,33 +95,33 @@ def test_missing_fio_skips_subjects(
     disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert probe_subjects(disks, SHORT, read=idle, clock=STILL) == [
-        Skipped(disk.target, Skip.NO_FIO) for disk in disks
-    ]
+    assert probe_subjects(disks, SHORT) == [Skipped(disk.target, Skip.NO_FIO) for disk in disks]
 
 
 def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
     hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
-    outcome = probe_subjects([hostile, *disks[:1]], SHORT, read=idle, clock=STILL)[0]
+    outcome = probe_subjects([hostile, *disks[:1]], SHORT)[0]
     assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
     assert (tmp_path / "runs").read_text().splitlines() == ["run"]
 
 
-def test_idle_disk_precedes_busy() -> None:
+def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:
     def read(sysfs: str) -> Activity | Missing:
         return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
 
     host = machine(endpoint(target="sda"), endpoint(target="sdb"))
-    selection = choose_subjects(host, {"sda", "sdb"}, read=read, clock=STILL)
+    sampled_by(read)
+    selection = choose_subjects(host, {"sda", "sdb"})
     assert [subject.target for subject in selection.subjects] == ["sdb"]
 
 
-def test_unprobeable_disk_is_not_sampled() -> None:
+def test_unprobeable_disk_is_not_sampled(sampled_by: Callable[[Reader], None]) -> None:
     def read(_: str) -> Activity | Missing:
         raise AssertionError("was sampled")
 
     hung = endpoint(state=Missing(Reason.UNREADABLE))
-    selection = choose_subjects(machine(hung), {"sda"}, read=read, clock=STILL)
+    sampled_by(read)
+    selection = choose_subjects(machine(hung), {"sda"})
     assert [skipped.reason for skipped in selection.skipped] == [Skip.UNREADABLE]
 
 

@@ -2,9 +2,8 @@
 
 from html.parser import HTMLParser
 
-from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections, render_page
 
 
 class Parsed(HTMLParser):
@@ -33,7 +32,7 @@ class Parsed(HTMLParser):
 
 def make_html(report: ReportData) -> str:
     """Return the page of a report."""
-    return render_template("templates", "report.html.j2", page=make_page(report))
+    return render_page(report, make_sections(report))
 
 
 def parse_report(report: ReportData) -> Parsed:

@@ -23,11 +23,11 @@ from hbatune.report.charts import (
     Mark,
     Rows,
     Series,
-    draw_curves,
-    draw_rows,
+    make_curves_figure,
+    make_rows_figure,
 )
 from hbatune.report.page import ReportData
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections
 from hbatune.report.svg import (
     TEXT_SIZE,
     Axis,
@@ -145,18 +145,19 @@ FOUND = (Phase.explicit, Phase.generate)
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(curves())
 def test_curves_leave_room_for_text(chart: Curves) -> None:
-    all_have_room(draw_curves(chart))
+    all_have_room(make_curves_figure(chart, "").picture)
 
 
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(rows())
 def test_rows_leave_room_for_text(chart: Rows) -> None:
-    all_have_room(draw_rows(chart))
+    all_have_room(make_rows_figure(chart, "").picture)
 
 
 def test_wide_tick_label_fits() -> None:
     row = ChartRow("", marks=(Mark(0.001, Shape.CIRCLE, "s1"), Mark(1.0, Shape.CIRCLE, "s1")))
-    all_have_room(draw_rows(Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))))
+    chart = Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))
+    all_have_room(make_rows_figure(chart, "").picture)
 
 
 @pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many_adapters])
@@ -165,7 +166,7 @@ def test_report_pictures_fit_text(
 ) -> None:
     pictures = [
         figure.picture
-        for section in make_page(data()).sections
+        for section in make_sections(data())
         for block in section.blocks
         for figure in block.figures
     ]

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.fleet.audit import audit_fleet
 from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
-from hbatune.render import render_template
-from hbatune.report.fleet_page import make_fleet_page
+from hbatune.report.fleet_page import render_fleet_page
 from hbatune.snapshot.file import Snapshot
 from tests.unit import machines as factory
 from tests.unit.fleets import depth, host
@@ -33,8 +32,7 @@ def page() -> str:
         audit_host(snapshot, f"{n}.snap", _profile(snapshot)) for n, snapshot in enumerate(hosts)
     ]
     broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, "truncated")
-    page = make_fleet_page(audit_fleet([*audited, broken]))
-    return render_template("templates", "fleet.html.j2", page=page)
+    return render_fleet_page(audit_fleet([*audited, broken]))
 
 
 def _with_profile(snapshot: Snapshot, name: str) -> Snapshot:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.plan import make
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections
 from hbatune.shipped import find_shipped
 from tests.pages import CHECKOUT
 from tests.unit import report_server as reported
@@ -145,7 +145,7 @@ def test_documented_figures_are_drawn() -> None:
     named = {name for line in lines for name in re.findall(r'"([^"]+)"', line)}
     drawn = {
         figure.name
-        for section in make_page(reported.seen()).sections
+        for section in make_sections(reported.seen())
         for block in section.blocks
         for figure in block.figures
     }

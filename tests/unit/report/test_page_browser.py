@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.render import render_template
 from hbatune.report.page import ReportData
-from hbatune.report.summary import make_page
+from hbatune.report.summary import make_sections, render_page
 from tests.unit import report_server as reported
 from tests.unit.report.browser import DESK, Browser, Look
 
@@ -25,7 +24,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 
 
 def html(report: ReportData) -> str:
-    return render_template("templates", "report.html.j2", page=make_page(report))
+    return render_page(report, make_sections(report))
 
 
 @pytest.fixture(scope="module")

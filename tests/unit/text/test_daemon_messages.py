@@ -112,7 +112,7 @@ def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
     words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
-    words.met_fault("a fault of hbatune itself: KeyError: 'sda'")
+    words.failed("a fault of hbatune itself: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
         *(
             daemon_messages.ERROR,
