@@ -63,9 +63,9 @@ def test_rollback_restores_discarded_scheduler_values() -> None:
     put_async_depth(namespace, "11")
     set_by_hand = everything()
     try:
-        # kyber stays until the disk is named.
-        named = (disk, namespace)
-        assert hbatune("apply", "--profile", "oltp", "--no-probe", *named).code == 0
+        assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+        assert scheduler(disk) == "kyber", "no kernel selects it, so somebody has chosen it"
+        assert hbatune("apply", "--profile", "oltp", "--no-probe", disk).code == 0
         assert (scheduler(disk), scheduler(namespace)) == ("mq-deadline", "none")
         back = hbatune("rollback")
         assert back.code == 0, back.out + back.err

@@ -1,5 +1,8 @@
 """One LUN over two hosts under a real dm-multipath map: what is set, and on which device."""
 
+import subprocess
+from typing import Any
+
 from tests.lab.guest import appear, multipath, virtual
 from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
@@ -22,6 +25,36 @@ def test_map_and_paths_are_distinguished(joined: tuple[str, list[str]]) -> None:
     for path in paths:
         assert (listed[path]["kind"], listed[path]["map"]) == ("path", name)
         assert listed[path]["held"] is True
+
+
+def test_lost_and_suspended_paths_are_reported(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    assert find_path_warnings(name) == []
+    subprocess.run(["dmsetup", "suspend", "--noflush", name_map(name)], check=True)
+    try:
+        [suspended] = find_path_warnings(name)
+    finally:
+        subprocess.run(["dmsetup", "resume", name_map(name)], check=True)
+    assert (suspended["severity"], "suspended" in suspended["evidence"]) == ("warning", True)
+    states = []
+    for path in paths:
+        put(path, "device/state", "offline")
+        [finding] = find_path_warnings(name)
+        states.append(finding["severity"])
+    for path in paths:
+        put(path, "device/state", "running")
+    assert states == ["warning", "critical"], "an earlier check has seen two paths"
+
+
+def find_path_warnings(name: str) -> list[dict[str, Any]]:
+    findings = hbatune("check", "--json").json["findings"]
+    key = ("map-paths", name)
+    return [finding for finding in findings if (finding["id"], finding["target"]) == key]
+
+
+def name_map(name: str) -> str:
+    """Return the device-mapper name of a map."""
+    return cat(name, "dm/name")
 
 
 def test_depths_apply_only_to_paths(joined: tuple[str, list[str]]) -> None:
