@@ -17,7 +17,6 @@ from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.service import QUIET, running
 from tests.lab.guest.values import cat, put
 
-KERNELS = ("6.12", "newest")  # 6.1 locks no adapter either
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 MANY = {"max_luns": 24, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 FEW = {**MANY, "max_luns": 4}

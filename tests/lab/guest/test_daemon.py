@@ -1,5 +1,7 @@
 """The daemon with udev and real drivers: which disks it tunes, and which values it repairs."""
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +22,9 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import cat, everything, put
 
-KERNELS = ("6.12",)
+KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
+# Debian 13's Python takes a mebibyte more than Debian 12's.
+MAX_KIB = (20 if sys.version_info < (3, 12) else 21) * 1024
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 
 
@@ -43,7 +47,7 @@ def test_ready_daemon_matches_profile(lun: str) -> None:
     assert well()
     status_text = systemctl("show", "--property=StatusText", "--value", UNIT)
     assert status_text.startswith("profile oltp, ")
-    assert resident(daemon()) <= 20 * 1024
+    assert resident(daemon()) <= MAX_KIB
 
 
 def test_returning_disk_is_tuned(lun: str) -> None:
@@ -61,6 +65,7 @@ def test_nvme_reset_is_repaired(lun: str) -> None:
         assert reset.right(reset.disk)
 
 
+@pytest.mark.skipif(KERNEL < (6, 11), reason="a rescan leaves read-ahead as it is")
 def test_audit_repairs_read_ahead_after_rescan(lun: str) -> None:
     """Since Linux 6.11 a rescan raises it, without an event (block/blk-settings.c)."""
     with appear.less_read_ahead("virtual"), restarted(), Journal() as journal:

@@ -27,7 +27,7 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import BLOCK, cat, everything, put
 
-KERNELS = ("6.12",)
+KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 BURST = 50
 

@@ -10,7 +10,6 @@ from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.hang import Hanging, hung, hung_passthrough, see_no_commands
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
-KERNELS = ("6.12", "newest")  # 6.1 locks no adapter either
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
 APPLY = ("apply", "--profile", "oltp", "--no-probe", "--json")
 

@@ -9,7 +9,7 @@ from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.irqbalance import banned_in_file, irqbalance, named_irqbalance, read_affinities
 from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
 
-KERNELS = ("6.1", "6.12")
+KERNELS = ("6.12",)
 SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
 TRACING = Path("/sys/kernel/tracing")
 

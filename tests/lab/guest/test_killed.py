@@ -1,7 +1,7 @@
 """SIGKILL at any instant of a run: the next command says so, and rollback restores everything.
 
 The instants here are every third of the boundaries of the settings' writes and of the journal's.
-The kernels share them: each has boundaries of its own. ``make soak`` adds two hundred that are
+``make soak`` adds two hundred that are
 spread over time, and ten thousand on modelled kernels.
 """
 
@@ -17,7 +17,7 @@ from tests.lab.guest.kill_points import Counter, boundaries
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import everything, nvme_queues
 
-KERNELS = ("6.1", "6.12")
+KERNELS = ("6.12",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 SWITCH = ("apply", "--profile", "throughput", "--no-probe")

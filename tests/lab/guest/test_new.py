@@ -23,7 +23,7 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import BLOCK, cat, put, scheduler
 
-KERNELS = ("6.1",)
+KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 LEFT_ALONE = f'{QUIET}drift = "ignore"\n'
