@@ -116,8 +116,7 @@ class _Hider:
         names = (hosts | stable) - self._words
         # A host may be called like a device that it does not have.
         devices = {host.name for adapter in machine.adapters for host in adapter.hosts}
-        for endpoint in machine.endpoints:
-            devices.update((endpoint.target, *endpoint.sysfs.split("/")))
+        devices.update(endpoint.target for endpoint in machine.endpoints)
         self._hosts = hosts - self._words - devices
         self._names = {name.lower() for name in names if len(name) >= _MIN_NAME_LENGTH}
         self._hide_names = cache(self._hide_names_in)  # few vendors, models and versions differ
