@@ -13,6 +13,7 @@ from hbatune.facts import names
 from hbatune.facts.model import (
     Adapter,
     Attribute,
+    CpuRestriction,
     Endpoint,
     Kind,
     Machine,
@@ -226,8 +227,11 @@ def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tup
     if reserved:
         return reserved
     # Isolated CPUs were set aside by an administrator; a probe must not run on them.
-    excluded = {*serving, *machine.processors.isolated, *machine.processors.nohz_full}
-    return tuple(cpu for cpu in machine.processors.online if cpu not in excluded)
+    processors = machine.processors
+    allowed = set(processors.online).difference(serving, processors.isolated, processors.nohz_full)
+    for restriction in (CpuRestriction.PARTITION, CpuRestriction.TUNED):
+        allowed.intersection_update(processors.restrictions.get(restriction, allowed))
+    return tuple(sorted(allowed))
 
 
 def _list_groups(subject: Subject) -> list[_Group]:

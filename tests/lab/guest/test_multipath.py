@@ -38,11 +38,11 @@ def test_lost_and_suspended_paths_are_reported(joined: tuple[str, list[str]]) ->
     assert (suspended["severity"], "suspended" in suspended["evidence"]) == ("warning", True)
     states = []
     for path in paths:
-        put(path, "device/state", "offline")
+        put(path, "device/state", "offline\n")  # the kernel wants the newline
         [finding] = find_path_warnings(name)
         states.append(finding["severity"])
     for path in paths:
-        put(path, "device/state", "running")
+        put(path, "device/state", "running\n")
     assert states == ["warning", "critical"], "an earlier check has seen two paths"
 
 

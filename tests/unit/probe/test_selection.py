@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hbatune.facts.model import (
+    CpuRestriction,
     Endpoint,
     Kind,
     Machine,
@@ -251,6 +252,17 @@ def test_load_avoids_adapter_cpus(
     )
     [subject] = list_subjects(server, {"sda"})
     assert subject.cpus == away
+
+
+def test_load_avoids_cpu_partitions() -> None:
+    restrictions = {CpuRestriction.PARTITION: (0, 1, 2), CpuRestriction.DEFAULT: (0,)}
+    server = replace(
+        machine(endpoint()),
+        vectors=(vector(effective="0"),),
+        processors=Processors(online=(0, 1, 2, 3), restrictions=restrictions),
+    )
+    [subject] = list_subjects(server, {"sda"})
+    assert subject.cpus == (1, 2), "a mask for interrupts excludes no load"
 
 
 @pytest.mark.parametrize(
