@@ -12,19 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts import model as models
 from hbatune.facts.classify import Evidence, classify_storage
 from hbatune.facts.ids import extract_lasting_part, extract_stable_part, normalise_name
-from hbatune.facts.model import (
-    Adapter,
-    Endpoint,
-    Kind,
-    Machine,
-    Medium,
-    Missing,
-    Protocol,
-    Storage,
-    TargetKind,
-)
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, TargetKind
 from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import list_adapter_names, list_all_names
 from hbatune.policy.config import Site, SiteKey, UnmatchedName
@@ -47,7 +38,7 @@ class Traits(Struct, frozen=True):
     gen: int | None = None
     width: int | None = None
     target: TargetKind = TargetKind.ENDPOINT
-    storage: Storage = Storage.LOCAL
+    storage: models.Storage = models.Storage.LOCAL
     transport: str = ""
 
 
@@ -83,7 +74,7 @@ def _get_link(adapter: Adapter | None) -> tuple[int | None, int | None]:
     if adapter is None or adapter.link is None:
         return None, None
     link = adapter.link
-    return link.generation, None if isinstance(link.width, Missing) else link.width
+    return link.generation, None if isinstance(link.width, models.Missing) else link.width
 
 
 def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
@@ -98,7 +89,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
-        rotational=None if isinstance(endpoint.rotational, Missing) else endpoint.rotational,
+        rotational=None if isinstance(endpoint.rotational, models.Missing) else endpoint.rotational,
         storage=endpoint.storage,
         gen=generation,
         width=width,
