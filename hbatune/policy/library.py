@@ -20,7 +20,7 @@ from hbatune.policy import profile as profiles
 from hbatune.policy import toml_files
 from hbatune.policy.profile import LinkMatch, Match, Origin, Profile, Rule, Source, Text, Texts
 from hbatune.policy.rules import check_part
-from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
+from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file, make_error
 from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml, suggest_nearest
 from hbatune.shipped import find_shipped
 
@@ -93,9 +93,8 @@ def _load_cited(path: Path, shape: type[T]) -> T:
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
                     line, hint = file.line((table, number, key)), suggest_nearest(source, sources)
-                    raise PolicyError(
-                        f"cites {source}, which is no source", file=file.path, line=line, hint=hint
-                    )
+                    problem = f"cites {source}, which is no source"
+                    raise PolicyError(problem, file=file.path, line=line, hint=hint)
     return content
 
 
@@ -301,18 +300,11 @@ def _gather_parts(
         if included is None:
             folders = f"{library.site}/profiles or shipped"
             hint = suggest_nearest(name, _list_names(library))
-            line = file.line(("include",))
-            raise PolicyError(
-                f"found {toml_files.quote_value(name)}, which is no file in {folders}",
-                file=path,
-                line=line,
-                key="include",
-                hint=hint,
-            )
+            problem = f"found {toml_files.quote_value(name)}, which is no file in {folders}"
+            raise make_error(file, ("include",), problem, key="include", hint=hint)
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))
-            line = file.line(("include",))
-            raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
+            raise make_error(file, ("include",), f"goes in a circle: {circle}", key="include")
         _gather_parts(library, included, parts, (*stack, path))
     parts[path] = part
 

@@ -57,16 +57,13 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effe
     if setting is None:
         expected = f"one of {', '.join(sorted(SETTINGS))}"
         hint = suggest_nearest(table.setting, SETTINGS)
-        raise make_value_error(
-            file, ("rule", number, "setting"), "setting", table.setting, expected, hint
-        )
-    steps = ("rule", number)
+        steps = ("rule", number, "setting")
+        raise make_value_error(file, steps, table.setting, expected, hint)
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"
-        raise make_error(
-            file, steps, f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
-        )
+        problem = f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
+        raise make_error(file, ("rule", number), problem)
     [key] = keys
     value = getattr(table, key)
     if key == "leave":
@@ -76,7 +73,7 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effe
         effect = profiles.Exactly(value) if key == "value" else profiles.AtLeast(value)
         allowed = setting.format.check(value)
     if allowed is not None:
-        raise make_value_error(file, ("rule", number, key), key, value, allowed)
+        raise make_value_error(file, ("rule", number, key), value, allowed)
     return effect
 
 
@@ -102,7 +99,7 @@ def require_source(
     allowed = "the id of a shipped source such as D0-1"
     if origin is Origin.SITE:
         allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
-    raise make_value_error(file, steps, "source", source, allowed, suggest_nearest(source, sources))
+    raise make_value_error(file, steps, source, allowed, suggest_nearest(source, sources))
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
@@ -113,11 +110,8 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     kind, condition, steps = find_target_kind(rule.setting), rule.when, ("rule", number)
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
-            raise make_error(
-                file,
-                steps,
-                f"{rule.setting} is set on a disk: only a controller's rules ask `transport`",
-            )
+            problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
+            raise make_error(file, steps, problem)
         return
     of_disks = bool(condition.kind or condition.multipath or condition.vendor)
     of_disks = of_disks or condition.tri_mode is not None or condition.rotational is not None
@@ -201,7 +195,7 @@ def _make_option_rule(
     if not shipped:
         expected = describe_allowed(_find_option(file, number, table), value)
         if expected is not None:
-            raise make_value_error(file, ("option", number, key), key, value, expected)
+            raise make_value_error(file, ("option", number, key), value, expected)
     if key == "value" and isinstance(value, bool):
         value = int(value)  # the type that a bool of a loaded module is read as
     return profiles.OptionRule(
@@ -224,7 +218,7 @@ def _find_option(file: TomlFile, number: int, table: schema.OptionTable) -> Opti
     if table.module in names:
         key, value, names = "option", table.option, list(known_options()[table.module])
     expected, steps = f"one of {', '.join(names)}", ("option", number, key)
-    raise make_value_error(file, steps, key, value, expected, suggest_nearest(value, names))
+    raise make_value_error(file, steps, value, expected, suggest_nearest(value, names))
 
 
 def check_part(
