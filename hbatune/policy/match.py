@@ -61,9 +61,8 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     if adapter.controller is None:
         return traits
     model = adapter.product or ""
-    is_fabric = (
-        adapter.pci is None and adapter.transport != "apple-nvme"
-    )  # drivers/nvme/host/apple.c
+    # Apple's local controllers have no PCI function either (drivers/nvme/host/apple.c).
+    is_fabric = adapter.pci is None and adapter.transport != "apple-nvme"
     evidence = Evidence("nvme", fabric=is_fabric, model=model)
     storage = classify_storage(evidence, Protocol.NVME)
     return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)
@@ -162,11 +161,6 @@ def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule
     )
 
 
-def select_winners(matched: Iterable[Rule]) -> dict[str, Rule]:
-    """Return the deciding rule of each setting: the last of the matching rules."""
-    return {rule.setting: rule for rule in matched}
-
-
 def find_objective(profile: Profile, properties: Traits) -> Objective | None:
     """Return the profile's objective for an endpoint with these traits, or None."""
     for goal in reversed(profile.objectives):
@@ -198,7 +192,8 @@ class Matcher:
         """Return all rules that match these traits, and the deciding rule of each setting."""
         if key not in self._rules_by_traits:
             matched = find_matching_rules(self.profile.rules, key)
-            self._rules_by_traits[key] = (matched, select_winners(matched))
+            # The last of a setting's rules wins.
+            self._rules_by_traits[key] = (matched, {rule.setting: rule for rule in matched})
         return self._rules_by_traits[key]
 
 
