@@ -42,12 +42,8 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
         document = table.document.get(entry.document)
         if document is None:
             hint = suggest_nearest(entry.document, table.document)
-            raise PolicyError(
-                f"cites document {entry.document}, which has no table",
-                file=file.path,
-                place=f"source {name}",
-                hint=hint,
-            )
+            problem = f"cites document {entry.document}, which has no table"
+            raise PolicyError(problem, file=file.path, place=f"source {name}", hint=hint)
         sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
     return sources
 
@@ -246,10 +242,8 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
         available = ", ".join(names) or "none at all"
-        raise PolicyError(
-            f"there is no profile {toml_files.quote_value(name)}, only {available}",
-            hint=suggest_nearest(name, names),
-        )
+        problem = f"there is no profile {toml_files.quote_value(name)}, only {available}"
+        raise PolicyError(problem, hint=suggest_nearest(name, names))
     path, origin = location
     _gather_parts(library, location, parts, stack=())
     main_part = parts[path]
