@@ -242,8 +242,8 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
         available = ", ".join(names) or "none at all"
-        problem = f"there is no profile {toml_files.quote_value(name)}, only {available}"
-        raise PolicyError(problem, hint=suggest_nearest(name, names))
+        quoted, hint = toml_files.quote_value(name), suggest_nearest(name, names)
+        raise PolicyError(f"there is no profile {quoted}, only {available}", hint=hint)
     path, origin = location
     _gather_parts(library, location, parts, stack=())
     main_part = parts[path]

@@ -62,8 +62,8 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effe
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"
-        problem = f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
-        raise make_error(file, ("rule", number), problem)
+        expected = "exactly one of `value`, `at_least` and `leave`"
+        raise make_error(file, ("rule", number), f"found {present}, expected {expected}")
     [key] = keys
     value = getattr(table, key)
     if key == "leave":
