@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.policy.library import Library, load_profile, load_sources
-from hbatune.policy.match import Traits, find_matching_rules, select_winners
+from hbatune.policy.match import Matcher, Traits
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.shipped import find_shipped
 from tools.readme import TYPICAL_ENDPOINTS, OverviewRow, build_overview, cell, goal
@@ -101,7 +101,7 @@ def alike(rows: Mapping[str, OverviewRow]) -> list[tuple[str, str]]:
 def _with_adapter(profile: Profile, row: OverviewRow) -> OverviewRow:
     rules = dict(row.rules)
     for properties in _adapter(TYPICAL_ENDPOINTS[row.endpoint]):
-        rules |= select_winners(find_matching_rules(profile.rules, properties))
+        rules |= Matcher(profile).won(properties)
     return OverviewRow(row.endpoint, rules, row.objective)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.match import Traits, find_matching_rules, find_objective, select_winners
+from hbatune.policy.match import Matcher, Traits, find_objective
 from hbatune.policy.profile import AtLeast, Exactly, Leave, Multipath, Objective, Profile, Rule
 from hbatune.shipped import find_shipped
 from tools import exit_codes_page
@@ -62,7 +62,7 @@ def build_overview(profile: Profile) -> tuple[OverviewRow, ...]:
     return tuple(
         OverviewRow(
             name,
-            select_winners(find_matching_rules(profile.rules, properties)),
+            dict(Matcher(profile).won(properties)),
             find_objective(profile, properties),
         )
         for name, properties in TYPICAL_ENDPOINTS.items()

@@ -24,16 +24,9 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
+from hbatune.plan import rows as plan_rows
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import (
-    BASELINE_RULE,
-    DONE_OUTCOMES,
-    UNTRIED_OUTCOMES,
-    Outcome,
-    Plan,
-    Row,
-    State,
-)
+from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings import table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
 from hbatune.settings.setting import Attributes, Limit, LimitReason
@@ -149,7 +142,7 @@ def write_plan(
         means.save_journal(recorded.ended(map(_clear_doubt, recorded.entries)))
         return add_outcomes(plan.rows, Report())
     # A value that is restored to its baseline is not one that hbatune sets.
-    wanted = {row.key: row.value for row in plan.rows if row.rule != BASELINE_RULE}
+    wanted = {row.key: row.value for row in plan.rows if row.rule != plan_rows.BASELINE_RULE}
     before = read_baselines(chains, wanted, means)
     run = Run("apply", plan.profile, find_this_process(), time.time())
     begun = recorded.begun(run, before)
@@ -233,7 +226,7 @@ def _report_followers(
                 limit=None,
                 why=LimitReason(Limit.RESTORED_ALONG),
                 source="journal",
-                rule=BASELINE_RULE,
+                rule=plan_rows.BASELINE_RULE,
             )
             yield _add_outcome(row, result)
 

@@ -13,18 +13,7 @@ from msgspec import Struct
 from hbatune.act import paths
 from hbatune.boot import conditions, lines
 from hbatune.boot.conditions import UdevCondition, build_condition
-from hbatune.boot.lines import (
-    END,
-    RuleLine,
-    RuleSection,
-    append_parts,
-    exclude_key,
-    make_wish_property,
-    match_key,
-    match_property,
-    set_property,
-    set_wish,
-)
+from hbatune.boot.lines import END, RuleLine, RuleSection, exclude_key, match_property, set_wish
 from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
 from hbatune.facts.family import Depth, Family, assume_no_default, assume_no_trap
@@ -172,12 +161,12 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
 
 def _select_disks() -> Iterator[RuleSection]:
     whole_disks = (
-        (match_key("ACTION", "remove"), END),
+        (lines.match_key("ACTION", "remove"), END),
         (exclude_key("SUBSYSTEM", "block"), END),
         (exclude_key("ENV", "disk", "DEVTYPE"), END),
         (exclude_key("KERNEL", f"{conditions.DISKS}|{lines.MAP_NAMES}"), END),
         # An initramfs has neither a journal nor a record of rollbacks to obey.
-        (match_key("TEST", "/etc/initrd-release"), END),
+        (lines.match_key("TEST", "/etc/initrd-release"), END),
     )
     yield RuleSection("Whole disks only.", whole_disks)
     yield lines.make_import_section()
@@ -192,8 +181,8 @@ def _skip_disks(
     mapped: bool,
 ) -> Iterator[RuleSection]:
     # In case a rollback failed to remove the file.
-    rolled_back = (match_key("TEST", str(paths.HANDS_OFF)), END)
-    rolled_back_now = (match_key("TEST", str(paths.HANDS_OFF_NOW)), END)
+    rolled_back = (lines.match_key("TEST", str(paths.HANDS_OFF)), END)
+    rolled_back_now = (lines.match_key("TEST", str(paths.HANDS_OFF_NOW)), END)
     title = "Hands off: everything was rolled back."
     yield RuleSection(title, (rolled_back, rolled_back_now))
     yield lines.make_seen_section()
@@ -217,9 +206,9 @@ def _make_wish_section(step: _Step) -> RuleSection:
     if step.text is None or not criteria.exact:
         is_left = not criteria.exact or step.why is not None
         no_wish = set_wish(step.rule.setting, "", is_left=is_left)
-        wishes += append_parts(criteria.possible, *no_wish)
+        wishes += lines.append_parts(criteria.possible, *no_wish)
     if step.text is not None:
-        wishes += append_parts(criteria.sure, *set_wish(step.rule.setting, step.text))
+        wishes += lines.append_parts(criteria.sure, *set_wish(step.rule.setting, step.text))
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(wishes))
 
 
@@ -266,8 +255,8 @@ def _clear_wishes(
     tried: list[RuleLine] = []
     for value in reverted:
         if value.setting in values:
-            no_wish = set_property(make_wish_property(value.setting), "")
-            tried += append_parts(lines.match_disks(value.id), no_wish)
+            no_wish = lines.set_property(lines.make_wish_property(value.setting), "")
+            tried += lines.append_parts(lines.match_disks(value.id), no_wish)
     yield RuleSection("Tried, measured, and put back.", tuple(tried))
 
 

@@ -11,21 +11,8 @@ from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
-from hbatune.boot.lines import (
-    END,
-    RuleLine,
-    RulePart,
-    RuleSection,
-    exclude_key,
-    is_plain,
-    jump_to,
-    make_label,
-    match_attribute,
-    match_key,
-    match_property,
-    set_properties,
-    set_property,
-)
+from hbatune.boot import lines
+from hbatune.boot.lines import END, RuleLine, RuleSection, match_key, match_property, set_property
 from hbatune.facts import classify
 from hbatune.facts.classify import Evidence, Sign
 from hbatune.facts.families import families
@@ -97,7 +84,7 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
     if criteria.tri_mode is not None:
         yield _match_words(TRI_MODE, [str(int(criteria.tri_mode))])
     if criteria.rotational is not None:
-        is_rotational = match_attribute("queue/rotational", str(int(criteria.rotational)))
+        is_rotational = lines.match_attribute("queue/rotational", str(int(criteria.rotational)))
         yield UdevCondition(((is_rotational,),), ((is_rotational,),))
     if criteria.link.gen:
         yield _match_words(GEN, map(str, criteria.link.gen), [UNKNOWN])
@@ -161,12 +148,12 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
         if not glob.strip("*"):  # also matches the empty string
             return _ALWAYS
         # Means the same to udev: it has no sets, and no blank at an end, which udev cuts.
-        if glob == glob.strip() and is_plain(glob.replace("*", "x").replace("?", "x")):
+        if glob == glob.strip() and lines.is_plain(glob.replace("*", "x").replace("?", "x")):
             exact.append(glob)
     sure, possible = list[RuleLine](), list[RuleLine]()
     for disk_name in disk_names:
         kernel = match_key("KERNEL", disk_name)
-        fits = (kernel, match_attribute(path, "|".join(exact)))
+        fits = (kernel, lines.match_attribute(path, "|".join(exact)))
         if exact:
             sure.append(fits)
         # A glob that udev cannot express could match any disk of this type.
@@ -176,22 +163,22 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
 
 def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that classify disks, and for ``linked`` families also their PCI link."""
-    unknown = set_properties((FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH), UNKNOWN)
+    unknown = lines.set_properties((FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH), UNKNOWN)
     defaults = (set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
     yield RuleSection("What it is: not known yet.", (unknown, defaults))
     drivers = [(_match_drivers(f), set_property(FAMILY, f.name)) for f in families()]
     yield RuleSection("Which driver its adapter has.", tuple(drivers))
-    for title, lines in (
+    for title, section_lines in (
         ("How the adapter's PCI Express link runs.", _detect_link(linked)),
         ("What it speaks, by the way to it.", _classify_by_transport()),
         ("What it speaks, by what a SCSI disk says of itself.", _classify_scsi()),
         ("What it stores on.", _detect_medium()),
         ("Where its data is.", _detect_storage()),
     ):
-        yield RuleSection(title, tuple(lines))
+        yield RuleSection(title, tuple(section_lines))
 
 
-def _match_drivers(family: Family) -> RulePart:
+def _match_drivers(family: Family) -> lines.RulePart:
     return match_key("DRIVERS", "|".join(sorted(family.drivers)))
 
 
@@ -222,7 +209,7 @@ def _classify_by_transport() -> Iterator[RuleLine]:
             is_first = False
             for sign in classify.VIRTUAL_SIGNS:
                 for glob in sign.words:
-                    name = match_attribute(f"device/{sign.field}", glob)
+                    name = lines.match_attribute(f"device/{sign.field}", glob)
                     yield _classify(sign.protocol, match_key("KERNEL", SCSI), name)
         path = match_key("DEVPATH", transport.globs)
         protocol = classify.PROTOCOL_BY_TRANSPORT.get(transport.name)
@@ -239,10 +226,10 @@ def _detect_storage() -> Iterator[RuleLine]:
     yield match_property(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), is_array
     yield match_property(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}"), is_virtual
     is_sas = match_property(PROTOCOL, Protocol.SAS)
-    yield is_sas, match_attribute("device/access_state", "?*"), is_array
+    yield is_sas, lines.match_attribute("device/access_state", "?*"), is_array
     for vendors, models in classify.SAS_ARRAYS:
-        vendor = match_attribute("device/vendor", vendors)
-        yield is_sas, vendor, match_attribute("device/model", models), is_array
+        vendor = lines.match_attribute("device/vendor", vendors)
+        yield is_sas, vendor, lines.match_attribute("device/model", models), is_array
     native = (match_key("KERNEL", NVME), match_property(PROTOCOL, Protocol.NVME))
     yield *native, match_key("ATTRS", "|".join(classify.VIRTUAL_NVME), "model"), is_virtual
     fabric = match_key("DEVPATH", "*/nvme-fabrics/ctl/*")
@@ -250,7 +237,7 @@ def _detect_storage() -> Iterator[RuleLine]:
 
 
 def _classify_scsi() -> Iterator[RuleLine]:
-    yield exclude_key("KERNEL", SCSI), END
+    yield lines.exclude_key("KERNEL", SCSI), END
     yield match_property(FAMILY, UNKNOWN), END
     virtual = [f.name for f in families() if f.protocol(Evidence()) is Protocol.VIRTUAL]
     yield _classify(Protocol.VIRTUAL, match_property(FAMILY, "|".join(virtual)))
@@ -259,7 +246,7 @@ def _classify_scsi() -> Iterator[RuleLine]:
     yield match_key("SUBSYSTEMS", "pci"), set_property(_PCI, "1")
     [sas] = (transport for transport in TRANSPORTS if transport.name == "sas")
     yield match_key("DEVPATH", sas.globs), set_property(_PORT, "1")
-    yield exclude_key("ENV", "1", _PCI), exclude_key("ENV", "1", _PORT), END
+    yield lines.exclude_key("ENV", "1", _PCI), lines.exclude_key("ENV", "1", _PORT), END
     for sign in classify.PROTOCOL_SIGNS:
         if sign is classify.FAMILY_SIGN:
             for family in families():
@@ -277,13 +264,13 @@ def _match_sign(sign: Sign) -> RuleLine | None:
     """
     match sign.field:
         case "vendor":
-            return (match_attribute("device/vendor", "|".join(sign.words)),)
+            return (lines.match_attribute("device/vendor", "|".join(sign.words)),)
         case "sat":
             return (match_key("TEST", "device/vpd_pg89"),)
         case "raid_level" | "sas_address":
             path = f"device/{sign.field}"
-            present = (exclude_key("ENV", "1", _PORT), match_attribute(path, "?*"))
-            excluded = exclude_key("ATTR", "|".join(sign.words), path)
+            present = (lines.exclude_key("ENV", "1", _PORT), lines.match_attribute(path, "?*"))
+            excluded = lines.exclude_key("ATTR", "|".join(sign.words), path)
             return (*present, excluded) if sign.but else present
         case "port_protocols":
             # In the drive's port of the SAS transport class, below the parent that both keys match.
@@ -302,7 +289,8 @@ def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
     is_family = match_property(FAMILY, family.name)
     served = family.protocol(Evidence(channel=0, access="optimized"))
     if served is not family.protocol(Evidence(channel=0)):
-        yield _classify(served or UNKNOWN, is_family, match_attribute("device/access_state", "?*"))
+        has_state = lines.match_attribute("device/access_state", "?*")
+        yield _classify(served or UNKNOWN, is_family, has_state)
     for protocols, channels in _group_channels(family).items():
         protocol = "+".join(protocols)
         if protocol == Protocol.VIRTUAL:
@@ -314,7 +302,7 @@ def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
             # negated one to the SCSI device. Without them it would be true of any other parent.
             others = sorted(set(_CHANNELS).difference(channels))
             scsi = (match_key("SUBSYSTEMS", "scsi"), match_key("KERNELS", "*:*:*:*"))
-            excluded = exclude_key("KERNELS", _format_channels(others))
+            excluded = lines.exclude_key("KERNELS", _format_channels(others))
             yield _classify(protocol, is_family, *scsi, excluded)
         else:
             included = match_key("KERNELS", _format_channels(channels))
@@ -346,21 +334,21 @@ def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
 def _detect_medium() -> Iterator[RuleLine]:
     # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
     # sd_read_block_characteristics), and hbatune has not changed it yet.
-    yield make_label(CLASSIFIED_LABEL)
+    yield lines.make_label(CLASSIFIED_LABEL)
     unreliable_protocol, unreliable_medium = classify.UNRELIABLE_MEDIUM
     for rotational, medium in classify.MEDIUM_BY_ROTATIONAL.items():
         protocols = f"{Protocol.NVME}"
         if medium is unreliable_medium:
             protocols += f"|{unreliable_protocol}"
-        is_medium = match_attribute("queue/rotational", str(int(rotational)))
-        yield exclude_key("ENV", protocols, PROTOCOL), is_medium, set_property(MEDIUM, medium)
+        is_medium = lines.match_attribute("queue/rotational", str(int(rotational)))
+        yield lines.exclude_key("ENV", protocols, PROTOCOL), is_medium, set_property(MEDIUM, medium)
     is_nvme, is_scsi = match_property(PROTOCOL, Protocol.NVME), match_key("KERNEL", SCSI)
-    is_hdd = match_attribute("queue/rotational", "1")
+    is_hdd = lines.match_attribute("queue/rotational", "1")
     yield is_nvme, set_property(MEDIUM, Medium.NVME)
     yield is_nvme, match_key("KERNEL", NVME), is_hdd, set_property(MEDIUM, Medium.HDD)
     yield is_nvme, is_scsi, is_hdd, set_property(MEDIUM, "+".join(_TRI_MODE_DOUBT))
     yield is_nvme, is_scsi, set_property(TRI_MODE, "1")
 
 
-def _classify(protocol: str, *matches: RulePart) -> RuleLine:
-    return *matches, set_property(PROTOCOL, protocol), jump_to(CLASSIFIED_LABEL)
+def _classify(protocol: str, *matches: lines.RulePart) -> RuleLine:
+    return *matches, set_property(PROTOCOL, protocol), lines.jump_to(CLASSIFIED_LABEL)

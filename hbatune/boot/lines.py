@@ -23,14 +23,7 @@ from hbatune.facts.udev import SEEN_PROPERTY, UNSET_PROPERTY, UNSTARTED
 from hbatune.policy.config import Site
 from hbatune.policy.profile import Match, Multipath
 from hbatune.settings import table
-from hbatune.settings.table import (
-    ASYNC_DEPTH,
-    NR_REQUESTS,
-    SCHEDULER,
-    SETTINGS,
-    list_affected_settings,
-    make_property_name,
-)
+from hbatune.settings.table import SCHEDULER, SETTINGS
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 
@@ -135,8 +128,8 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     stays, and a switch of the scheduler replaces all of them.
     """
     # Not only the written ones: a scheduler switch resets others.
-    affected = list_affected_settings(values)
-    names = (ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in affected)
+    affected = table.list_affected_settings(values)
+    names = (table.ASYNC_DEPTH if name == table.SCHEDULER_TUNABLES else name for name in affected)
     return tuple(dict.fromkeys(names))
 
 
@@ -145,7 +138,7 @@ def make_import_section() -> RuleSection:
     names = [SEEN_PROPERTY, UNSET_PROPERTY]
     for name, setting in SETTINGS.items():
         if setting.on is TargetKind.ENDPOINT:
-            names.append(make_property_name(name))
+            names.append(table.make_property_name(name))
     title = "That it was seen and what was there before, through every later event."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
@@ -160,16 +153,16 @@ def make_write_sections(values: Collection[str]) -> Iterator[RuleSection]:
     yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
     no_result = match_property(UNSET_PROPERTY, ""), set_property(UNSET_PROPERTY, "")  # not stored
     writes = [(set_property(UNSET_PROPERTY, UNSTARTED),), _start_writer(values), no_result]
-    if NR_REQUESTS in values:
+    if table.NR_REQUESTS in values:
         left = (match_property(make_wish_property(SCHEDULER), ""), match_property(_LEFT, "1"))
-        writes.insert(0, (*left, set_property(make_wish_property(NR_REQUESTS), "")))
+        writes.insert(0, (*left, set_property(make_wish_property(table.NR_REQUESTS), "")))
     yield RuleSection("In order, each write until the kernel takes it.", tuple(writes))
 
 
 def _save_values(values: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
-        saved = make_property_name(name)
+        saved = table.make_property_name(name)
         for path in SETTINGS[name].paths:
             unsaved = (match_attribute(path, "?*"), match_property(saved, ""))
             for cause in values:

@@ -141,7 +141,7 @@ def compute_budgets(
         luns = luns_by_port[_identify_port(endpoint, array)]
         port = _compute_port_share(array, make, luns, site.vendors)
         paths = _count_serving_paths(paths_by_lun[_identify_lun(endpoint)])
-        lun = _compute_lun_limit(array, make, paths)
+        lun = compute_lun_limit(array.lun_limit, make, array.data_drives, paths)
         if port or lun:
             budgets[endpoint.id] = DepthBudget(array.name, port, lun)
     return budgets
@@ -160,11 +160,12 @@ def make_site_rules(
         name = f"{SHARE_RULE_PREFIX}{budget.array}"
         why = LimitReason(Limit.ARRAY_SHARE)
         rules[id] = _make_rule(name, effect, why, budget.source, file)
-    volumes = _find_volumes(machine, site.members) if site.members else {}
+    drives_by_id = _count_members(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
-        members = volumes.get(endpoint.id)
+        members = drives_by_id.get(endpoint.id)
         properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-        if members and properties.family == "ipr":
+        is_volume = endpoint.protocol is Protocol.VOLUME
+        if members and is_volume and properties.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
             why = LimitReason(Limit.DRIVES, (DEPTH_PER_DRIVE, members))
             if properties.gen == 1:
@@ -254,24 +255,22 @@ def _compute_port_share(
     return PortShare(make.port_limit, array.hosts, counted, make.name, make.port_source)
 
 
-def _compute_lun_limit(array: SiteArray, make: ArrayModel | None, paths: int) -> LunLimit | None:
-    """Return the site's limit, or the make's, or None if it depends on an unknown drive count."""
-    if array.lun_limit is not None:
-        return LunLimit(array.lun_limit, 0, 0, paths, None)
-    if make is None or (make.per_data_drive and array.data_drives is None):
+def compute_lun_limit(
+    limit: int | None, make: ArrayModel | None, data_drives: int | None, paths: int
+) -> LunLimit | None:
+    """Return the given limit, or the make's, or None if it depends on an unknown drive count."""
+    if limit is not None:
+        return LunLimit(limit, 0, 0, paths, None)
+    if make is None or (make.per_data_drive and not data_drives):
         return None
-    drives = (array.data_drives or 0) if make.per_data_drive else 0
+    drives = (data_drives or 0) if make.per_data_drive else 0
     return LunLimit(make.lun_depth, make.per_data_drive, drives, paths, make.name)
 
 
-def _find_volumes(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
-    """Return, by id, the number of drives of each RAID volume named by the site."""
+def _count_members(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
+    """Return, by id, the number of drives of each target named by the site."""
     names = SiteNames(machine)
     drives_by_id: dict[str, int] = {}
     for name, count in members.items():
         drives_by_id |= dict.fromkeys(names.meant((name,)), count)
-    volumes = {}
-    for endpoint in machine.endpoints:
-        if endpoint.protocol is Protocol.VOLUME and endpoint.id in drives_by_id:
-            volumes[endpoint.id] = drives_by_id[endpoint.id]
-    return volumes
+    return drives_by_id

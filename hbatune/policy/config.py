@@ -221,13 +221,10 @@ def load_config(library: Library) -> Config:
     for name in config.daemon.drift_of:
         if not is_setting(name):
             allowed = ", ".join(sorted(SETTINGS))
-            raise PolicyError(
-                f"unknown setting {quote_value(name)}, expected one of {allowed}",
-                file=file.path,
-                line=file.line(("daemon", "drift_of", name)),
-                place="table [daemon.drift_of]",
-                hint=suggest_nearest(name, SETTINGS),
-            )
+            problem = f"unknown setting {quote_value(name)}, expected one of {allowed}"
+            line, place = file.line(("daemon", "drift_of", name)), "table [daemon.drift_of]"
+            hint = suggest_nearest(name, SETTINGS)
+            raise PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
     return config
 
 

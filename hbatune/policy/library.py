@@ -16,30 +16,12 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from hbatune.facts.names import matches_glob
-from hbatune.policy.profile import (
-    NAME_PATTERN,
-    LinkMatch,
-    ListedProfile,
-    Match,
-    Origin,
-    ProbeSpec,
-    Profile,
-    ProfilePart,
-    Rule,
-    Source,
-    Text,
-    Texts,
-)
+from hbatune.policy import profile as profiles
+from hbatune.policy import toml_files
+from hbatune.policy.profile import LinkMatch, Match, Origin, Profile, Rule, Source, Text, Texts
 from hbatune.policy.rules import check_part
-from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file
-from hbatune.policy.toml_files import (
-    ROOT,
-    PolicyError,
-    TomlFile,
-    quote_value,
-    read_toml,
-    suggest_nearest,
-)
+from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file, make_error
+from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml, suggest_nearest
 from hbatune.shipped import find_shipped
 
 SIZING = "sizing.toml"
@@ -60,12 +42,8 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
         document = table.document.get(entry.document)
         if document is None:
             hint = suggest_nearest(entry.document, table.document)
-            raise PolicyError(
-                f"cites document {entry.document}, which has no table",
-                file=file.path,
-                place=f"source {name}",
-                hint=hint,
-            )
+            problem = f"cites document {entry.document}, which has no table"
+            raise PolicyError(problem, file=file.path, place=f"source {name}", hint=hint)
         sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
     return sources
 
@@ -111,9 +89,8 @@ def _load_cited(path: Path, shape: type[T]) -> T:
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
                     line, hint = file.line((table, number, key)), suggest_nearest(source, sources)
-                    raise PolicyError(
-                        f"cites {source}, which is no source", file=file.path, line=line, hint=hint
-                    )
+                    problem = f"cites {source}, which is no source"
+                    raise PolicyError(problem, file=file.path, line=line, hint=hint)
     return content
 
 
@@ -211,7 +188,7 @@ class Library(Struct, frozen=True):
     shipped: Path
     site: Path = Path("/etc/hbatune")
     owner: int | None = None
-    top: Path = ROOT
+    top: Path = toml_files.ROOT
 
     def sources(self) -> Mapping[str, Source]:
         """Return the sources that rules may cite, by id."""
@@ -240,16 +217,16 @@ def installed_library() -> Library:
     return Library(find_shipped("rules"), owner=0 if os.geteuid() == 0 else None)
 
 
-def list_profiles(library: Library) -> tuple[ListedProfile, ...]:
+def list_profiles(library: Library) -> tuple[profiles.ListedProfile, ...]:
     """Return the available profiles, sorted by name. Raise ``PolicyError`` if one is invalid."""
-    listed: dict[str, ListedProfile] = {}
+    listed: dict[str, profiles.ListedProfile] = {}
     for name in _list_names(library):
         if (location := _find_file(library, name)) is not None:
             path, origin = location
             # Only the title: the rules of a listed profile may be invalid.
             title = decode_file(_read_file(library, path, origin), ProfileFile).title
             if title is not None:
-                listed[name] = ListedProfile(name, title, origin, str(path))
+                listed[name] = profiles.ListedProfile(name, title, origin, str(path))
     return tuple(listed[name] for name in sorted(listed))
 
 
@@ -260,15 +237,13 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     site follows (``vendors.load_followed_rules``). They precede the local rules. Raise
     ``PolicyError`` if a file is invalid.
     """
-    parts: dict[Path, ProfilePart] = {}
+    parts: dict[Path, profiles.ProfilePart] = {}
     location = _find_file(library, name)
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
         available = ", ".join(names) or "none at all"
-        raise PolicyError(
-            f"there is no profile {quote_value(name)}, only {available}",
-            hint=suggest_nearest(name, names),
-        )
+        quoted, hint = toml_files.quote_value(name), suggest_nearest(name, names)
+        raise PolicyError(f"there is no profile {quoted}, only {available}", hint=hint)
     path, origin = location
     _gather_parts(library, location, parts, stack=())
     main_part = parts[path]
@@ -278,7 +253,7 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
             file=path,
             key="title",
         )
-    profile = Profile(name, main_part.title, origin, (), (), ProbeSpec(), ())
+    profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(), ())
     for part in parts.values():
         profile = _add_part(profile, part)
     profile = replace(profile, rules=(*profile.rules, *followed))
@@ -288,7 +263,7 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     return profile
 
 
-def _add_part(profile: Profile, part: ProfilePart) -> Profile:
+def _add_part(profile: Profile, part: profiles.ProfilePart) -> Profile:
     return replace(
         profile,
         rules=profile.rules + part.rules,
@@ -303,7 +278,7 @@ def _add_part(profile: Profile, part: ProfilePart) -> Profile:
 def _gather_parts(
     library: Library,
     location: tuple[Path, Origin],
-    parts: dict[Path, ProfilePart],
+    parts: dict[Path, profiles.ProfilePart],
     stack: tuple[Path, ...],
 ) -> None:
     """Add the file to ``parts``, after its includes, each file once."""
@@ -319,18 +294,11 @@ def _gather_parts(
         if included is None:
             folders = f"{library.site}/profiles or shipped"
             hint = suggest_nearest(name, _list_names(library))
-            line = file.line(("include",))
-            raise PolicyError(
-                f"found {quote_value(name)}, which is no file in {folders}",
-                file=path,
-                line=line,
-                key="include",
-                hint=hint,
-            )
+            problem = f"found {toml_files.quote_value(name)}, which is no file in {folders}"
+            raise make_error(file, ("include",), problem, key="include", hint=hint)
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))
-            line = file.line(("include",))
-            raise PolicyError(f"goes in a circle: {circle}", file=path, line=line, key="include")
+            raise make_error(file, ("include",), f"goes in a circle: {circle}", key="include")
         _gather_parts(library, included, parts, (*stack, path))
     parts[path] = part
 
@@ -339,7 +307,8 @@ def _find_file(
     library: Library, name: str, not_in: Path | None = None
 ) -> tuple[Path, Origin] | None:
     """Return the file of a profile or part, the site's first, except the file ``not_in``."""
-    if not re.match(NAME_PATTERN, name):  # also rejects ../../x, which leads out of the directories
+    # Also rejects ../../x, which leads out of the directories.
+    if not re.match(profiles.NAME_PATTERN, name):
         return None
     site_folder = library.site / "profiles"
     for origin, folder in ((Origin.SITE, site_folder), (Origin.SHIPPED, library.shipped)):

@@ -12,19 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts import model as models
 from hbatune.facts.classify import Evidence, classify_storage
 from hbatune.facts.ids import extract_lasting_part, extract_stable_part, normalise_name
-from hbatune.facts.model import (
-    Adapter,
-    Endpoint,
-    Kind,
-    Machine,
-    Medium,
-    Missing,
-    Protocol,
-    Storage,
-    TargetKind,
-)
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, TargetKind
 from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import list_adapter_names, list_all_names
 from hbatune.policy.config import Site, SiteKey, UnmatchedName
@@ -47,7 +38,7 @@ class Traits(Struct, frozen=True):
     gen: int | None = None
     width: int | None = None
     target: TargetKind = TargetKind.ENDPOINT
-    storage: Storage = Storage.LOCAL
+    storage: models.Storage = models.Storage.LOCAL
     transport: str = ""
 
 
@@ -70,9 +61,8 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     if adapter.controller is None:
         return traits
     model = adapter.product or ""
-    is_fabric = (
-        adapter.pci is None and adapter.transport != "apple-nvme"
-    )  # drivers/nvme/host/apple.c
+    # Apple's local controllers have no PCI function either (drivers/nvme/host/apple.c).
+    is_fabric = adapter.pci is None and adapter.transport != "apple-nvme"
     evidence = Evidence("nvme", fabric=is_fabric, model=model)
     storage = classify_storage(evidence, Protocol.NVME)
     return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)
@@ -83,7 +73,7 @@ def _get_link(adapter: Adapter | None) -> tuple[int | None, int | None]:
     if adapter is None or adapter.link is None:
         return None, None
     link = adapter.link
-    return link.generation, None if isinstance(link.width, Missing) else link.width
+    return link.generation, None if isinstance(link.width, models.Missing) else link.width
 
 
 def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
@@ -98,7 +88,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         vendor=endpoint.vendor,
         model=endpoint.model,
         tri_mode=endpoint.tri_mode,
-        rotational=None if isinstance(endpoint.rotational, Missing) else endpoint.rotational,
+        rotational=None if isinstance(endpoint.rotational, models.Missing) else endpoint.rotational,
         storage=endpoint.storage,
         gen=generation,
         width=width,
@@ -171,11 +161,6 @@ def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule
     )
 
 
-def select_winners(matched: Iterable[Rule]) -> dict[str, Rule]:
-    """Return the deciding rule of each setting: the last of the matching rules."""
-    return {rule.setting: rule for rule in matched}
-
-
 def find_objective(profile: Profile, properties: Traits) -> Objective | None:
     """Return the profile's objective for an endpoint with these traits, or None."""
     for goal in reversed(profile.objectives):
@@ -207,7 +192,8 @@ class Matcher:
         """Return all rules that match these traits, and the deciding rule of each setting."""
         if key not in self._rules_by_traits:
             matched = find_matching_rules(self.profile.rules, key)
-            self._rules_by_traits[key] = (matched, select_winners(matched))
+            # The last of a setting's rules wins.
+            self._rules_by_traits[key] = (matched, {rule.setting: rule for rule in matched})
         return self._rules_by_traits[key]
 
 

@@ -12,36 +12,19 @@ from msgspec.structs import asdict
 from hbatune.facts.families import family_named, known_options
 from hbatune.facts.family import Option
 from hbatune.facts.model import Medium, Protocol, TargetKind
-from hbatune.policy.profile import (
-    AtLeast,
-    AtMost,
-    Effect,
-    Exactly,
-    Leave,
-    Match,
-    OptionRule,
-    Origin,
-    ProfilePart,
-    Rule,
-)
-from hbatune.policy.schema import (
-    OptionTable,
-    ProfileFile,
-    RulesFile,
-    RuleTable,
-    decode_file,
-    make_error,
-    make_value_error,
-)
+from hbatune.policy import profile as profiles
+from hbatune.policy import schema
+from hbatune.policy.profile import Match, Origin, Rule
+from hbatune.policy.schema import RuleTable, decode_file, make_error, make_value_error
 from hbatune.policy.toml_files import TomlFile, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, find_target_kind
 
 SITE_SOURCE = "site"
 _TEXT = r"[A-Za-z0-9_.,:+-]{1,256}"
-_EFFECTS: dict[str, type[Exactly | AtLeast | AtMost]] = {
-    "value": Exactly,
-    "at_least": AtLeast,
-    "at_most": AtMost,
+_EFFECTS: dict[str, type[profiles.Exactly | profiles.AtLeast | profiles.AtMost]] = {
+    "value": profiles.Exactly,
+    "at_least": profiles.AtLeast,
+    "at_most": profiles.AtMost,
 }
 
 
@@ -68,32 +51,29 @@ def check_rules(
     return tuple(rules)
 
 
-def _make_effect(file: TomlFile, number: int, table: RuleTable) -> Effect:
+def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effect:
     """Return the effect of a rule. Raise ``PolicyError`` if its setting or value is invalid."""
     setting = SETTINGS.get(table.setting)
     if setting is None:
         expected = f"one of {', '.join(sorted(SETTINGS))}"
         hint = suggest_nearest(table.setting, SETTINGS)
-        raise make_value_error(
-            file, ("rule", number, "setting"), "setting", table.setting, expected, hint
-        )
-    steps = ("rule", number)
+        steps = ("rule", number, "setting")
+        raise make_value_error(file, steps, table.setting, expected, hint)
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"
-        raise make_error(
-            file, steps, f"found {present}, expected exactly one of `value`, `at_least` and `leave`"
-        )
+        expected = "exactly one of `value`, `at_least` and `leave`"
+        raise make_error(file, ("rule", number), f"found {present}, expected {expected}")
     [key] = keys
     value = getattr(table, key)
     if key == "leave":
-        effect: Effect = Leave()
+        effect: profiles.Effect = profiles.Leave()
         allowed = None if value else "true, or no `leave`"
     else:
-        effect = Exactly(value) if key == "value" else AtLeast(value)
+        effect = profiles.Exactly(value) if key == "value" else profiles.AtLeast(value)
         allowed = setting.format.check(value)
     if allowed is not None:
-        raise make_value_error(file, ("rule", number, key), key, value, allowed)
+        raise make_value_error(file, ("rule", number, key), value, allowed)
     return effect
 
 
@@ -119,7 +99,7 @@ def require_source(
     allowed = "the id of a shipped source such as D0-1"
     if origin is Origin.SITE:
         allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
-    raise make_value_error(file, steps, "source", source, allowed, suggest_nearest(source, sources))
+    raise make_value_error(file, steps, source, allowed, suggest_nearest(source, sources))
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
@@ -130,11 +110,8 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     kind, condition, steps = find_target_kind(rule.setting), rule.when, ("rule", number)
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
-            raise make_error(
-                file,
-                steps,
-                f"{rule.setting} is set on a disk: only a controller's rules ask `transport`",
-            )
+            problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
+            raise make_error(file, steps, problem)
         return
     of_disks = bool(condition.kind or condition.multipath or condition.vendor)
     of_disks = of_disks or condition.tri_mode is not None or condition.rotational is not None
@@ -201,8 +178,8 @@ def describe_allowed(option: Option, value: object) -> str | None:
 
 
 def _make_option_rule(
-    file: TomlFile, number: int, table: OptionTable, *, shipped: bool
-) -> OptionRule:
+    file: TomlFile, number: int, table: schema.OptionTable, *, shipped: bool
+) -> profiles.OptionRule:
     """Return a module option. Raise ``PolicyError`` if its name or value is invalid.
 
     An option that no family declares is rejected, because its effect is unknown. The tests check
@@ -218,10 +195,10 @@ def _make_option_rule(
     if not shipped:
         expected = describe_allowed(_find_option(file, number, table), value)
         if expected is not None:
-            raise make_value_error(file, ("option", number, key), key, value, expected)
+            raise make_value_error(file, ("option", number, key), value, expected)
     if key == "value" and isinstance(value, bool):
         value = int(value)  # the type that a bool of a loaded module is read as
-    return OptionRule(
+    return profiles.OptionRule(
         name=table.name,
         module=table.module,
         option=table.option,
@@ -232,7 +209,7 @@ def _make_option_rule(
     )
 
 
-def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
+def _find_option(file: TomlFile, number: int, table: schema.OptionTable) -> Option:
     # Only this family: ``known_options`` imports all of them.
     for option in family_named(table.module).options:
         if option.name == table.option:
@@ -241,21 +218,21 @@ def _find_option(file: TomlFile, number: int, table: OptionTable) -> Option:
     if table.module in names:
         key, value, names = "option", table.option, list(known_options()[table.module])
     expected, steps = f"one of {', '.join(names)}", ("option", number, key)
-    raise make_value_error(file, steps, key, value, expected, suggest_nearest(value, names))
+    raise make_value_error(file, steps, value, expected, suggest_nearest(value, names))
 
 
 def check_part(
     file: TomlFile,
     origin: Origin,
     sources: Collection[str] | None,
-    shape: type[RulesFile] = ProfileFile,
-) -> ProfilePart:
+    shape: type[schema.RulesFile] = schema.ProfileFile,
+) -> profiles.ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 
     ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
     """
     content = decode_file(file, shape)
-    profile = content if isinstance(content, ProfileFile) else ProfileFile()
+    profile = content if isinstance(content, schema.ProfileFile) else schema.ProfileFile()
     rules = check_rules(file, content.rule, origin, sources)
     for number, objective in enumerate(content.objective):
         require_source(file, ("objective", number, "source"), objective.source, origin, sources)
@@ -264,7 +241,7 @@ def check_part(
         require_source(file, ("option", number, "source"), table.source, origin, sources)
         shipped = origin is Origin.SHIPPED
         options.append(_make_option_rule(file, number, table, shipped=shipped))
-    return ProfilePart(
+    return profiles.ProfilePart(
         file=str(file.path),
         origin=origin,
         title=profile.title,

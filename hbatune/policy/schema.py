@@ -152,7 +152,8 @@ def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError
     value, reached = _walk_data(file.data, steps)
     keys = [step for step in reached if isinstance(step, str)]
     key = keys[-1] if keys else None
-    return make_value_error(file, steps, key, value, _describe_type(_find_node(shape, steps)))
+    allowed = _describe_type(_find_node(shape, steps))
+    return make_error(file, steps, f"found {quote_value(value)}, expected {allowed}", key=key)
 
 
 def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
@@ -176,16 +177,11 @@ def make_error(
 
 
 def make_value_error(
-    file: TomlFile,
-    steps: Steps,
-    key: str | None,
-    value: object,
-    allowed: str,
-    hint: str | None = None,
+    file: TomlFile, steps: Steps, value: object, allowed: str, hint: str | None = None
 ) -> PolicyError:
-    """Return the error for a value that is not allowed."""
+    """Return the error for a value that is not allowed; the last of the ``steps`` is its key."""
     problem = f"found {quote_value(value)}, expected {allowed}"
-    return make_error(file, steps, problem, key=key, hint=hint)
+    return make_error(file, steps, problem, key=str(steps[-1]), hint=hint)
 
 
 def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:

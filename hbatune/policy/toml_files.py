@@ -286,9 +286,8 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
     if len(raw) > MAX_FILE_BYTES:
-        raise PolicyError(
-            f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is", file=path
-        )
+        problem = f"larger than {MAX_FILE_BYTES} bytes, which no file of rules is"
+        raise PolicyError(problem, file=path)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -299,12 +298,7 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
 def _require_trusted(fault: TrustError | None) -> None:
     if fault is None:
         return
-    if fault.remedy is None:
-        raise PolicyError(
-            fault.problem,
-            file=fault.path,
-            hint="keep it in a folder that its owner alone can write",
-        )
-    raise PolicyError(
-        fault.problem, file=fault.path, hint=f"{fault.remedy}, after reading what it says"
-    )
+    hint = "keep it in a folder that its owner alone can write"
+    if fault.remedy is not None:
+        hint = f"{fault.remedy}, after reading what it says"
+    raise PolicyError(fault.problem, file=fault.path, hint=hint)

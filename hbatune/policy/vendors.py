@@ -68,11 +68,8 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
     for name in site.uses:
         if name not in use_names:
             expected, hint = ", ".join(use_names), suggest_nearest(name, use_names)
-            raise PolicyError(
-                f"unknown use {quote_value(name)}, expected one of {expected}",
-                place="table [site.uses]",
-                hint=hint,
-            )
+            problem = f"unknown use {quote_value(name)}, expected one of {expected}"
+            raise PolicyError(problem, place="table [site.uses]", hint=hint)
     if site.vendors is Vendors.OFF:
         return ()
     return tuple(rule for rule in rules if rule.use is None or rule.use in site.uses)

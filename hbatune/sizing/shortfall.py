@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol, Storage
-from hbatune.policy.budget import DepthBudget, LunLimit, PortShare
+from hbatune.policy.budget import DepthBudget, PortShare, compute_lun_limit, is_shared
 from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.sizing.needs import Needs
@@ -89,8 +89,7 @@ def count_array_luns(machine: Machine) -> int:
 
 def _find_array_luns(machine: Machine) -> Iterator[Endpoint]:
     for endpoint in machine.endpoints:
-        is_fabric = endpoint.protocol in (Protocol.FC, Protocol.ISCSI)
-        if endpoint.kind is not Kind.MAP and (is_fabric or endpoint.storage is Storage.ARRAY):
+        if endpoint.kind is not Kind.MAP and is_shared(endpoint):
             yield endpoint
 
 
@@ -229,7 +228,8 @@ def find_depth(array: SharedArray) -> LunDepth:
     if model is not None and limit is None:
         limit, port_source = model.port_limit, model.port_source
     port = None if limit is None else PortShare(limit, array.hosts, through)
-    budget = DepthBudget("", port, _find_lun_limit(array, used))
+    lun = compute_lun_limit(array.lun_limit, model, array.data_drives, used)
+    budget = DepthBudget("", port, lun)
     return LunDepth(
         depth=budget.depth,
         source=budget.source,
@@ -241,13 +241,3 @@ def find_depth(array: SharedArray) -> LunDepth:
         at_port=budget.depth * through * array.hosts,
         port_source=port_source,
     )
-
-
-def _find_lun_limit(array: SharedArray, used: int) -> LunLimit | None:
-    if array.lun_limit is not None:
-        return LunLimit(array.lun_limit, 0, 0, used, None)
-    model = array.model
-    if model is None or (model.per_data_drive and not array.data_drives):
-        return None
-    drives = array.data_drives if model.per_data_drive else 0
-    return LunLimit(model.lun_depth, model.per_data_drive, drives, used, model.name)

@@ -6,7 +6,7 @@ import pytest
 
 from hbatune.facts.model import Medium, Protocol
 from hbatune.policy.library import Library, list_profiles
-from hbatune.policy.match import Traits, find_matching_rules, select_winners
+from hbatune.policy.match import Matcher, Traits
 from hbatune.policy.profile import Exactly, Leave, Origin, ProbeSpec, Profile
 from hbatune.policy.rules import check_part
 from hbatune.policy.schema import RulesFile
@@ -25,7 +25,7 @@ def rule(name: str, value: int) -> str:
 
 def decided(profile: Profile) -> object:
     """Return what the profile makes of nr_requests on a SAS SSD."""
-    return select_winners(find_matching_rules(profile.rules, SAS_SSD))["nr_requests"].effect
+    return Matcher(profile).won(SAS_SSD)["nr_requests"].effect
 
 
 def test_only_complete_profiles_are_selectable(site: SiteFolder) -> None:
