@@ -22,13 +22,8 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
-from hbatune.facts.health import (
-    BUS_COUNTERS,
-    LOG_COUNTER_PREFIX,
-    SERIOUS_COUNTERS,
-    ErrorKind,
-    is_evidence,
-)
+from hbatune.facts import health
+from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
 MAX_PROBE_ERRORS = 32
@@ -255,7 +250,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 former = 0
             if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):
                 is_disk, kind = isinstance(target, Endpoint), name.rpartition(" ")[2]
-                is_of_bus = kind in BUS_COUNTERS
+                is_of_bus = kind in health.BUS_COUNTERS
                 evidence = _RisingCounter(
                     counter=name,
                     was=former,
@@ -266,7 +261,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     link=None if is_disk or is_of_bus else name.partition(" ")[0],
                     denied=inputs.denied_log if is_disk else UNSET,
                 )
-                severity = Severity.WARNING if kind in SERIOUS_COUNTERS else Severity.ADVICE
+                severity = Severity.WARNING if kind in health.SERIOUS_COUNTERS else Severity.ADVICE
                 yield check.report(severity, target, evidence)
 
 

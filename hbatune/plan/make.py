@@ -34,13 +34,8 @@ from hbatune.plan.rows import (
 from hbatune.policy.budget import has_priority
 from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
+from hbatune.settings import limits as device_limits
 from hbatune.settings import table
-from hbatune.settings.limits import (
-    LOADABLE_SCHEDULERS,
-    find_scheduler,
-    resolve_value,
-    spread_vectors,
-)
 from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Value
 
 T = TypeVar("T")
@@ -170,13 +165,13 @@ def match_targets(
     for endpoint in machine.endpoints:
         decision = decide(build_traits(endpoint, adapters.get(endpoint.adapter or "")))
         target = make_target(endpoint)
-        scheduler = find_scheduler(target.attributes)
+        scheduler = device_limits.find_scheduler(target.attributes)
         yield target, decision, Device(target.attributes, scheduler, endpoint)
     for control in machine.controls:
         decision = decide(build_adapter_traits(adapters[control.adapter], control.kind))
         yield make_target(control), decision, Device(control.attributes)
     # Use all vectors, so the result does not depend on the named targets.
-    room = spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
+    room = device_limits.spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
             decision = decide(build_adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
@@ -304,7 +299,7 @@ def find_decision(
     """Return the reason to keep a setting of an endpoint that was lowered or chosen, or None."""
     current, default = table.SETTINGS[name].read(endpoint.attributes), None
     tags, limit = endpoint.tags, Limit.LOWERED
-    if name == table.SCHEDULER and current in LOADABLE_SCHEDULERS:
+    if name == table.SCHEDULER and current in device_limits.LOADABLE_SCHEDULERS:
         return LimitReason(Limit.CHOSEN_SCHEDULER, (current, endpoint.target))
     if name == table.QUEUE_DEPTH:
         # With every driver, a depth of 1 disables command queuing.
@@ -318,7 +313,7 @@ def find_decision(
     elif name == table.NR_REQUESTS and isinstance(tags, int):
         # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
         # is an accident, since it applies to the whole adapter.
-        has_scheduler = find_scheduler(endpoint.attributes) not in (None, "none")
+        has_scheduler = device_limits.find_scheduler(endpoint.attributes) not in (None, "none")
         default = 2 * min(tags, joint_limits.DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
@@ -370,7 +365,7 @@ def restore_value(
     elif not change.ours(current):
         verdict = EvaluatedSetting(State.EXCLUDED, limit=LimitReason(Limit.CHANGED_SINCE))
     else:
-        legal = resolve_value(setting, change.before, current, device)
+        legal = device_limits.resolve_value(setting, change.before, current, device)
         if isinstance(legal, FixedSetting) or legal.value == current:
             verdict = _mark_fixed(legal)
         else:
@@ -401,7 +396,7 @@ def evaluate_setting(
     """
     if isinstance(current, Missing):
         return _evaluate_missing(current)
-    legal = resolve_value(setting, effect.value, current, device)
+    legal = device_limits.resolve_value(setting, effect.value, current, device)
     if isinstance(legal, FixedSetting):
         return _mark_fixed(legal)
     reference = current if change is None or not change.ours(current) else change.before
@@ -415,7 +410,7 @@ def evaluate_setting(
     if reference == current:
         return EvaluatedSetting(State.OK, current, kept_reason)
     # Restore the original value, which the planned scheduler may not allow.
-    legal = resolve_value(setting, reference, current, device)
+    legal = device_limits.resolve_value(setting, reference, current, device)
     if isinstance(legal, FixedSetting):
         return _mark_fixed(legal)
     state = State.OK if legal.value == current else State.DRIFT
