@@ -323,9 +323,8 @@ def forecast_changes(
         else:
             changes += _compare_disk(disk, running, then)
     changes += _compare_controllers(machine, running, then)
-    modules = {
-        change.attribute: change for change in _compare_modules(machine, running, then, installed)
-    }
+    module_changes = _compare_modules(machine, running, then, installed)
+    modules = {change.attribute: change for change in module_changes}
     changes += modules.values()
     for module, option, text in rendered:
         change = modules.get(f"{module}.{option}")

@@ -400,21 +400,20 @@ def evaluate_setting(
     if isinstance(legal, FixedSetting):
         return _mark_fixed(legal)
     reference = current if change is None or not change.ours(current) else change.before
+    kept_reason = None
     if isinstance(effect, AtLeast) and is_lower(legal.value, reference):
         kept_reason = LimitReason(Limit.RAISED_ONLY)
     elif isinstance(effect, AtMost) and is_lower(reference, legal.value):
         kept_reason = LimitReason(Limit.WITHIN_ARRAY)
-    else:
-        state = State.OK if legal.value == current else State.DRIFT
-        return EvaluatedSetting(state, legal.value, legal.limit)
-    if reference == current:
-        return EvaluatedSetting(State.OK, current, kept_reason)
-    # Restore the original value, which the planned scheduler may not allow.
-    legal = device_limits.resolve_value(setting, reference, current, device)
-    if isinstance(legal, FixedSetting):
-        return _mark_fixed(legal)
+    if kept_reason is not None:
+        if reference == current:
+            return EvaluatedSetting(State.OK, current, kept_reason)
+        # Restore the original value, which the planned scheduler may not allow.
+        legal = device_limits.resolve_value(setting, reference, current, device)
+        if isinstance(legal, FixedSetting):
+            return _mark_fixed(legal)
     state = State.OK if legal.value == current else State.DRIFT
-    return EvaluatedSetting(state, legal.value, kept_reason)
+    return EvaluatedSetting(state, legal.value, kept_reason or legal.limit)
 
 
 def _evaluate_missing(missing: Missing) -> EvaluatedSetting:
@@ -486,16 +485,14 @@ def _make_path_setting(
     path: MatchedTarget, name: str, rows: Mapping[str, Row]
 ) -> joint_limits.PathSetting:
     """Return one setting of a path. A path that is not set keeps its value."""
-    row, rule = rows.get(name), path.rules.get(name)
+    row, rule, scheduler_row = rows.get(name), path.rules.get(name), rows.get(table.SCHEDULER)
     current = table.SETTINGS[name].read(path.target.attributes)
     return joint_limits.PathSetting(
         path.target.name,
         table.SETTINGS[name],
         None if isinstance(current, Missing) else current,
         row.value if row is not None and row.state in (State.OK, State.DRIFT) else None,
-        replace(
-            path.device, scheduler=rows[table.SCHEDULER].value if table.SCHEDULER in rows else None
-        ),
+        replace(path.device, scheduler=scheduler_row.value if scheduler_row else None),
         raised_only=rule is not None and isinstance(rule.effect, AtLeast),
     )
 

@@ -225,10 +225,7 @@ def _make_row(
         current = _find_lun_depth(machine, adapters)  # shows the value in use
     elif option.shown and isinstance(attribute, Attribute):
         # A bool reads Y or N (kernel/params.c: param_get_bool).
-        is_bool = attribute.text in ("Y", "N")
-        current = (
-            int(attribute.text == "Y") if is_bool else table.parse_number_or_text(attribute.text)
-        )
+        current = {"N": 0, "Y": 1}.get(attribute.text, table.parse_number_or_text(attribute.text))
     row = Row(
         target=rule.module,
         id=f"module:{rule.module}",
