@@ -203,9 +203,8 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
         if disk and isinstance(disk.errors, int) and disk.errors > MAX_PROBE_ERRORS:
-            evidence = _UnexplainedErrors(
-                disk.errors, _as_count(disk.done), inputs.denied_log or None
-            )
+            done, denied = _as_count(disk.done), inputs.denied_log or None
+            evidence = _UnexplainedErrors(disk.errors, done, denied)
             yield check.report(Severity.INFO, endpoint, evidence)
 
 

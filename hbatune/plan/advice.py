@@ -77,9 +77,8 @@ def find_advice(
         return ()
     rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
     profile_rules = tuple(vendor_rule.rule for vendor_rule in rules)
-    vendors = Profile(
-        "vendors", "", profile.Origin.VENDOR, profile_rules, (), profile.ProbeSpec(), ()
-    )
+    origin, probe = profile.Origin.VENDOR, profile.ProbeSpec()
+    vendors = Profile("vendors", "", origin, profile_rules, (), probe, ())
     rows = {row.key: row for row in plan.rows}
     names = SiteNames(machine) if uses else None
     ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
