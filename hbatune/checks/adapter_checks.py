@@ -10,16 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UnsetType
 
 from hbatune.checks.depth_checks import get_depth
-from hbatune.checks.finding import (
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    find_denied,
-    format_denied,
-    format_fact,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts import names
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose, Vectors
@@ -203,7 +194,7 @@ class _MissingMsix(CheckEvidence, frozen=True):
             options = format_fact(self.set)
             return f"see whether one of the module's options switches MSI-X off: {options}"
         text = "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
-        return text + format_denied(self.denied)
+        return self.advise_as_root(text, self.denied)
 
 
 def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -217,7 +208,7 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if health.offers_msi is True:
             options = _find_options(adapter, health)
             advised = () if kernel_option else options
-            evidence = _MissingMsix(options, kernel_option, find_denied(inputs), advised)
+            evidence = _MissingMsix(options, kernel_option, inputs.denied_log, advised)
             yield check.report(Severity.WARNING, adapter, evidence)
 
 

@@ -160,9 +160,8 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         for host in adapter.hosts:
             offered, limit = health.credits.get(host.name), host.can_queue
             if isinstance(offered, int) and isinstance(limit, int) and 2 * limit < offered:
-                evidence = _SmallHost(
-                    host.name, limit, offered, _find_options(adapter, Purpose.HOST_DEPTH)
-                )
+                options = _find_options(adapter, Purpose.HOST_DEPTH)
+                evidence = _SmallHost(host.name, limit, offered, options)
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
 

@@ -10,16 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from hbatune.checks.adapter_checks import list_intx_adapters
-from hbatune.checks.finding import (
-    MACHINE_TARGET,
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    format_fact,
-    is_denied,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts.attributes import ABSENT, parse_integer
 from hbatune.facts.devices import SWAP
 from hbatune.facts.endpoints import SUSPENDED
@@ -296,9 +287,12 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             few[working, expected].append(endpoint.target)
     for (working, expected), maps in few.items():
         severity = Severity.WARNING if expected > 1 else Severity.ADVICE
+        severity = severity if working else Severity.CRITICAL
         evidence = _FewPaths(tuple(maps), working, expected)
-        subject = maps[0] if len(maps) == 1 else MACHINE_TARGET
-        yield check.report(severity if working else Severity.CRITICAL, subject, evidence)
+        if len(maps) == 1:
+            yield check.report(severity, maps[0], evidence)
+        else:
+            yield check.report_machine(severity, evidence)
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
@@ -403,7 +397,7 @@ def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
     for entry in list_unmatched_names(inputs.machine, inputs.site):
         evidence = _UnmatchedName(entry.key, entry.name)
-        yield check.report(Severity.WARNING, MACHINE_TARGET, evidence)
+        yield check.report_machine(Severity.WARNING, evidence)
 
 
 def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
@@ -449,7 +443,7 @@ def _report_unread(
     for name, fact in facts:
         if isinstance(fact, Missing) and fact.reason is not Reason.ABSENT:
             missing[name] = _describe_reason(fact)
-            if is_denied(fact):
+            if fact.is_denied:
                 root_only.append(name)
     if missing:
         names, reasons = tuple(missing), tuple(dict.fromkeys(missing.values()))

@@ -21,23 +21,9 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from hbatune.checks.finding import (
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    find_denied,
-    format_denied,
-    format_fact,
-)
-from hbatune.facts.health import (
-    BUS_COUNTERS,
-    LOG_COUNTER_PREFIX,
-    SERIOUS_COUNTERS,
-    ErrorKind,
-    is_evidence,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.facts import health
+from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
 
 MAX_PROBE_ERRORS = 32
@@ -170,7 +156,7 @@ class _Timeouts(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
-        return text + format_denied(self.denied)
+        return self.advise_as_root(text, self.denied)
 
 
 def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -184,7 +170,7 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         name = "timeouts" if counted else f"{LOG_COUNTER_PREFIX}{ErrorKind.TIMEOUT}"
         severity = Severity.INFO if inputs.is_over(endpoint.id, [name]) else Severity.WARNING
         done = _as_count(disk.done) if counted else None
-        evidence = _Timeouts(counted or logged, done, find_denied(inputs))
+        evidence = _Timeouts(counted or logged, done, inputs.denied_log)
         yield check.report(severity, endpoint, evidence)
 
 
@@ -217,9 +203,8 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.endpoints:
         disk = inputs.of_disk(endpoint)
         if disk and isinstance(disk.errors, int) and disk.errors > MAX_PROBE_ERRORS:
-            evidence = _UnexplainedErrors(
-                disk.errors, _as_count(disk.done), find_denied(inputs) or None
-            )
+            done, denied = _as_count(disk.done), inputs.denied_log or None
+            evidence = _UnexplainedErrors(disk.errors, done, denied)
             yield check.report(Severity.INFO, endpoint, evidence)
 
 
@@ -239,7 +224,7 @@ class _RisingCounter(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.disk is not None:
             text = f"look in the kernel's log for what happens now: `journalctl -k -g {self.disk}`"
-            return text + format_denied(self.denied)
+            return self.advise_as_root(text, self.denied)
         if self.card is not None:
             return f"look at slot and riser of {self.card}"
         if self.link is not None:
@@ -264,7 +249,7 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 former = 0
             if count > former and is_evidence(name) and not name.startswith(LOG_COUNTER_PREFIX):
                 is_disk, kind = isinstance(target, Endpoint), name.rpartition(" ")[2]
-                is_of_bus = kind in BUS_COUNTERS
+                is_of_bus = kind in health.BUS_COUNTERS
                 evidence = _RisingCounter(
                     counter=name,
                     was=former,
@@ -273,9 +258,9 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     disk=target.controller or target.target if is_disk else None,
                     card=target.target if is_of_bus else None,
                     link=None if is_disk or is_of_bus else name.partition(" ")[0],
-                    denied=find_denied(inputs) if is_disk else UNSET,
+                    denied=inputs.denied_log if is_disk else UNSET,
                 )
-                severity = Severity.WARNING if kind in SERIOUS_COUNTERS else Severity.ADVICE
+                severity = Severity.WARNING if kind in health.SERIOUS_COUNTERS else Severity.ADVICE
                 yield check.report(severity, target, evidence)
 
 
@@ -295,9 +280,9 @@ class _OfflineDevice(CheckEvidence, frozen=True):
                 f"`echo running > /sys/block/{self.disk}/device/state`"
             )
         if self.controller is None:
-            return format_denied(self.denied) or "look in the kernel's log for why"
+            return self.advise_as_root("", self.denied) or "look in the kernel's log for why"
         text = f"look in the kernel's log for why: `journalctl -k -g {self.controller}`"
-        return text + format_denied(self.denied)
+        return self.advise_as_root(text, self.denied)
 
 
 def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -309,7 +294,7 @@ def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                 state=str(endpoint.state),
                 disk=endpoint.target if is_scsi else None,
                 controller=None if is_scsi else endpoint.controller,
-                denied=UNSET if is_scsi else find_denied(inputs),
+                denied=UNSET if is_scsi else inputs.denied_log,
             )
             yield check.report(Severity.WARNING, endpoint, evidence)
 

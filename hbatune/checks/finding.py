@@ -1,6 +1,5 @@
 """The input of checks, their findings, and the form of their evidence. Values only."""
 
-import errno
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
@@ -48,6 +47,10 @@ class CheckEvidence(Struct, frozen=True):
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
         return self.ADVICE
+
+    def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
+        """Return the advice, and that root may read more if something was denied."""
+        return f"{advice}, as root, who may read the {denied}" if denied else advice
 
 
 class Finding(Struct, frozen=True):
@@ -117,6 +120,12 @@ class CheckInput(Struct, frozen=True, dict=True):
         names = current if counters is None else counters
         return all(current.get(name, 0) <= earlier.value(key, name) for name in names)
 
+    @property
+    def denied_log(self) -> str | UnsetType:
+        """The name of the kernel log if only root can read it."""
+        log = self.health.log
+        return "log" if isinstance(log, Missing) and log.is_denied else UNSET
+
     @cached_property
     def planned(self) -> dict[tuple[str, str], Row]:
         """The rows by endpoint id and setting."""
@@ -133,26 +142,15 @@ class Check(Struct, frozen=True):
     def report(
         self, severity: Severity, subject: Adapter | Endpoint | str, evidence: CheckEvidence
     ) -> Finding:
-        """Return this check's finding on an adapter, an endpoint, or the machine."""
+        """Return this check's finding on an adapter, an endpoint, or a target of this name."""
         if isinstance(subject, str):
             return Finding(self.id, severity, subject, None, evidence, self.source)
         adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
         return Finding(self.id, severity, subject.target, adapter, evidence, self.source)
 
-
-def is_denied(fact: object) -> bool:
-    """Return whether only root can read a fact that this user could not read."""
-    return isinstance(fact, Missing) and fact.errno in (errno.EACCES, errno.EPERM)
-
-
-def find_denied(inputs: CheckInput) -> str | UnsetType:
-    """Return the name of the kernel log if only root can read it."""
-    return "log" if is_denied(inputs.health.log) else UNSET
-
-
-def format_denied(denied: str | UnsetType | None) -> str:
-    """Return the part of an advice that names what only root can read."""
-    return f", as root, who may read the {denied}" if denied else ""
+    def report_machine(self, severity: Severity, evidence: CheckEvidence) -> Finding:
+        """Return this check's finding on the machine."""
+        return self.report(severity, MACHINE_TARGET, evidence)
 
 
 def format_fact(fact: Fact) -> str:

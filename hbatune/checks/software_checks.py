@@ -12,15 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import (
-    MACHINE_TARGET,
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    format_fact,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts.health import TunedProfile, UdevRule
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.facts.services import IONICE
@@ -84,7 +76,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         return
     if isinstance(tuned, Missing):
         unread = _UnreadTuned(tuned.text or str(tuned.reason))
-        yield check.report(Severity.INFO, MACHINE_TARGET, unread)
+        yield check.report_machine(Severity.INFO, unread)
         return
     planned = _list_placed(inputs) | {advice.setting for advice in inputs.advice}
     values, conflicts, files = [], set(), set()
@@ -98,7 +90,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     evidence = _RunningTuned(
         tuned.names, tuple(values), tuple(sorted(conflicts)), tuple(sorted(files)), is_running
     )
-    yield check.report(Severity.ADVICE if conflicts else Severity.INFO, MACHINE_TARGET, evidence)
+    yield check.report_machine(Severity.ADVICE if conflicts else Severity.INFO, evidence)
 
 
 class _RunningIrqbalance(CheckEvidence, frozen=True):
@@ -129,7 +121,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     policy, policies = str(paths.IRQ_POLICY), inputs.health.irq_policies
     start = policy if placed and policy not in policies else None
     evidence = _RunningIrqbalance(placed, policies, policy, start)
-    yield check.report(Severity.ADVICE if start else Severity.INFO, MACHINE_TARGET, evidence)
+    yield check.report_machine(Severity.ADVICE if start else Severity.INFO, evidence)
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
@@ -164,7 +156,7 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if setting is not None and not _is_elsewhere(rule, names):
             severity = Severity.ADVICE if setting in wanted else Severity.INFO
             evidence = _ForeignRule(setting, rule.value, rule.file, rule.line, rule.of)
-            yield check.report(severity, MACHINE_TARGET, evidence)
+            yield check.report_machine(severity, evidence)
 
 
 class _UnusedShares(CheckEvidence, frozen=True):
@@ -188,7 +180,7 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if share != IONICE or "mq-deadline" not in schedulers:
             units.append(f"{', '.join(names)} ({share})")
     if units and BFQ not in schedulers:
-        yield check.report(Severity.INFO, MACHINE_TARGET, _UnusedShares(tuple(units)))
+        yield check.report_machine(Severity.INFO, _UnusedShares(tuple(units)))
 
 
 class _IgnoredElevator(CheckEvidence, frozen=True):
@@ -202,7 +194,7 @@ class _IgnoredElevator(CheckEvidence, frozen=True):
 def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find the option elevator=, which no longer sets the scheduler."""
     if (option := inputs.health.elevator) is not None:
-        yield check.report(Severity.ADVICE, MACHINE_TARGET, _IgnoredElevator(option))
+        yield check.report_machine(Severity.ADVICE, _IgnoredElevator(option))
 
 
 class _MissingFio(CheckEvidence, frozen=True):
@@ -213,7 +205,7 @@ class _MissingFio(CheckEvidence, frozen=True):
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report that fio is missing, which probes require."""
     if inputs.health.tools.get("fio") is False:
-        yield check.report(Severity.INFO, MACHINE_TARGET, _MissingFio())
+        yield check.report_machine(Severity.INFO, _MissingFio())
 
 
 class _MissingBpftrace(CheckEvidence, frozen=True):
@@ -224,7 +216,7 @@ class _MissingBpftrace(CheckEvidence, frozen=True):
 def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report that bpftrace is missing, which live latency measurements require."""
     if inputs.health.tools.get("bpftrace") is False:
-        yield check.report(Severity.INFO, MACHINE_TARGET, _MissingBpftrace())
+        yield check.report_machine(Severity.INFO, _MissingBpftrace())
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
@@ -246,7 +238,7 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find iotune if the plan sets a setting that it reads its depth from or warns about."""
     settings = tuple(sorted(_list_placed(inputs) & _READ_BY_IOTUNE))
     if settings and inputs.health.tools.get("iotune") is True:
-        yield check.report(Severity.INFO, MACHINE_TARGET, _InstalledIotune(settings))
+        yield check.report_machine(Severity.INFO, _InstalledIotune(settings))
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
@@ -276,9 +268,9 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
         elif isinstance(state, Missing):
             hidden.append(daemon)
     if hidden:
-        yield check.report(Severity.ADVICE, MACHINE_TARGET, _HiddenProcess(tuple(hidden)))
+        yield check.report_machine(Severity.ADVICE, _HiddenProcess(tuple(hidden)))
     for evidence in unproven:
-        yield check.report(Severity.ADVICE, MACHINE_TARGET, evidence)
+        yield check.report_machine(Severity.ADVICE, evidence)
 
 
 class _UnapprovedVersion(CheckEvidence, frozen=True):
@@ -528,7 +520,7 @@ def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding
                 disks.setdefault(key, []).append(endpoint.target)
     for key, targets in disks.items():
         evidence = _IneffectiveRule(*key, tuple(targets))
-        yield check.report(Severity.INFO, MACHINE_TARGET, evidence)
+        yield check.report_machine(Severity.INFO, evidence)
 
 
 def _find_last_rule(

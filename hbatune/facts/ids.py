@@ -93,6 +93,11 @@ def extract_lasting_part(id: str) -> str:
     return re.sub(_OF_THIS_BOOT, "", id) if "~" in id else id
 
 
+def list_spellings(id: str) -> tuple[str, ...]:
+    """Return an id, the part of it that outlives a boot, and the part before the route."""
+    return id, extract_lasting_part(id), extract_stable_part(id)
+
+
 def normalise_name(name: str) -> str:
     """Return a stable name in a single spelling, for all spellings that people and links use.
 

@@ -4,6 +4,7 @@ A fact that could not be read is never an empty string or a zero: it is a ``Miss
 four reasons.
 """
 
+import errno
 from enum import StrEnum
 
 from msgspec import Struct
@@ -38,6 +39,11 @@ class Missing(Struct, frozen=True, tag="missing"):
     reason: Reason
     errno: int | None = None
     text: LongText | None = None
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether only root can read the fact."""
+        return self.errno in (errno.EACCES, errno.EPERM)
 
 
 def get_fact(fact: str | Missing) -> str | None:

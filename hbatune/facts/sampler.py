@@ -14,15 +14,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import attributes
+from hbatune.facts import attributes, health
 from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import Attributes, parse_integer
-from hbatune.facts.health import (
-    BUS_COUNTERS,
-    BUS_ERROR_ATTRIBUTES,
-    COMMAND_ERRORS,
-    parse_bus_errors,
-)
 from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
@@ -85,7 +79,7 @@ SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation
 _DISKSTATS = "/proc/diskstats"
 _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
-_COUNTERS = {COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
+_COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
 
 Clock = Callable[[], float]
@@ -182,13 +176,14 @@ class Sampler:
         for adapter, ends in self.places.ways.items():
             errors = {}
             for end in ends:
-                files = (*_LINK, *BUS_ERROR_ATTRIBUTES) if end == ends[0] else BUS_ERROR_ATTRIBUTES
+                link_files = _LINK if end == ends[0] else ()
+                files = (*link_files, *health.BUS_ERROR_ATTRIBUTES)
                 values = attributes.read_attributes(end, files)
                 if link := _build_link(values):
                     self._links[adapter] = link
                 # Either end of a link may see an error.
-                bus_errors = parse_bus_errors(values)
-                for counter in BUS_COUNTERS:
+                bus_errors = health.parse_bus_errors(values)
+                for counter in health.BUS_COUNTERS:
                     _add_count(errors, counter, getattr(bus_errors, counter))
             if errors:
                 self._counters[adapter] = errors

@@ -8,12 +8,7 @@ from msgspec import Struct
 from hbatune.errors import UsageError
 from hbatune.facts import model
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.ids import (
-    build_former_id,
-    extract_lasting_part,
-    extract_stable_part,
-    normalise_name,
-)
+from hbatune.facts.ids import build_former_id, list_spellings, normalise_name
 from hbatune.facts.model import Adapter, Attribute, Control, Endpoint, Machine, Missing, Vector
 from hbatune.facts.vectors import AFFINITY_FILE
 
@@ -164,10 +159,8 @@ def _find_by_spelling(machine: Machine, name: str) -> set[str]:
     """Return the ids of endpoints whose stable name is another spelling of this one."""
     wanted, ids = normalise_name(name), set()
     for endpoint in machine.endpoints:
-        id = endpoint.id
-        spellings = (extract_stable_part(id), extract_lasting_part(id), id)
-        if wanted in map(normalise_name, spellings):
-            ids.add(id)
+        if wanted in map(normalise_name, list_spellings(endpoint.id)):
+            ids.add(endpoint.id)
     return ids
 
 
@@ -197,8 +190,7 @@ def list_adapter_names(adapter: Adapter) -> frozenset[str]:
 def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     """Return all names of an endpoint."""
     host = endpoint.host.name if endpoint.host else None
-    id = endpoint.id
-    ids = (id, extract_lasting_part(id), extract_stable_part(id), build_former_id(endpoint))
+    ids = (*list_spellings(endpoint.id), build_former_id(endpoint))
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(filter(None, names))

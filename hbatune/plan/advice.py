@@ -13,17 +13,9 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
 from hbatune.plan.make import Key, evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, State
+from hbatune.policy import profile
 from hbatune.policy.match import Matcher, SiteNames
-from hbatune.policy.profile import (
-    AtLeast,
-    Effect,
-    Exactly,
-    Leave,
-    Origin,
-    ProbeSpec,
-    Profile,
-    VendorRule,
-)
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile, VendorRule
 from hbatune.settings.setting import Device, LimitReason, Value
 from hbatune.settings.table import SCHEDULER, SETTINGS
 
@@ -85,12 +77,13 @@ def find_advice(
         return ()
     rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
     profile_rules = tuple(vendor_rule.rule for vendor_rule in rules)
-    profile = Profile("vendors", "", Origin.VENDOR, profile_rules, (), ProbeSpec(), ())
+    origin, probe = profile.Origin.VENDOR, profile.ProbeSpec()
+    vendors = Profile("vendors", "", origin, profile_rules, (), probe, ())
     rows = {row.key: row for row in plan.rows}
     names = SiteNames(machine) if uses else None
     ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
     advice: list[Advice] = []
-    for target, matched, device in match_targets(machine, Matcher(profile).matched):
+    for target, matched, device in match_targets(machine, Matcher(vendors).matched):
         is_unsafe = device.endpoint is not None and explain_unsafe(device.endpoint) is not None
         if is_unsafe or target.id in excluded or (only is not None and target.id not in only):
             continue

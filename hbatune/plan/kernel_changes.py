@@ -213,10 +213,8 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
     for path, find_default in _DEFAULTS.items():
         current = parse_integer(endpoint.attributes, path)
         value = None if isinstance(current, Missing) else current
-        default, default_then = (
-            find_default(disk, running, running),
-            find_default(disk, then, running),
-        )
+        default = find_default(disk, running, running)
+        default_then = find_default(disk, then, running)
         # A file that moves or disappears takes a chosen value with it.
         is_affected = value == default or default_then is None
         if is_affected and value != default_then and default != default_then:
@@ -325,9 +323,8 @@ def forecast_changes(
         else:
             changes += _compare_disk(disk, running, then)
     changes += _compare_controllers(machine, running, then)
-    modules = {
-        change.attribute: change for change in _compare_modules(machine, running, then, installed)
-    }
+    module_changes = _compare_modules(machine, running, then, installed)
+    modules = {change.attribute: change for change in module_changes}
     changes += modules.values()
     for module, option, text in rendered:
         change = modules.get(f"{module}.{option}")

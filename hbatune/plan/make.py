@@ -34,28 +34,9 @@ from hbatune.plan.rows import (
 from hbatune.policy.budget import has_priority
 from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
-from hbatune.settings.limits import (
-    LOADABLE_SCHEDULERS,
-    find_scheduler,
-    resolve_value,
-    spread_vectors,
-)
-from hbatune.settings.setting import (
-    Device,
-    FixedSetting,
-    LegalValue,
-    Limit,
-    LimitReason,
-    Setting,
-    Value,
-)
-from hbatune.settings.table import (
-    NR_REQUESTS,
-    QUEUE_DEPTH,
-    SCHEDULER,
-    SETTINGS,
-    list_affected_settings,
-)
+from hbatune.settings import limits as device_limits
+from hbatune.settings import table
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Value
 
 T = TypeVar("T")
 
@@ -140,7 +121,7 @@ def make_plan(
     maps: dict[str, list[MatchedTarget]] = {}
     originals: dict[str, int] = {}
     for (id, name), change in earlier.set_before.items():
-        if name == QUEUE_DEPTH and isinstance(change.before, int):
+        if name == table.QUEUE_DEPTH and isinstance(change.before, int):
             originals[id] = change.before
     default_depths = find_default_depths(machine, originals)
     for matched in match_rules(machine, matcher, limits.site_rules, default_depths):
@@ -184,13 +165,13 @@ def match_targets(
     for endpoint in machine.endpoints:
         decision = decide(build_traits(endpoint, adapters.get(endpoint.adapter or "")))
         target = make_target(endpoint)
-        scheduler = find_scheduler(target.attributes)
+        scheduler = device_limits.find_scheduler(target.attributes)
         yield target, decision, Device(target.attributes, scheduler, endpoint)
     for control in machine.controls:
         decision = decide(build_adapter_traits(adapters[control.adapter], control.kind))
         yield make_target(control), decision, Device(control.attributes)
     # Use all vectors, so the result does not depend on the named targets.
-    room = spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
+    room = device_limits.spread_vectors(machine.vectors, machine.processors, machine.local_cpus)
     for vector in machine.vectors:
         if vector.role is Role.DATA:
             decision = decide(build_adapter_traits(adapters[vector.adapter], TargetKind.VECTOR))
@@ -215,7 +196,7 @@ def plan_target(
         rule, change, row = matched.rules.get(name), changes.get(name), None
         is_required = rule is not None and not isinstance(rule.effect, Leave)
         if change is not None and (reason is not None or not is_required):
-            row = restore_value(target, SETTINGS[name], change, device)
+            row = restore_value(target, table.SETTINGS[name], change, device)
         if row is None and rule is not None and is_required:
             if reason is None or corrects_zone_order(rule, reason):
                 row = limit_value(target, rule, device, change)
@@ -229,9 +210,9 @@ def plan_target(
             row = exclude_disruptive(row)
         # The following settings are limited for the planned scheduler and nr_requests.
         if row.value is not None and not limits.will_not_write(target.id, name):
-            if name == SCHEDULER:
+            if name == table.SCHEDULER:
                 device = replace(device, scheduler=row.value)
-            elif name == NR_REQUESTS:
+            elif name == table.NR_REQUESTS:
                 device = replace(device, requests=row.value)
         yield row
 
@@ -242,7 +223,7 @@ def _sort_for_writing(names: tuple[str, ...]) -> tuple[str, ...]:
 
     A setting comes after the settings that reset it.
     """
-    return tuple(sorted(dict.fromkeys(names), key=lambda name: SETTINGS[name].order))
+    return tuple(sorted(dict.fromkeys(names), key=lambda name: table.SETTINGS[name].order))
 
 
 def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
@@ -255,21 +236,21 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
 
 def corrects_zone_order(rule: Rule, reason: LimitReason) -> bool:
     """Return whether a local rule sets the scheduler that orders writes to zones (K-zone-order)."""
-    is_safe = rule.setting == SCHEDULER and rule.effect == Exactly("mq-deadline")
+    is_safe = rule.setting == table.SCHEDULER and rule.effect == Exactly("mq-deadline")
     return is_safe and rule.origin is Origin.SITE and reason.limit is Limit.ZONED
 
 
 def exclude_target(target: Target, rule: Rule, reason: LimitReason) -> Row:
     """Return the row of a setting whose target is not changed."""
     state = State.UNREADABLE if reason.limit is Limit.UNREAD_DISK else State.EXCLUDED
-    current = SETTINGS[rule.setting].read(target.attributes)
+    current = table.SETTINGS[rule.setting].read(target.attributes)
     return _make_row(target, rule, current, EvaluatedSetting(state, limit=reason))
 
 
 def limit_value(target: Target, rule: Rule, device: Device, change: SetBefore | None) -> Row:
     """Return the row of a required setting, with the nearest legal value."""
     assert not isinstance(rule.effect, Leave)
-    setting = SETTINGS[rule.setting]
+    setting = table.SETTINGS[rule.setting]
     current = setting.read(target.attributes)
     verdict = evaluate_setting(setting, rule.effect, current, device, change)
     return _make_row(target, rule, current, verdict)
@@ -301,7 +282,7 @@ def keep_decision(
     if rule.origin is Origin.SITE and isinstance(rule.effect, Exactly):
         return row
     # A switch of the scheduler discards nr_requests.
-    if row.setting == NR_REQUESTS and scheduler != matched.device.scheduler:
+    if row.setting == table.NR_REQUESTS and scheduler != matched.device.scheduler:
         return row
     reason = find_decision(endpoint, row.setting, matched.default_depth)
     if reason is None or earlier.set_by_us(endpoint.id, row.setting):
@@ -316,11 +297,11 @@ def find_decision(
     endpoint: Endpoint, name: str, default_depth: DefaultDepth | None
 ) -> LimitReason | None:
     """Return the reason to keep a setting of an endpoint that was lowered or chosen, or None."""
-    current, default = SETTINGS[name].read(endpoint.attributes), None
+    current, default = table.SETTINGS[name].read(endpoint.attributes), None
     tags, limit = endpoint.tags, Limit.LOWERED
-    if name == SCHEDULER and current in LOADABLE_SCHEDULERS:
+    if name == table.SCHEDULER and current in device_limits.LOADABLE_SCHEDULERS:
         return LimitReason(Limit.CHOSEN_SCHEDULER, (current, endpoint.target))
-    if name == QUEUE_DEPTH:
+    if name == table.QUEUE_DEPTH:
         # With every driver, a depth of 1 disables command queuing.
         if endpoint.protocol is Protocol.SATA and current == 1:
             if endpoint.ncq_depth is not None and endpoint.ncq_depth > 1:
@@ -329,10 +310,10 @@ def find_decision(
         if default_depth is not None and not default_depth.may_ramp:
             default = default_depth.depth
             limit = Limit.BELOW_PEERS if default_depth.by_peers else limit
-    elif name == NR_REQUESTS and isinstance(tags, int):
+    elif name == table.NR_REQUESTS and isinstance(tags, int):
         # block/blk-mq-sched.c: blk_mq_init_sched. Without a scheduler, a number below the tag set
         # is an accident, since it applies to the whole adapter.
-        has_scheduler = find_scheduler(endpoint.attributes) not in (None, "none")
+        has_scheduler = device_limits.find_scheduler(endpoint.attributes) not in (None, "none")
         default = 2 * min(tags, joint_limits.DEFAULT_DEPTH) if has_scheduler else None
     if default is None or not isinstance(current, int) or current >= default:
         return None
@@ -341,7 +322,7 @@ def find_decision(
 
 def exclude_disruptive(row: Row) -> Row:
     """Exclude a row that would disrupt the I/O of the whole adapter."""
-    disrupts = SETTINGS[row.setting].disrupts
+    disrupts = table.SETTINGS[row.setting].disrupts
     if not disrupts or row.state is not State.DRIFT:
         return row
     return _exclude_row(row, LimitReason(Limit.DISRUPTS, (disrupts,)))
@@ -357,9 +338,9 @@ def find_earlier_changes(
     """
     rules = matched.rules.values()
     wanted = [rule.setting for rule in rules if not isinstance(rule.effect, Leave)]
-    reset = () if is_excluded else list_affected_settings(wanted)
+    reset = () if is_excluded else table.list_affected_settings(wanted)
     changes = {}
-    for name in SETTINGS:
+    for name in table.SETTINGS:
         change = earlier.set_before.get((matched.target.id, name))
         if change is not None and not (change.effect and name in reset):
             changes[name] = change
@@ -367,7 +348,7 @@ def find_earlier_changes(
 
 
 def restore_value(
-    target: Target, setting: Setting, change: SetBefore, device: Device
+    target: Target, setting: table.Setting, change: SetBefore, device: Device
 ) -> Row | None:
     """Return the row that restores a value set by hbatune that no rule requires any more.
 
@@ -384,7 +365,7 @@ def restore_value(
     elif not change.ours(current):
         verdict = EvaluatedSetting(State.EXCLUDED, limit=LimitReason(Limit.CHANGED_SINCE))
     else:
-        legal = resolve_value(setting, change.before, current, device)
+        legal = device_limits.resolve_value(setting, change.before, current, device)
         if isinstance(legal, FixedSetting) or legal.value == current:
             verdict = _mark_fixed(legal)
         else:
@@ -402,7 +383,7 @@ class EvaluatedSetting(Struct, frozen=True):
 
 
 def evaluate_setting(
-    setting: Setting,
+    setting: table.Setting,
     effect: Exactly | AtLeast | AtMost,
     current: Value | Missing,
     device: Device,
@@ -415,25 +396,24 @@ def evaluate_setting(
     """
     if isinstance(current, Missing):
         return _evaluate_missing(current)
-    legal = resolve_value(setting, effect.value, current, device)
+    legal = device_limits.resolve_value(setting, effect.value, current, device)
     if isinstance(legal, FixedSetting):
         return _mark_fixed(legal)
     reference = current if change is None or not change.ours(current) else change.before
+    kept_reason = None
     if isinstance(effect, AtLeast) and is_lower(legal.value, reference):
         kept_reason = LimitReason(Limit.RAISED_ONLY)
     elif isinstance(effect, AtMost) and is_lower(reference, legal.value):
         kept_reason = LimitReason(Limit.WITHIN_ARRAY)
-    else:
-        state = State.OK if legal.value == current else State.DRIFT
-        return EvaluatedSetting(state, legal.value, legal.limit)
-    if reference == current:
-        return EvaluatedSetting(State.OK, current, kept_reason)
-    # Restore the original value, which the planned scheduler may not allow.
-    legal = resolve_value(setting, reference, current, device)
-    if isinstance(legal, FixedSetting):
-        return _mark_fixed(legal)
+    if kept_reason is not None:
+        if reference == current:
+            return EvaluatedSetting(State.OK, current, kept_reason)
+        # Restore the original value, which the planned scheduler may not allow.
+        legal = device_limits.resolve_value(setting, reference, current, device)
+        if isinstance(legal, FixedSetting):
+            return _mark_fixed(legal)
     state = State.OK if legal.value == current else State.DRIFT
-    return EvaluatedSetting(state, legal.value, kept_reason)
+    return EvaluatedSetting(state, legal.value, kept_reason or legal.limit)
 
 
 def _evaluate_missing(missing: Missing) -> EvaluatedSetting:
@@ -496,7 +476,7 @@ def level_map(
             row, value = by_setting[name], decision.value
             state = State.OK if value == row.current else State.DRIFT
             by_setting[name] = replace(row, value=value, limit=decision.limit, state=state)
-            if name == SCHEDULER:  # nr_requests was limited for the scheduler of the rule
+            if name == table.SCHEDULER:  # nr_requests was limited for the scheduler of the rule
                 by_setting |= _limit_again(path, by_setting)
     return {id: list(by_setting.values()) for id, by_setting in rows.items() if by_setting}
 
@@ -505,24 +485,24 @@ def _make_path_setting(
     path: MatchedTarget, name: str, rows: Mapping[str, Row]
 ) -> joint_limits.PathSetting:
     """Return one setting of a path. A path that is not set keeps its value."""
-    row, rule = rows.get(name), path.rules.get(name)
-    current = SETTINGS[name].read(path.target.attributes)
+    row, rule, scheduler_row = rows.get(name), path.rules.get(name), rows.get(table.SCHEDULER)
+    current = table.SETTINGS[name].read(path.target.attributes)
     return joint_limits.PathSetting(
         path.target.name,
-        SETTINGS[name],
+        table.SETTINGS[name],
         None if isinstance(current, Missing) else current,
         row.value if row is not None and row.state in (State.OK, State.DRIFT) else None,
-        replace(path.device, scheduler=rows[SCHEDULER].value if SCHEDULER in rows else None),
+        replace(path.device, scheduler=scheduler_row.value if scheduler_row else None),
         raised_only=rule is not None and isinstance(rule.effect, AtLeast),
     )
 
 
 def _limit_again(path: MatchedTarget, rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the rows that a scheduler resets, limited for the path's new scheduler."""
-    scheduler = rows[SCHEDULER].value
+    scheduler = rows[table.SCHEDULER].value
     device = path.device if scheduler is None else replace(path.device, scheduler=scheduler)
     updated = {}
-    for name in SETTINGS[SCHEDULER].resets:
+    for name in table.SETTINGS[table.SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
         if row is None or rule is None or isinstance(rule.effect, Leave):
             continue

@@ -21,14 +21,8 @@ from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.rules import SITE_SOURCE
+from hbatune.settings import table
 from hbatune.settings.setting import Limit, LimitReason
-from hbatune.settings.table import (
-    MAX_QUEUE_DEPTH,
-    QUEUE_DEPTH,
-    SETTINGS,
-    Value,
-    parse_number_or_text,
-)
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
@@ -42,7 +36,7 @@ class OptionLine(Struct, frozen=True):
 
     module: str
     option: str
-    value: Value
+    value: table.Value
     why: str
     source: str
     rule: str
@@ -109,7 +103,7 @@ def make_option_lines(
     lines = []
     for rule, row, is_requested in planned:
         written = rendered.get((rule.module, rule.option))
-        value: Value | None = written
+        value: table.Value | None = written
         if is_requested and row.state in (State.DRIFT, State.PENDING):
             value = row.value
         if value is not None:
@@ -163,9 +157,9 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
             if endpoint.family != family.name:
                 continue
             rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
-            rule, depth = rules.get(QUEUE_DEPTH), _read_depth(endpoint)
+            rule, depth = rules.get(table.QUEUE_DEPTH), _read_depth(endpoint)
             if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
-                wanted = min(int(rule.effect.value), option.high or MAX_QUEUE_DEPTH)
+                wanted = min(int(rule.effect.value), option.high or table.MAX_QUEUE_DEPTH)
                 is_short = is_short or wanted > depth
                 if deepest is None or wanted > deepest[0]:
                     deepest = wanted, rule
@@ -205,7 +199,7 @@ def _compose_option(text: str, key: str, number: int) -> str:
 
 
 def _read_depth(endpoint: Endpoint) -> int | None:
-    depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+    depth = table.SETTINGS[table.QUEUE_DEPTH].read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
 
 
@@ -226,13 +220,12 @@ def _make_row(
     """Return the row of an option; ``written`` is its text for the next load."""
     option = known_options()[rule.module][rule.option]
     attribute = _find_parameter(machine, rule.module, rule.option)
-    current: Value | None = None
+    current: table.Value | None = None
     if not option.shown and option.purpose is Purpose.LUN_DEPTH:
         current = _find_lun_depth(machine, adapters)  # shows the value in use
     elif option.shown and isinstance(attribute, Attribute):
         # A bool reads Y or N (kernel/params.c: param_get_bool).
-        is_bool = attribute.text in ("Y", "N")
-        current = int(attribute.text == "Y") if is_bool else parse_number_or_text(attribute.text)
+        current = {"N": 0, "Y": 1}.get(attribute.text, table.parse_number_or_text(attribute.text))
     row = Row(
         target=rule.module,
         id=f"module:{rule.module}",
@@ -273,7 +266,7 @@ def _complete_unshown_row(row: Row, rule: OptionRule, option: Option, written: s
     return replace(row, state=State.OK, value=used, limit=limit)
 
 
-def _satisfies(effect: Exactly | AtLeast | AtMost, current: Value, option: Option) -> bool:
+def _satisfies(effect: Exactly | AtLeast | AtMost, current: table.Value, option: Option) -> bool:
     if current == effect.value:
         return True
     if not isinstance(current, int) or not isinstance(effect.value, int):

@@ -9,41 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
-from hbatune.facts import names
+from hbatune.facts import model, names
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
-from hbatune.facts.model import (
-    TAG_COUNT_FILE,
-    Attribute,
-    CpuRestriction,
-    Endpoint,
-    Kind,
-    Missing,
-    Processors,
-    Reason,
-    Role,
-    TargetKind,
-    Vector,
-)
+from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
 from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.facts.targets import make_target
-from hbatune.settings.setting import (
-    LOCAL_CPUS,
-    QUEUE_DEPTH,
-    Attributes,
-    Device,
-    FixedSetting,
-    LegalValue,
-    Limit,
-    LimitFunction,
-    LimitReason,
-    Setting,
-    Value,
-    VectorCpus,
-    parse_choices,
-    parse_selected,
-    read_with,
-)
+from hbatune.settings import setting as formats
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Value
 
 SCHEDULER_FILE = "queue/scheduler"
 REQUESTS_FILE = "queue/nr_requests"
@@ -85,7 +58,9 @@ MIN_INTERRUPT_RATE = 5000
 """The minimum of lpfc_fcp_imax (lpfc_hw4.h: LPFC_MIN_IMAX); 0 is automatic."""
 
 
-def limit_numbers(limit: Callable[[int, int, Device], LegalValue | FixedSetting]) -> LimitFunction:
+def limit_numbers(
+    limit: Callable[[int, int, Device], LegalValue | FixedSetting],
+) -> formats.LimitFunction:
     """Convert a limit of numbers to one that accepts values of other types unchanged."""
 
     @wraps(limit)
@@ -111,7 +86,7 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
     attribute = device.attributes.get(SCHEDULER_FILE)
     if not isinstance(attribute, Attribute):
         return LegalValue(wanted)
-    schedulers = parse_choices(attribute.text)
+    schedulers = formats.parse_choices(attribute.text)
     if not schedulers:
         # Writes succeed without effect (block/elevator.c: elv_iosched_store).
         return FixedSetting(LimitReason(Limit.NO_SCHEDULER))
@@ -126,7 +101,7 @@ def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | Fi
     """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
     if device.scheduler != "none":
         return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, Limit.SCHEDULER_MAXIMUM)
-    attribute = device.attributes.get(TAG_COUNT_FILE)
+    attribute = device.attributes.get(model.TAG_COUNT_FILE)
     tags = _parse_number(attribute)
     if tags is None:
         return _report_unknown(Limit.TAGS_UNKNOWN, attribute)
@@ -192,7 +167,7 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
         facts = (largest_map, sizes[largest_map])
         return FixedSetting(LimitReason(Limit.MAP_REQUESTS, facts))
     # A path of a map whose size could not be read: a smaller value could fail the map's I/O.
-    unseen = endpoint is not None and endpoint.kind is Kind.PATH and largest_map is None
+    unseen = endpoint is not None and endpoint.kind is model.Kind.PATH and largest_map is None
     if unseen and wanted < current:
         return FixedSetting(LimitReason(Limit.MAP_UNREAD))
     paths = _get_sectors(attributes, SLAVE_SECTORS)
@@ -244,24 +219,24 @@ def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | 
     return LegalValue(wanted)
 
 
-def find_scheduler(attributes: Attributes) -> Value | None:
+def find_scheduler(attributes: formats.Attributes) -> Value | None:
     """Return the current scheduler, or None if the device has no scheduler or it cannot be read."""
-    scheduler = read_with(parse_selected, attributes, SCHEDULER_FILE)
+    scheduler = formats.read_with(formats.parse_selected, attributes, SCHEDULER_FILE)
     return None if isinstance(scheduler, Missing) else scheduler
 
 
-def find_multipath_maps(attributes: Attributes) -> frozenset[str]:
+def find_multipath_maps(attributes: formats.Attributes) -> frozenset[str]:
     """Return the kernel names of the multipath maps on the disk."""
     uuids = _match_files(attributes, HOLDER_UUIDS)
     return frozenset(name for name, text in uuids.items() if text.startswith(MULTIPATH_UUID))
 
 
-def _get_sectors(attributes: Attributes, pattern: str) -> dict[str, int]:
+def _get_sectors(attributes: formats.Attributes, pattern: str) -> dict[str, int]:
     sizes = _match_files(attributes, pattern)
     return {name: int(text) for name, text in sizes.items() if text.isdecimal()}
 
 
-def _match_files(attributes: Attributes, pattern: str) -> dict[str, str]:
+def _match_files(attributes: formats.Attributes, pattern: str) -> dict[str, str]:
     """Return the texts of the files that match ``FOLDER/*/LEAF``, by the text that ``*`` matches.
 
     For holders and slaves, the key is a kernel name.
@@ -281,7 +256,7 @@ def _parse_number(attribute: Attribute | Missing | None) -> int | None:
 
 def _report_unknown(limit: Limit, attribute: object) -> FixedSetting:
     """Return that a limit is unknown, because its attribute is missing or could not be read."""
-    unread = isinstance(attribute, Missing) and attribute.reason is Reason.UNREADABLE
+    unread = isinstance(attribute, Missing) and attribute.reason is model.Reason.UNREADABLE
     return FixedSetting(LimitReason(limit), unread)
 
 
@@ -293,7 +268,7 @@ def _limit_value(wanted: int, maximum: int, limit: Limit) -> LegalValue:
 
 def spread_vectors(
     vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, tuple[int, ...]]
-) -> VectorCpus:
+) -> formats.VectorCpus:
     """Return the CPU of each free data vector, with the CPUs near its adapter in ``local_cpus``.
 
     A vector goes to a usable CPU near its adapter, and to a farther one only if none is near. It
@@ -335,7 +310,7 @@ def spread_vectors(
                 moved.append(id)
         waiting = waiting if moved else []
     excluded = set(processors.online).difference(usable)
-    return VectorCpus(placed, narrowed, processors.online, excluded, reasons, local_cpus)
+    return formats.VectorCpus(placed, narrowed, processors.online, excluded, reasons, local_cpus)
 
 
 def _find_narrowed_masks(
@@ -349,7 +324,7 @@ def _find_narrowed_masks(
     a vector goes offline, the kernel widens its mask.
     """
     online = frozenset(processors.online)
-    default = online.intersection(processors.restrictions.get(CpuRestriction.DEFAULT, ()))
+    default = online.intersection(processors.restrictions.get(model.CpuRestriction.DEFAULT, ()))
     masks = {}
     for vector in vectors:
         mask = online.intersection(_list_cpus(vector))
@@ -373,12 +348,12 @@ def find_usable_cpus(processors: Processors) -> tuple[tuple[int, ...], tuple[Lim
     A restriction that makes no sense leaves no CPU. Each reason has CPUs that no earlier one has.
     """
     usable = set(processors.online)
-    restrictions: dict[CpuRestriction, Collection[int] | None] = {
-        CpuRestriction.ISOLATED: usable.difference(processors.isolated),
-        CpuRestriction.NOHZ_FULL: usable.difference(processors.nohz_full),
-        CpuRestriction.IRQAFFINITY: processors.irqaffinity,
+    restrictions: dict[model.CpuRestriction, Collection[int] | None] = {
+        model.CpuRestriction.ISOLATED: usable.difference(processors.isolated),
+        model.CpuRestriction.NOHZ_FULL: usable.difference(processors.nohz_full),
+        model.CpuRestriction.IRQAFFINITY: processors.irqaffinity,
         **processors.restrictions,
-        CpuRestriction.BANNED: processors.balanced,
+        model.CpuRestriction.BANNED: processors.balanced,
     }
     reasons = []
     for restriction, allowed in restrictions.items():
@@ -394,7 +369,7 @@ def find_usable_cpus(processors: Processors) -> tuple[tuple[int, ...], tuple[Lim
 
 def is_free(vector: Vector) -> bool:
     """Return whether a vector is an adapter's own, for data, and not managed by the kernel."""
-    return vector.role is Role.DATA and not vector.managed
+    return vector.role is model.Role.DATA and not vector.managed
 
 
 def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue | FixedSetting:
@@ -414,7 +389,7 @@ def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue 
         if set(room.excluded).intersection(names.find_cpus(vector.effective or "") or ()):
             facts = (names.join_cpus(room.excluded), *filter(None, [vector.unmanaged_by]))
         return FixedSetting(LimitReason(Limit.MANAGED, facts, inferred))
-    if wanted != LOCAL_CPUS:
+    if wanted != formats.LOCAL_CPUS:
         return _check_list(str(wanted), room)
     parts = room.reasons
     if vector.id in room.narrowed:
@@ -432,7 +407,7 @@ def limit_affinity(wanted: Value, current: Value, device: Device) -> LegalValue 
     return LegalValue(str(cpu), reason)
 
 
-def _check_list(wanted: str, room: VectorCpus) -> LegalValue | FixedSetting:
+def _check_list(wanted: str, room: formats.VectorCpus) -> LegalValue | FixedSetting:
     cpus = names.parse_cpus(wanted)
     # A single online CPU is sufficient for the kernel.
     if not set(cpus) & set(room.online):
@@ -449,7 +424,7 @@ def make_device(endpoint: Endpoint, scheduler: Value | None) -> Device:
 
 
 def resolve_value(
-    setting: Setting, wanted: Value, current: Value, device: Device
+    setting: formats.Setting, wanted: Value, current: Value, device: Device
 ) -> LegalValue | FixedSetting:
     """Return the legal value for ``wanted`` on a device, with its planned scheduler.
 
@@ -463,10 +438,10 @@ def resolve_value(
     attribute = device.attributes.get(setting.find_path(device.attributes))
     if not isinstance(attribute, Attribute) or attribute.writable:
         return setting.limit(wanted, current, device)
-    if setting.on is TargetKind.CONTROLLER:
+    if setting.on is model.TargetKind.CONTROLLER:
         return FixedSetting(LimitReason(Limit.UNCHANGEABLE))
     parts: list[LimitReason] = []
-    if setting.name == QUEUE_DEPTH and device.endpoint is not None:
+    if setting.name == formats.QUEUE_DEPTH and device.endpoint is not None:
         for option in family_named(device.endpoint.family).options:
             if option.purpose is Purpose.LUN_DEPTH:
                 parts.append(LimitReason(Limit.BY_OPTION, (option.name,)))

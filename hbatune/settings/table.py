@@ -14,28 +14,9 @@ from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
 from hbatune.settings import limits
 from hbatune.settings import setting as formats
 from hbatune.settings.limits import HOLDER_SECTORS, HOLDER_UUIDS, SCHEDULER_FILE, SLAVE_SECTORS
-from hbatune.settings.setting import (
-    QUEUE_DEPTH,
-    Cause,
-    Setting,
-    UdevWriter,
-    Value,
-    ValueFormat,
-    accept_integers,
-    accept_names,
-    parse_choices,
-    parse_selected,
-)
+from hbatune.settings.setting import QUEUE_DEPTH, Cause, Setting, Value
 
-__all__ = [
-    "QUEUE_DEPTH",
-    "SETTINGS",
-    "Cause",
-    "Setting",
-    "Value",
-    "parse_choices",
-    "parse_selected",
-]
+__all__ = ["QUEUE_DEPTH", "SETTINGS", "Cause", "Setting", "Value"]
 
 # Settings that other packages must know by name, each with the reason.
 SCHEDULER = "scheduler"
@@ -74,7 +55,7 @@ _LIMITS_SET = frozenset({Cause.CONNECTED, Cause.LOADED})
 _ADAPTER = frozenset({Cause.BOUND})
 _CONTROLLER = frozenset({Cause.BOUND, Cause.CONNECTED})
 
-_LOSS_TIMEOUT = accept_integers(
+_LOSS_TIMEOUT = formats.accept_integers(
     -1,
     _MAX_LOSS,
     lambda text: -1 if text == "off" else int(text, 10),
@@ -89,19 +70,19 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
-            accept_names("none", "mq-deadline", "kyber", "bfq"),
+            formats.accept_names("none", "mq-deadline", "kyber", "bfq"),
             resets=(NR_REQUESTS, ASYNC_DEPTH, "wbt_lat_usec", SCHEDULER_TUNABLES),
             locks_adapter=True,
             limit=limits.limit_to_offered,
             group=_QUEUE,
-            udev=UdevWriter.BRACKETED,
+            udev=formats.UdevWriter.BRACKETED,
         ),
         Setting(
             "device/queue_depth",
             20,
             "commands a LUN may have in flight",
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
-            accept_integers(1, MAX_QUEUE_DEPTH),
+            formats.accept_integers(1, MAX_QUEUE_DEPTH),
             needs=(ERROR_COUNTER,),
             # If a command ends between a lower depth and its ceiling, which is still the old depth,
             # the depth rises by one permanently (drivers/scsi/scsi_error.c:
@@ -109,33 +90,33 @@ SETTINGS: dict[str, Setting] = {
             ramps=True,
             limit=limits.limit_depth,
             group="depth",
-            udev=UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
+            udev=formats.UdevWriter.LOWER,  # shipped rules raise a depth, and never lower it
         ),
         Setting(
             limits.REQUESTS_FILE,
             30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
-            accept_integers(MIN_REQUESTS, limits.MAX_SCHEDULER_REQUESTS),
+            formats.accept_integers(MIN_REQUESTS, limits.MAX_SCHEDULER_REQUESTS),
             needs=(SCHEDULER_FILE, TAG_COUNT_FILE),
             resets=(ASYNC_DEPTH,),
             hangs_on=(SCHEDULER,),
             locks_adapter=True,
             limit=limits.limit_requests,
             group=_QUEUE,
-            udev=UdevWriter.SCHEDULED,
+            udev=formats.UdevWriter.SCHEDULED,
         ),
         Setting(
             limits.ASYNC_DEPTH_FILE,
             40,
             "asynchronous requests and writes that the scheduler accepts, so reads find free ones",
             "block/blk-sysfs.c: queue_async_depth_store; block/mq-deadline.c",
-            accept_integers(1, limits.MAX_SCHEDULER_REQUESTS),
+            formats.accept_integers(1, limits.MAX_SCHEDULER_REQUESTS),
             needs=(SCHEDULER_FILE, limits.REQUESTS_FILE),
             hangs_on=(SCHEDULER,),
             limit=limits.limit_async_depth,
             group=_QUEUE,
-            udev=UdevWriter.SCHEDULED,
+            udev=formats.UdevWriter.SCHEDULED,
             other_path=f"{SCHEDULER_TUNABLES}{ASYNC_DEPTH}",
         ),
         Setting(
@@ -143,21 +124,21 @@ SETTINGS: dict[str, Setting] = {
             60,
             "where a request completes: 0 anywhere, 1 near the submitter, 2 on its CPU",
             "block/blk-sysfs.c: queue_rq_affinity_store",
-            accept_integers(0, 2),
+            formats.accept_integers(0, 2),
         ),
         Setting(
             "queue/nomerges",
             60,
             "merging of requests: 0 all, 1 simple ones only, 2 none",
             "block/blk-sysfs.c: queue_nomerges_store",
-            accept_integers(0, 2),
+            formats.accept_integers(0, 2),
         ),
         Setting(
             "queue/rotational",
             60,
             "whether the kernel takes it for a spinning disk",
             "block/blk-sysfs.c",
-            accept_integers(0, 1),
+            formats.accept_integers(0, 1),
             resets=("wbt_lat_usec", *_LIMITS),
             reset_by=_LIMITS_SET,
         ),
@@ -166,7 +147,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "whether its I/O feeds the entropy pool",
             "block/blk-sysfs.c",
-            accept_integers(0, 1),
+            formats.accept_integers(0, 1),
             resets=_LIMITS,
             reset_by=_TABLE,
         ),
@@ -175,7 +156,7 @@ SETTINGS: dict[str, Setting] = {
             60,
             "whether I/O is counted in diskstats",
             "block/blk-sysfs.c",
-            accept_integers(0, 1),
+            formats.accept_integers(0, 1),
             resets=_LIMITS,
             reset_by=_TABLE,
         ),
@@ -184,7 +165,8 @@ SETTINGS: dict[str, Setting] = {
             60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
             "drivers/scsi/scsi_sysfs.c: sdev_store_timeout",
-            accept_integers(1, _MAX_TIMEOUT),  # older kernels accept 0: it ends every command
+            # Older kernels accept 0: it ends every command.
+            formats.accept_integers(1, _MAX_TIMEOUT),
         ),
         Setting(
             limits.REQUEST_TIMEOUT,
@@ -205,14 +187,14 @@ SETTINGS: dict[str, Setting] = {
             "drivers/nvme/host/multipath.c: nvme_subsys_iopolicy_store",
             # nvme_iopolicy_names in the same file. A kernel does not list its policies: older ones,
             # including 6.1, answer queue-depth with EINVAL.
-            accept_names("numa", "round-robin", "queue-depth"),
+            formats.accept_names("numa", "round-robin", "queue-depth"),
         ),
         Setting(
             "queue/max_sectors_kb",
             70,
             "largest request, in KiB",
             "block/blk-sysfs.c: queue_max_sectors_store",
-            accept_integers(4),
+            formats.accept_integers(4),
             needs=(limits.MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
@@ -224,7 +206,7 @@ SETTINGS: dict[str, Setting] = {
             80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
-            accept_integers(),
+            formats.accept_integers(),
             hangs_on=(SCHEDULER,),  # bfq changes it (block/bfq-iosched.c: bfq_init_queue)
             group=_QUEUE,
         ),
@@ -233,7 +215,7 @@ SETTINGS: dict[str, Setting] = {
             90,
             "how far sequential reads are read ahead, in KiB",
             "block/blk-sysfs.c: queue_ra_store",
-            accept_integers(),
+            formats.accept_integers(),
             kept=True,  # raised to its default with every change of the queue's limits
             reset_by=_LIMITS_SET,
             limit=limits.limit_to_pages,
@@ -306,7 +288,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
-            accept_integers(0, 5_000_000),
+            formats.accept_integers(0, 5_000_000),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             limit=limits.limit_interrupt_rate,
@@ -317,7 +299,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
-            accept_integers(0, 63),
+            formats.accept_integers(0, 63),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
@@ -327,7 +309,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how many completions are gathered (SLI-3), from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
-            accept_integers(1, 255),
+            formats.accept_integers(1, 255),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
@@ -337,7 +319,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
-            accept_integers(100, 25_500, lambda text: int(text.removesuffix("us"), 10)),
+            formats.accept_integers(100, 25_500, lambda text: int(text.removesuffix("us"), 10)),
             on=TargetKind.HOST,
             reset_by=_ADAPTER,
             group=_COALESCING,
@@ -348,7 +330,7 @@ SETTINGS: dict[str, Setting] = {
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
             # It reads as a name, and is written as 0 or 1.
-            accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1"),
+            formats.accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1"),
             on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
             reset_by=_ADAPTER,
@@ -360,7 +342,7 @@ SETTINGS: dict[str, Setting] = {
             10,
             "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode; megaraid_sas_base.c",
-            accept_integers(-1, 2),
+            formats.accept_integers(-1, 2),
             on=TargetKind.HOST,
             at_load=True,
             group=_COALESCING,
@@ -377,7 +359,7 @@ def parse_number_or_text(text: str) -> Value:
         return text
 
 
-_TUNABLE = ValueFormat("", parse_number_or_text, lambda value: False)
+_TUNABLE = formats.ValueFormat("", parse_number_or_text, lambda value: False)
 """A tunable of the current scheduler is kept and restored, but is never in a rule."""
 
 

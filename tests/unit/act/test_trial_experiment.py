@@ -19,7 +19,7 @@ from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
-from hbatune.settings.table import parse_selected
+from hbatune.settings.setting import parse_selected
 from tests.unit.disk_files import SDA, Disk, planned
 from tests.unit.machines import machine
 

@@ -12,6 +12,8 @@ from hbatune.settings.setting import (
     LegalValue,
     Limit,
     LimitReason,
+    parse_choices,
+    parse_selected,
     parse_selected_in_udev,
 )
 from hbatune.settings.table import (
@@ -20,9 +22,7 @@ from hbatune.settings.table import (
     find_setting,
     find_target_kind,
     list_affected_settings,
-    parse_choices,
     parse_saved_values,
-    parse_selected,
 )
 
 

@@ -44,7 +44,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import choose_representatives
-from hbatune.settings.table import parse_selected
+from hbatune.settings.setting import parse_selected
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
