@@ -16,7 +16,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
-from hbatune.settings.limits import find_usable_cpus
+from hbatune.settings.limits import find_narrowed_masks, find_usable_cpus, is_free
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -301,11 +301,12 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     allowed = find_usable_cpus(inputs.machine.processors)[0]
     for adapter in inputs.adapters:
         data = _find_data_vectors(inputs, adapter)
+        unpinned = _find_unpinned_vectors(inputs, adapter)
         cpus = {vector.effective for vector in data}
         local = inputs.machine.local_cpus.get(adapter.target, online)
         near = sum(cpu in allowed for cpu in local)
-        if len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
-            movable = _count_movable(data)
+        if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
+            movable = _count_movable(unpinned)
             evidence = _CrowdedVectors(len(data), data[0].effective, near, movable)
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
@@ -332,7 +333,8 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with data vectors on CPUs of another NUMA node."""
     for adapter in inputs.adapters:
         near = inputs.machine.local_cpus.get(adapter.target, ())
-        far = [vector for vector in _find_data_vectors(inputs, adapter) if _is_far(vector, near)]
+        data = _find_unpinned_vectors(inputs, adapter)
+        far = [vector for vector in data if _is_far(vector, near)]
         if near and far:
             targets = tuple(vector.target for vector in far)
             movable = _count_movable(far)
@@ -361,6 +363,14 @@ def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
         if vector.adapter == adapter.target and vector.role is Role.DATA:
             vectors.append(vector)
     return vectors
+
+
+def _find_unpinned_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
+    """Return the data vectors whose mask no administrator has narrowed: `apply` keeps those."""
+    data, machine = _find_data_vectors(inputs, adapter), inputs.machine
+    free = filter(is_free, data)
+    pinned = find_narrowed_masks(free, machine.processors, machine.local_cpus)
+    return [vector for vector in data if vector.id not in pinned]
 
 
 def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:

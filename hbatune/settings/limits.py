@@ -281,7 +281,7 @@ def spread_vectors(
     # In the order of the interrupts, so the same machine always gets the same spread: another order
     # would look like drift.
     free = sorted(filter(is_free, vectors), key=lambda vector: vector.irq)
-    narrowed = _find_narrowed_masks(free, processors, local_cpus)
+    narrowed = find_narrowed_masks(free, processors, local_cpus)
     rank: dict[int, int] = {}
     for core in processors.cores:
         rank |= {cpu: place for place, cpu in enumerate(core)}
@@ -313,7 +313,7 @@ def spread_vectors(
     return formats.VectorCpus(placed, narrowed, processors.online, excluded, reasons, local_cpus)
 
 
-def _find_narrowed_masks(
+def find_narrowed_masks(
     vectors: Iterable[Vector], processors: Processors, local_cpus: Mapping[str, Collection[int]]
 ) -> dict[str, frozenset[int]]:
     """Return the masks that an administrator narrowed, by the vector's id.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.facts.health import Errors, LinkRate, Root
-from hbatune.facts.model import Endpoint, Protocol, Role, Storage, Vector
+from hbatune.facts.model import Attribute, CpuRestriction, Endpoint, Protocol, Role, Storage, Vector
 from hbatune.policy.library import load_arrays
 from hbatune.policy.profile import AtLeast
 from hbatune.shipped import find_shipped
@@ -349,6 +349,17 @@ def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice:
     finding = only(found(seen(crowded), "vectors-crowded"))
     assert finding.severity is severity
     assert advice in format_finding(finding).advice
+
+
+@pytest.mark.parametrize(("mask", "ids"), [("0", set()), ("0-3", {"vectors-crowded"})])
+def test_pinned_vectors_are_no_finding(mask: str, ids: set[str]) -> None:
+    """`apply` does not move a vector that an administrator has pinned, so no advice helps."""
+    pinned = [replace(v, affinity=Attribute(mask, True)) for v in served("0", "0")]
+    host = placed(*pinned, near=(0, 1))
+    restrictions = {CpuRestriction.DEFAULT: (0, 1, 2, 3)}
+    processors = replace(host.processors, online=(0, 1, 2, 3), restrictions=restrictions)
+    findings = run_checks(seen(replace(host, processors=processors)))
+    assert {finding.id for finding in findings} & {"vectors-crowded", "vectors-far"} == ids
 
 
 @pytest.mark.parametrize(("managed", "severity"), [(False, ADVICE), (True, INFO)])
