@@ -46,6 +46,7 @@ CHECKS = (
     Check("zoned-scheduler", "K-zone-order", disk_checks.find_unordered_zones),
     Check("tuned-running", "K-last-write", software_checks.find_tuned),
     Check("irqbalance-running", "K-irq-affinity", software_checks.find_irqbalance),
+    Check("module-option", "V-modprobe", software_checks.find_module_options),
     Check("udev-rule", "K-last-write", software_checks.find_udev_rules),
     Check("io-shares-unused", "K-io-shares", software_checks.find_unused_shares),
     Check("elevator-ignored", "K-elevator", software_checks.find_ignored_elevator),

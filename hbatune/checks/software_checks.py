@@ -159,6 +159,37 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report_machine(severity, evidence)
 
 
+class _ForeignOption(CheckEvidence, frozen=True):
+    option: str
+    value: str
+    file: str
+    line: int
+    overridden: bool
+
+    def describe(self) -> str:
+        return f"{self.file}, line {self.line}, sets {self.option} to {self.value}"
+
+    def advise(self, target: str) -> str:
+        if self.overridden:
+            return f"remove that line: modprobe reads it after {paths.MODPROBE}, so it wins"
+        return "nothing: `diff --module-options` shows what the profile wants"
+
+
+def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find options of the adapters' modules that others have set for the next load.
+
+    modprobe reads the files by name, and the last line of an option holds. If the profile has the
+    option, a line in a later file overrides hbatune's.
+    """
+    wanted = {(r.module, r.option) for r in inputs.profile.options} if inputs.profile else set()
+    for line in inputs.health.module_options:
+        is_wanted = (line.module, line.option) in wanted
+        is_last = is_wanted and line.file.rpartition("/")[2] > paths.MODPROBE.name
+        name = f"{line.module}.{line.option}"
+        evidence = _ForeignOption(name, line.value, line.file, line.line, is_last)
+        yield check.report_machine(Severity.ADVICE if is_last else Severity.INFO, evidence)
+
+
 class _UnusedShares(CheckEvidence, frozen=True):
     units: tuple[str, ...]
 

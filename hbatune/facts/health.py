@@ -146,6 +146,16 @@ class UdevRule(Struct, frozen=True):
     disks: UdevDisks | None = None
 
 
+class ModuleOptionLine(Struct, frozen=True):
+    """An option of an adapter's module in a file of modprobe.d, which holds from the next load."""
+
+    file: ShortText
+    line: int
+    module: ShortText
+    option: ShortText
+    value: ShortText
+
+
 class TunedWrite(Struct, frozen=True):
     """An attribute that a profile of tuned sets, and the file that sets it."""
 
@@ -172,7 +182,8 @@ class Health(Struct, frozen=True):
     profile of a tuned that runs, or that applied it and exited. ``unset`` are the settings that
     hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O weights or
     priorities (``services.find_io_shares``). With ``multipath_always_on``, the kernel makes a head
-    of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk).
+    of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk). ``module_options``
+    are in files of modprobe.d that are not hbatune's, in the order in which modprobe reads them.
     """
 
     adapters: dict[ShortText, AdapterHealth]
@@ -189,6 +200,7 @@ class Health(Struct, frozen=True):
     unset: tuple[UnsetSetting, ...] = ()
     io_shares: dict[ShortText, tuple[ShortText, ...]] = {}
     multipath_always_on: bool = False
+    module_options: tuple[ModuleOptionLine, ...] = ()
 
 
 # The severities of errors, with the name of each in the last line of ``aer_dev_*``.

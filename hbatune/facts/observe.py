@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,7 +23,15 @@ from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import AdapterHealth, DiskHealth, Health, LinkRate, UdevDisks, UdevRule
+from hbatune.facts.health import (
+    AdapterHealth,
+    DiskHealth,
+    Health,
+    LinkRate,
+    ModuleOptionLine,
+    UdevDisks,
+    UdevRule,
+)
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
@@ -58,6 +66,7 @@ TOOLS = ("bpftrace", "fio", "iotune")
 # In the order of precedence: for files with the same name, the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
 _DISTRIBUTION_FOLDERS = _FOLDERS[2:]
+_MODPROBE_FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 _ASSIGNED = re.compile(r'\bATTR\{([^}"]*)\}\s*:?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r'\b(?:RUN|PROGRAM)(?:\{\w+\})?\s*(?:\+|:)?=(?!=)\s*"((?:[^"\\]|\\.)*)"')
 # The matches that identify a device; other matches select an event or a type.
@@ -132,20 +141,44 @@ def has_msi(function: Attributes) -> bool | Missing:
 
 def read_udev_rules() -> tuple[UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
-    files: dict[str, str] = {}
-    for folder in _FOLDERS:
-        for name in list_names(folder):
-            if name.endswith(".rules"):
-                files.setdefault(name, f"{folder}/{name}")
     rules: list[UdevRule] = []
+    for file, text in _read_files(_FOLDERS, ".rules"):
+        rules += parse_assignments(file, text)
+    return tuple(rules)
+
+
+def read_module_options(modules: Collection[str]) -> tuple[ModuleOptionLine, ...]:
+    """Return the options of these modules in modprobe.d(5), except hbatune's own."""
+    options: list[ModuleOptionLine] = []
+    for file, text in _read_files(_MODPROBE_FOLDERS, ".conf"):
+        for number, line in _join_lines(text):
+            command, name, *words = (*line.split(), "", "")
+            module = name.replace("-", "_")
+            if command == "options" and module in modules:
+                place = (escape_text(file), number, module)
+                for word in filter(None, words):
+                    option, _, value = escape_text(word).partition("=")
+                    options.append(ModuleOptionLine(*place, option, value))
+    return tuple(options)
+
+
+def _read_files(folders: Iterable[str], suffix: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and text of each file of a configuration, except hbatune's own, by name.
+
+    Of files with the same name, the first one counts.
+    """
+    files: dict[str, str] = {}
+    for folder in folders:
+        for name in list_names(folder):
+            if name.endswith(suffix):
+                files.setdefault(name, f"{folder}/{name}")
     for name, file in sorted(files.items()):
         if not _OURS.search(name):
-            # An entry in a directory of rules may be a FIFO, or a link to a device.
-            rules_file = loader.open_file(Path(file))
-            with suppress(OSError, loader.UnusableFileError), rules_file as descriptor:
+            # An entry in such a directory may be a FIFO, or a link to a device.
+            opened = loader.open_file(Path(file))
+            with suppress(OSError, loader.UnusableFileError), opened as descriptor:
                 text = loader.read_beginning(descriptor, _MAX_RULES_BYTES)
-                rules += parse_assignments(file, text.decode("utf-8", "backslashreplace"))
-    return tuple(rules)
+                yield file, text.decode("utf-8", "backslashreplace")
 
 
 def find_distribution_rules(disks: Iterable[Endpoint]) -> dict[str, str]:
@@ -276,6 +309,7 @@ def observe_health(
         elevator=processors.find_kernel_option(processors.ELEVATOR),
         tuned=read_tuned_profile() if runs_tuned or is_one_shot() else ABSENT,
         unset=read_unset_settings(),
+        module_options=read_module_options({module.name for module in machine.modules}),
         io_shares=services.find_io_shares(),
         multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )

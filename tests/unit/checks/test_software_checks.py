@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.checks.finding import MACHINE_TARGET, Severity
 from hbatune.checks.registry import run_checks
-from hbatune.facts.health import TunedProfile, TunedWrite, UdevRule
+from hbatune.facts.health import ModuleOptionLine, TunedProfile, TunedWrite, UdevRule
 from hbatune.facts.model import Missing, Reason
 from hbatune.plan.advice import find_advice
 from hbatune.plan.rows import Plan
 from hbatune.policy.config import ApprovedVersions, Site
-from hbatune.policy.profile import Exactly, Match, Rule, VendorRule
+from hbatune.policy.profile import AtLeast, Exactly, Match, OptionRule, Rule, VendorRule
 from tests.unit.check_inputs import (
     ADVICE,
     DENIED,
@@ -110,6 +110,27 @@ def test_foreign_vendor_rule_is_ignored(of: tuple[str, ...], is_reported: bool) 
     assert bool(findings) is is_reported
     if of and is_reported:
         assert f"sets timeout to 60 of {', '.join(of)}" in format_finding(findings[0]).evidence
+
+
+def test_later_module_options_override_profile() -> None:
+    depth = OptionRule("d", "mpt3sas", "max_queue_depth", AtLeast(1), "because", "D4-3", "x.toml")
+    wants = replace(profile(), options=(depth,))
+    lines = (
+        ModuleOptionLine("/etc/modprobe.d/a.conf", 2, "mpt3sas", "max_queue_depth", "100"),
+        ModuleOptionLine("/etc/modprobe.d/site.conf", 1, "mpt3sas", "max_queue_depth", "200"),
+        ModuleOptionLine("/etc/modprobe.d/site.conf", 1, "mpt3sas", "max_sgl_entries", "64"),
+    )
+    busy = machine()
+    findings = found(seen(busy, health(busy, module_options=lines), profile=wants), "module-option")
+    assert [(facts(finding)["value"], finding.severity) for finding in findings] == [
+        ("200", ADVICE),
+        ("100", INFO),
+        ("64", INFO),
+    ]
+    text = format_finding(findings[0])
+    place = "/etc/modprobe.d/site.conf, line 1, sets mpt3sas.max_queue_depth to 200"
+    assert text.evidence == place
+    assert f"after {paths.MODPROBE}" in text.advice
 
 
 def test_tuned_versus_plan_is_advice() -> None:

@@ -178,3 +178,25 @@ def test_distribution_rule_is_found_for_bfq(
     disks = [endpoint(target="sda", rotational=True), endpoint(target="sdb", rotational=False)]
     files_by_id = observe.find_distribution_rules(disks)
     assert set(files_by_id) == {disk.id for disk in disks if disk.target in expected}
+
+
+def test_module_options_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        observe, "_MODPROBE_FOLDERS", (str(tmp_path / "etc"), str(tmp_path / "usr"))
+    )
+    for name, text in {
+        "etc/site.conf": "# options mpt3sas a=1\noptions mpt3sas max_queue_depth=100 \\\n b=2\n",
+        "etc/hbatune.conf": "options mpt3sas max_queue_depth=300\n",
+        "usr/site.conf": "options mpt3sas max_queue_depth=400\n",
+        "usr/a.conf": "options\noptions virtio-scsi x=1\noptions virtio_scsi y\nblacklist x\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    options = observe.read_module_options({"mpt3sas", "virtio_scsi"})
+    assert [(Path(o.file).name, o.line, o.module, o.option, o.value) for o in options] == [
+        ("a.conf", 2, "virtio_scsi", "x", "1"),
+        ("a.conf", 3, "virtio_scsi", "y", ""),
+        ("site.conf", 2, "mpt3sas", "max_queue_depth", "100"),
+        ("site.conf", 2, "mpt3sas", "b", "2"),
+    ]
+    assert {Path(option.file).parent.name for option in options[2:]} == {"etc"}
