@@ -179,9 +179,10 @@ def make_error(
 def make_value_error(
     file: TomlFile, steps: Steps, value: object, allowed: str, hint: str | None = None
 ) -> PolicyError:
-    """Return the error for a value that is not allowed; the last of the ``steps`` is its key."""
+    """Return the error for a value that is not allowed; the last name in ``steps`` is its key."""
     problem = f"found {quote_value(value)}, expected {allowed}"
-    return make_error(file, steps, problem, key=str(steps[-1]), hint=hint)
+    key = [step for step in steps if isinstance(step, str)][-1]
+    return make_error(file, steps, problem, key=key, hint=hint)
 
 
 def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:

@@ -147,7 +147,7 @@ def test_site_workload_overrides_shipped(tmp_path: Path) -> None:
     [
         ("a b", ORDERS, "a name that no workload can have"),
         ("mine", ORDERS.replace("500", "0"), "rate"),
-        ("mine", ORDERS.replace("site: measured", "measured"), "key `source`"),
+        ("mine", ORDERS.replace("site: measured", "measured"), "key `sources`"),
     ],
 )
 def test_site_mistake_is_reported(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -178,7 +178,7 @@ def test_unknown_workload_suggests_nearest() -> None:
         (HEAD + RUN + "reads = 101\n", "reads"),
         (HEAD + RUN.replace("4096", "1000"), "block_size"),
         (HEAD, "run"),
-        ('title = "x"\nsources = ["D9-9"]\n' + RUN, "line 2: key `source`"),
+        ('title = "x"\nsources = ["D9-9"]\n' + RUN, "line 2: key `sources`"),
         (HEAD + RUN.replace("randread", "read") + ZONES, "random"),
         (HEAD + MIX + ZONES.replace("50 }]", "40 }]"), "add up to 100"),
         (HEAD + MIX + ZONES.replace("{ share = 50 }", "{ share = 50, bytes = 4096 }"), "the rest"),
