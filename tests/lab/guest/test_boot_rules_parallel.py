@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest.boot import RULES, SITE_RULES, by_rule, database, installed_for, values
+from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
 from tests.lab.guest.service import QUIET, running
@@ -112,19 +112,3 @@ def test_hanging_command_prevents_writes() -> None:
         findings = hbatune("check", "--json").json["findings"]
         unset = [finding for finding in findings if finding["id"] == "boot-unset"]
         assert {finding["target"] for finding in unset} == {read, uncounted}
-
-
-def test_missing_program_is_recorded() -> None:
-    with installed_for("oltp") as done:
-        assert done.code == 0, done.out + done.err
-        program = Path("/etc/udev/hbatune-write.sh")
-        text = program.read_text()
-        program.unlink()
-        try:
-            with loaded_scsi_debug(**{**MANY, "max_luns": 1}) as [disk]:
-                assert database(disk)["HBATUNE_UNSET"] == "unstarted"
-        finally:
-            program.write_text(text)
-    assert not program.exists(), "an uninstallation removes it"
-    assert not RULES.exists()
-    assert not SITE_RULES.exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest import appear, initramfs, reboots
-from tests.lab.guest.boot import database, installed_for
+from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
 from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.service import (
@@ -154,3 +154,19 @@ def test_initramfs_disk_tuned_once() -> None:
 
 def _is_debug(disk: Path) -> bool:
     return (disk / "device/model").read_text().strip() == "scsi_debug"
+
+
+def test_missing_program_is_recorded() -> None:
+    with installed_for("oltp") as done:
+        assert done.code == 0, done.out + done.err
+        program = Path("/etc/udev/hbatune-write.sh")
+        text = program.read_text()
+        program.unlink()
+        try:
+            with loaded_scsi_debug(**LUN) as [disk]:
+                assert database(disk)["HBATUNE_UNSET"] == "unstarted"
+        finally:
+            program.write_text(text)
+    assert not program.exists(), "an uninstallation removes it"
+    assert not RULES.exists()
+    assert not SITE_RULES.exists()
