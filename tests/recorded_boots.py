@@ -6,11 +6,14 @@ from pathlib import Path
 from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Attribute, Control, Endpoint, Machine, Missing
 from hbatune.plan.kernel_changes import ChangeKind, forecast_changes
-from hbatune.settings.limits import SCHEDULER_FILE
+from hbatune.settings.limits import CONTROLLER_TIMEOUT, SCHEDULER_FILE
 from hbatune.settings.setting import parse_selected
 from hbatune.snapshot.file import load_snapshot
 
 FOLDER = Path(__file__).parent / "lab" / "boots"
+
+# Failed commands so far, and a file of the controller, which is compared as the controller's.
+_NOT_COMPARED = (ERROR_COUNTER, CONTROLLER_TIMEOUT)
 
 Place = tuple[str, str]
 """The name of a target and its adapter, and a path below its directory."""
@@ -49,7 +52,7 @@ def _iterate_texts(machine: Machine) -> Iterator[tuple[Place, str]]:
     targets: list[Endpoint | Control] = [*machine.endpoints, *machine.controls]
     for target in targets:
         for path, attribute in target.attributes.items():
-            if path != ERROR_COUNTER and not isinstance(attribute, Missing):
+            if path not in _NOT_COMPARED and not isinstance(attribute, Missing):
                 yield (_get_name(target.id), path), _get_text(path, attribute)
 
 
