@@ -15,12 +15,12 @@ BEFORE = {"queue/scheduler": "none"}
 AFTER = {"queue/scheduler": "mq-deadline", "queue/nr_requests": "2048"}
 """What a site's rules on top of `oltp` make of these virtual LUNs, in its order."""
 
-_UDEV = ("systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service")
+UDEV = ("systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service")
 
 
 def load(count: int = LUNS) -> list[str]:
     """Make the LUNs and return their disks. udev, slow under emulation, is stopped for good."""
-    subprocess.run(["systemctl", "stop", *_UDEV], check=True)
+    subprocess.run(["systemctl", "stop", *UDEV], check=True)
     options = (f"max_luns={count}", "dev_size_mb=8")
     subprocess.run(["modprobe", "scsi_debug", *options], check=True)
     disks = scsi_disks(SCSI_DEBUG_MODEL)
