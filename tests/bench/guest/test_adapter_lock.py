@@ -82,7 +82,7 @@ def test_locked_adapter_is_near_serial_writer(
         f"lock-{series}",
         f"writing {LUNS} LUNs of a locked adapter against a serial writer, kernel {series}",
         1.2,
-        ("hbatune apply, from its first to its last write", subject),
+        ("from the first to the last write of an apply", subject),
         ("one process that reads, writes and reads back", reference),
         {
             "luns": f"{LUNS} of scsi_debug, from {BEFORE} to {AFTER}",
