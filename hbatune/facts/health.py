@@ -95,7 +95,7 @@ class DiskHealth(Struct, frozen=True):
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
     keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others. ``counters``
-    are those that an NVMe disk and its controller keep, by the name of the file. ``plugs_zones`` is
+    has the counters of an NVMe disk and its controller, by the name of the file. ``plugs_zones`` is
     whether the kernel orders a zoned disk's writes with any scheduler.
     """
 

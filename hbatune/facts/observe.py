@@ -36,7 +36,7 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
 from hbatune.facts.routes import get_kernel_name
-from hbatune.facts.services import IRQBALANCE, Irqbalance, ProvenService
+from hbatune.facts.services import IRQBALANCE, TUNED, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import is_one_shot, read_tuned_profile
 from hbatune.facts.udev import read_unset_settings
@@ -59,7 +59,6 @@ _LIST_START, _HEADER = 0x34, 0x40  # PCI_CAPABILITY_LIST, PCI_STD_HEADER_SIZEOF
 _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
 _NO_ANSWER = 0xFF
 
-TUNED = "tuned"
 DAEMONS = (IRQBALANCE, TUNED)
 TOOLS = ("bpftrace", "fio", "iotune")
 
@@ -85,8 +84,8 @@ _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
 # The counters of an NVMe disk and of its controller, since Linux 7.2. They count from the device's
-# start, and root may set them to 0 (drivers/nvme/host/sysfs.c, multipath.c). The one that is left
-# out, command_error_count, includes commands of user space.
+# start, and root may set them to 0 (drivers/nvme/host/sysfs.c, multipath.c). command_error_count is
+# not evidence: it includes commands of user space.
 NVME_COUNTERS = (
     *("device/diag/reset_count", "device/diag/reconnect_count"),
     *("diag/command_retries_count", "diag/multipath_failover_count"),
@@ -165,7 +164,7 @@ def read_module_options(modules: Collection[str]) -> tuple[ModuleOptionLine, ...
 def _read_files(folders: Iterable[str], suffix: str) -> Iterator[tuple[str, str]]:
     """Yield the path and text of each file of a configuration, except hbatune's own, by name.
 
-    Of files with the same name, the first one counts.
+    If several folders have a file of one name, the first file counts.
     """
     files: dict[str, str] = {}
     for folder in folders:

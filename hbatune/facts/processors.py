@@ -22,15 +22,13 @@ _COMMAND_LINE = "/proc/cmdline"
 _IRQAFFINITY = r"irqaffinity=(.*)"
 # Flags precede the list (kernel/sched/isolation.c: housekeeping_isolcpus_setup).
 _MANAGED_IRQ = r"isolcpus=(?:[a-z_]+,)*managed_irq,(?:[a-z_]+,)*(.*)"
-_TUNED = "tuned"
-_TUNED_PROFILE = "/etc/tuned/active_profile"
 _CGROUPS = "/sys/fs/cgroup"
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
 
 
 def read_processors() -> Processors:
     """Return the CPUs according to sysfs, procfs, irqbalance and TuneD."""
-    daemons = services.find_services((services.IRQBALANCE, _TUNED))
+    daemons = services.find_services((services.IRQBALANCE, services.TUNED))
     irqbalance = services.parse_irqbalance(daemons[services.IRQBALANCE])
     online = read_cpu_list(f"{_CPU}/online")
     possible = read_cpu_list(f"{_CPU}/possible") or online
@@ -44,7 +42,7 @@ def read_processors() -> Processors:
         cores=tuple(sorted(siblings)),
         irqaffinity=_find_given_cpus(_IRQAFFINITY, possible),
         balanced=_list_balanced(services.read_irqbalance_settings(irqbalance), online),
-        restrictions=_read_restrictions(online, possible, with_tuned=bool(daemons[_TUNED])),
+        restrictions=_read_restrictions(online, possible, with_tuned=bool(daemons[services.TUNED])),
         balancing=isinstance(irqbalance, services.Irqbalance),
     )
 
@@ -90,7 +88,7 @@ def _read_restrictions(
         CpuRestriction.MANAGED_IRQ: _find_given_cpus(_MANAGED_IRQ, possible),
         CpuRestriction.PARTITION: partitioned or None,
     }
-    if with_tuned or os.path.exists(_TUNED_PROFILE):
+    if with_tuned or services.TUNED_PROFILE.exists():
         from hbatune.facts import tuned  # few hosts have TuneD
 
         if with_tuned or tuned.is_one_shot():

@@ -129,13 +129,15 @@ _WHO_PROCESS, _CLASS_SHIFT = 1, 13  # include/uapi/linux/ioprio.h
 def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tuple[str, ...]]:
     """Return the units with I/O weights, by cgroup file, and with I/O priorities, by ``IONICE``.
 
-    systemd writes IOWeight= to these files. A process without its own priority has class 0
-    (block/ioprio.c: get_task_raw_ioprio).
+    systemd writes IOWeight= to these files. If the cost model is enabled, it uses the weights, and
+    none is returned. A process without its own priority has class 0 (block/ioprio.c:
+    get_task_raw_ioprio).
     """
     units: dict[str, set[str]] = {}
+    weights_files: tuple[str, ...] = _WEIGHTS
     with suppress(OSError):
         if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
-            return {}
+            weights_files = ()
     for pid in filter(str.isdecimal, list_names(str(proc))):
         if _read_io_class(int(pid)) > 0:
             with suppress(OSError):
@@ -143,7 +145,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
                 if unit:  # kernel threads belong to no unit
                     units.setdefault(IONICE, set()).add(unit)
     for directory, _, files in os.walk(cgroups):
-        for name in filter(files.__contains__, _WEIGHTS):
+        for name in filter(files.__contains__, weights_files):
             with suppress(OSError):
                 weights = filter(str.isdecimal, _read_file(f"{directory}/{name}").split())
                 if set(weights) - {_DEFAULT_WEIGHT}:
@@ -157,6 +159,9 @@ def _read_io_class(pid: int) -> int:
     return int(ctypes.CDLL(None).syscall(number, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
 
 
+TUNED = "tuned"
+TUNED_PROFILE = Path("/etc/tuned/active_profile")
+"""The names of tuned's active profile; the file stays after tuned has exited."""
 IRQBALANCE = "irqbalance"
 _PREFIX = "IRQBALANCE_"
 # EnvironmentFile= of irqbalance's unit, on Debian and on Red Hat.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hbatune import loader
+from hbatune.facts import services
 from hbatune.facts.health import TunedProfile, TunedWrite
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Missing, Reason
@@ -18,7 +19,6 @@ from hbatune.facts.names import parse_cpus
 from hbatune.loader import UnusableFileError
 
 _CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
-_ACTIVE = Path("/etc/tuned/active_profile")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 _ISOLATED_CORES = r"(?m)^\s*isolated_cores\s*=([^#\n]*)"
@@ -39,7 +39,7 @@ _Section = dict[str, tuple[str, str]]
 def read_tuned_profile() -> TunedProfile | Missing:
     """Return the active profile, or Missing with the reason if it cannot be read completely."""
     try:
-        names = _read(_ACTIVE).split()
+        names = _read(services.TUNED_PROFILE).split()
         sections: dict[str, _Section] = {}
         for name in names:
             _merge(name, sections, ())
@@ -58,11 +58,11 @@ def read_isolated_cores() -> tuple[int, ...] | None:
     Return none if they are unknown: the text may call a function of tuned. A profile may include a
     file of variables (tuned/profiles/variables.py).
     """
-    if not _ACTIVE.exists():
+    if not services.TUNED_PROFILE.exists():
         return None
     sections: dict[str, _Section] = {}
     try:
-        for name in _read(_ACTIVE).split():
+        for name in _read(services.TUNED_PROFILE).split():
             _merge(name, sections, ())
         variables = sections.get("variables", {})
         texts = [variables.get("isolated_cores", ("", ""))[0]]

@@ -192,7 +192,7 @@ def limit_to_pages(wanted: int, current: int, device: Device) -> LegalValue | Fi
 
 @limit_numbers
 def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """A SCSI disk has `timeout` in its place. A namespace keeps one unlike its controller's."""
+    """A SCSI disk has `timeout` instead. A namespace unlike its controller keeps its value."""
     # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):

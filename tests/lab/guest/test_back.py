@@ -5,20 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.guest import known
 from tests.lab.guest.command import JOURNAL, hbatune, writes
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put, scheduler
-
-TIMEOUT_RULE = Path("/etc/hbatune/rules.d/timeout.toml")
-LONGER_TIMEOUT = """
-[[rule]]
-name = "cloud-timeout"
-when = { protocol = "nvme" }
-setting = "io_timeout"
-value = 240000
-because = "a test"
-source = "site"
-"""
 
 
 @pytest.fixture
@@ -91,17 +81,16 @@ def test_rollback_restores_async_depth(before: dict[str, str]) -> None:
 def test_controllers_timeout_is_set_and_restored(before: dict[str, str]) -> None:
     """One file of the controller holds it since Linux 7.2, for all its namespaces."""
     namespace = next(disk for disk in nvme_queues() if "c" not in disk.removeprefix("nvme"))
-    TIMEOUT_RULE.parent.mkdir(parents=True, exist_ok=True)
-    TIMEOUT_RULE.write_text(LONGER_TIMEOUT)
     device = BLOCK / namespace / "device"
     files = [device / "io_timeout"] if (device / "io_timeout").exists() else []
     files.append(BLOCK / namespace / "queue/io_timeout")
     try:
-        assert hbatune("apply", "--profile", "oltp", "--no-probe", namespace).code == 0
+        longer = known.profile("longer", "io_timeout", 240_000)
+        assert hbatune("apply", *longer, "--no-probe", namespace).code == 0
         assert {file.read_text() for file in files} == {"240000\n"}
         back = hbatune("rollback")
     finally:
-        TIMEOUT_RULE.unlink()
+        known.forget("longer")
     assert back.code == 0, back.out + back.err
     assert {file.read_text() for file in files} == {"30000\n"}
 

@@ -13,9 +13,7 @@ from tests.lab.guest.service import (
     UNIT,
     Journal,
     announce,
-    daemon,
     let_be,
-    resident,
     restarted,
     systemctl,
 )
@@ -46,11 +44,6 @@ def test_ready_daemon_matches_profile(lun: str) -> None:
     assert status_text.startswith("profile oltp, ")
 
 
-@pytest.mark.skipif(KERNEL != (6, 12), reason="the bound is for Debian 12's Python on one kernel")
-def test_daemon_needs_little_memory(lun: str) -> None:
-    assert resident(daemon()) <= 20 * 1024
-
-
 def test_returning_disk_is_tuned(lun: str) -> None:
     again = appear.again(appear.Rescan())
     assert by_profile(again), "by udev's rules, when its event has arrived"
@@ -66,14 +59,14 @@ def test_nvme_reset_is_repaired(lun: str) -> None:
         assert reset.right(reset.disk)
 
 
-@pytest.mark.skipif(KERNEL < (6, 11), reason="a rescan leaves read-ahead as it is")
 def test_audit_repairs_read_ahead_after_rescan(lun: str) -> None:
     """Since Linux 6.11 a rescan raises it, without an event (block/blk-settings.c)."""
     with appear.less_read_ahead("virtual"), restarted(), Journal() as journal:
         assert cat(lun, "queue/read_ahead_kb") == "64"
         put(lun, "device/rescan", "1")
-        entry = journal.until_set(lun, "read_ahead_kb")
-        assert int(entry["HBATUNE_FROM"]) > 64
+        if KERNEL >= (6, 11):
+            entry = journal.until_set(lun, "read_ahead_kb")
+            assert int(entry["HBATUNE_FROM"]) > 64
         assert cat(lun, "queue/read_ahead_kb") == "64"
 
 

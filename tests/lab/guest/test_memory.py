@@ -1,4 +1,4 @@
-"""What hbatune says that a plan's requests take is what the kernel takes for them."""
+"""The memory of a plan's requests, as hbatune reports it and the kernel takes it; the daemon's."""
 
 import gc
 import re
@@ -12,6 +12,7 @@ import pytest
 
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.service import QUIET, daemon, resident, running
 from tests.lab.guest.values import put
 
 KERNELS = ("6.12",)
@@ -110,3 +111,9 @@ def measured(disks: list[str], before: str, wanted: dict[tuple[str, str], str]) 
             if (disk, setting) in wanted:
                 put(disk, f"queue/{setting}", wanted[disk, setting])
     return was - free()
+
+
+def test_daemon_needs_little_memory() -> None:
+    """The bound is for Debian 12's Python, and was measured on this kernel."""
+    with running(QUIET):
+        assert resident(daemon()) <= 20 * 1024

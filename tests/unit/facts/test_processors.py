@@ -31,10 +31,9 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
         ("_CGROUPS", "cgroup"),
         ("_COMMAND_LINE", "cmdline"),
         ("_DEFAULT_AFFINITY", "default"),
-        ("_TUNED_PROFILE", "active_profile"),
     ):
         monkeypatch.setattr(processors, name, str(tmp_path / path))
-    monkeypatch.setattr(tuned, "_ACTIVE", tmp_path / "active_profile")
+    monkeypatch.setattr(services, "TUNED_PROFILE", tmp_path / "active_profile")
     monkeypatch.setattr(tuned, "_CONFIGURATION", tmp_path / "tuned-main.conf")
     monkeypatch.setattr(tuned, "_FOLDERS", (tmp_path,))
     monkeypatch.setattr(services, "find_services", lambda names: find_services(names, proc))

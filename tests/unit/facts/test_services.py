@@ -197,4 +197,6 @@ def test_priority_is_found_by_unit(proc: Path, tmp_path: Path) -> None:
         while Path(f"/proc/{child.pid}/comm").read_text() != "cat\n":
             os.sched_yield()
         assert find_io_shares(tmp_path / "cgroup", proc) == {IONICE: ("backup.service",)}
+        weigh(tmp_path / "cgroup", ".", "io.cost.qos", "8:0 enable=1 ctrl=user\n")
+        assert find_io_shares(tmp_path / "cgroup", proc) == {IONICE: ("backup.service",)}
         child.communicate()

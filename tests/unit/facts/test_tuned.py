@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts import tuned
+from hbatune.facts import services, tuned
 from hbatune.facts.health import TunedProfile
 from hbatune.facts.model import Missing, Reason
 
@@ -12,7 +12,7 @@ from hbatune.facts.model import Missing, Reason
 @pytest.fixture
 def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder for profiles that comes before another one."""
-    monkeypatch.setattr(tuned, "_ACTIVE", tmp_path / "active_profile")
+    monkeypatch.setattr(services, "TUNED_PROFILE", tmp_path / "active_profile")
     monkeypatch.setattr(tuned, "_FOLDERS", (tmp_path / "etc", tmp_path / "lib"))
     return tmp_path / "etc"
 
