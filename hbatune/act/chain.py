@@ -33,6 +33,8 @@ BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 MAX_BUSY_PAUSE_S = 0.04
+TURN_PAUSE_S = 0.002
+"""Average seconds between two tries if only one other LUN of the adapter is being written."""
 RAMP_WRITES = 6
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes."""
@@ -70,7 +72,8 @@ class Chain(Struct, frozen=True):
 
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
     which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
-    disk of the same adapter of which a write has not returned: EBUSY is then final.
+    disk of the same adapter of which a write has not returned: EBUSY is then final. A chain that
+    ``takes_turns`` has one other LUN beside it, so EBUSY ends soon.
     """
 
     target: str
@@ -82,6 +85,7 @@ class Chain(Struct, frozen=True):
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
     behind: str | None = None
+    takes_turns: bool = False
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -381,7 +385,10 @@ class _Device:
                 return error.errno
         path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
         text = kind.format.encode(value)
-        until, waited, pause = self._began + self._patience, 0.0, BUSY_PAUSE_S
+        pause, max_pause = BUSY_PAUSE_S, MAX_BUSY_PAUSE_S
+        if self._chain.takes_turns:
+            pause = max_pause = TURN_PAUSE_S
+        until, waited = self._began + self._patience, 0.0
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
             delay = add_jitter(pause)
@@ -392,7 +399,7 @@ class _Device:
             time.sleep(delay)
             if self._guard.objection(self._chain.id) is not None:
                 return refused
-            pause = min(2 * pause, MAX_BUSY_PAUSE_S)
+            pause = min(2 * pause, max_pause)
         return refused
 
     def _await_settled(

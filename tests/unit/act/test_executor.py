@@ -118,9 +118,10 @@ def run(
     adapters: int = 1,
     idle: bool = True,
     steps: tuple[Step, ...] = STEPS,
+    sysfs: str = "/sys/{n}",
 ) -> Report:
     disk_chains = [
-        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", steps)
+        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, sysfs.format(n=n), steps)
         for n in range(luns)
     ]
     pool: Any = kernel
@@ -241,6 +242,15 @@ def test_locking_adapter_gets_few_writes() -> None:
     late = kernel.beside["adapter0"][MAX_WORKERS:]
     assert max(late) < LOCKING_LUNS
     assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS
+
+
+def test_locking_kernel_is_told_by_file(tmp_path: Path) -> None:
+    """No write has to meet EBUSY first, and no third LUN starts."""
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "queue/async_depth").touch()
+    kernel = Kernel(steady(0.02))
+    run(kernel, 24, sysfs=str(tmp_path))
+    assert kernel.most == LOCKING_LUNS
 
 
 def test_other_settings_stay_parallel() -> None:
