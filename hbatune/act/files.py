@@ -240,7 +240,7 @@ def compute_digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def read_signature(path: Path) -> Signature:
+def read_signature(path: Path | str) -> Signature:
     """Return a value that changes whenever the file does, or None if it cannot be read."""
     try:
         status = os.stat(path)
