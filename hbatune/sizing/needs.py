@@ -32,13 +32,6 @@ class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
-class HeadroomFigures(CitedFigures, frozen=True):
-    """The headroom in percent."""
-
-    least: Percent
-    most: Percent
-
-
 class PathFigures(CitedFigures, frozen=True):
     """The number of paths that a load of ``iops`` or more requires."""
 
@@ -85,7 +78,6 @@ class Saturation(CitedFigures, frozen=True):
 class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """All figures of ``rules/sizing.toml``."""
 
-    headroom: HeadroomFigures
     paths: PathFigures
     mix: MixPenalty
     drive: DriveFigures
