@@ -21,7 +21,7 @@ from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.loader import LongText, ShortText
+from hbatune.loader import LongText, ShortText, close_on_exit
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
@@ -444,18 +444,12 @@ def _store(path: str, text: str) -> int | None:
     """Write the text in one write(2) and return None, or the errno of its refusal."""
     try:
         # Without O_CREAT: a missing attribute is ENOENT, and not EACCES for creating a file.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        with close_on_exit(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+            # One call, unbuffered: sysfs takes each write(2) for a complete value.
+            os.write(descriptor, text.encode())
     except OSError as error:
         return error.errno
-    try:
-        # One call, unbuffered: sysfs takes each write(2) for a complete value.
-        os.write(descriptor, text.encode())
-    except OSError as error:
-        return error.errno
-    else:
-        return None
-    finally:
-        os.close(descriptor)
+    return None
 
 
 def has_changed(kind: Setting, step: Step, current: Value) -> bool:
@@ -475,11 +469,8 @@ def is_above(current: Value | Missing, value: Value | None) -> bool:
 def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
     """Set an NVMe feature until the next reset; return the controller's refusal. Raises OSError."""
     # The node is found through one descriptor, so a reused name cannot lead to another device.
-    directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with close_on_exit(os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
         node = attributes.find_device_node(directory)
-    finally:
-        os.close(directory)
     number = int(path.removeprefix(FEATURE_PREFIX), 16)
     if number == attributes.EXEMPT_FEATURE:
         return _exempt_vectors(node, names.parse_cpus("" if text == NO_VECTORS else text))

@@ -17,6 +17,7 @@ from typing import TypeVar
 from hbatune import nvme
 from hbatune.facts import names
 from hbatune.facts.model import Attribute, Missing, MissingText, Reason
+from hbatune.loader import close_on_exit
 
 Attributes = dict[str, Attribute | Missing]
 AnyAttributes = Mapping[str, Attribute | Missing]
@@ -209,11 +210,9 @@ def _add_behind(names: tuple[str, ...], values: Attributes, directory: int, link
 
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
+        opened = os.open(folder, _READ | os.O_DIRECTORY, dir_fd=directory)
+        with close_on_exit(opened) as descriptor:
             return sorted(os.listdir(descriptor))
-        finally:
-            os.close(descriptor)
     except OSError as error:
         return _convert_error(error)
 
@@ -382,11 +381,8 @@ def read_exemptions(path: str) -> list[bool] | nvme.Answer:
 
 def find_device_node(directory: int) -> str:
     """Return the device node of the controller whose sysfs directory is open."""
-    file = os.open("dev", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    with close_on_exit(os.open("dev", _READ, dir_fd=directory)) as file:
         number = os.read(file, 32).decode("ascii").strip()
-    finally:
-        os.close(file)
     return nvme.find_node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
 
 
