@@ -111,19 +111,9 @@ class Reply(Struct, frozen=True, array_like=True):
     busy: bool = False
 
 
-# A pickle of a result takes five times as long.
-_encoder = msgpack.Encoder()
-_decoder = msgpack.Decoder(Reply)
-
-
-def encode_result(result: WriteResult, *, busy: bool = False) -> bytes:
-    """Return the result as a worker sends it."""
-    return _encoder.encode(Reply(result, busy))
-
-
-def decode_result(reply: bytes) -> Reply:
-    """Return the result that a worker sent."""
-    return _decoder.decode(reply)
+# A pickle of a reply takes five times as long.
+encode_reply = msgpack.Encoder().encode
+decode_reply = msgpack.Decoder(Reply).decode
 
 
 class ChainWriter:
@@ -148,10 +138,11 @@ class ChainWriter:
             for result in device.write():
                 answered += 1
                 busy, device.busy = device.busy, False
-                yield encode_result(result, busy=busy)
+                yield encode_reply(Reply(result, busy))
         except Exception as error:
             if answered < len(chain.steps):
-                yield encode_result(_report_interruption(chain.steps[answered], device, error))
+                result = _report_interruption(chain.steps[answered], device, error)
+                yield encode_reply(Reply(result))
             raise
 
 
@@ -305,10 +296,13 @@ class _Device:
         if self._counters is None or not kind.path.startswith(_QUEUE):
             return None
         # A command that hangs is not awaited twice.
-        if self._hang is None:
-            seconds = min(OBSERVATION_S, self._patience / 2)
-            self._hang = find_hang(self._counters, seconds)
-        return None if self._hang is None else _describe_hang(self._hang)
+        seconds = min(OBSERVATION_S, self._patience / 2)
+        hang = self._hang = self._hang or find_hang(self._counters, seconds)
+        if hang is None:
+            return None
+        if hang.state is not None:
+            return LimitReason(Limit.NOT_RUNNING, (hang.state,))
+        return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values left in settings that the writes reset; restore kept ones."""
@@ -416,12 +410,6 @@ class _Device:
     def _reread(self, path: str) -> None:
         text = reread_attribute(self._chain.sysfs, path)
         self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
-
-
-def _describe_hang(hang: Hang) -> LimitReason:
-    if hang.state is not None:
-        return LimitReason(Limit.NOT_RUNNING, (hang.state,))
-    return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
 
 
 def _report_unreadable(
