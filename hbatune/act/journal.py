@@ -501,12 +501,6 @@ def settle(path: Path, boot_id: str) -> None:
         save(path, replace(recorded, losses=()))
 
 
-def require_complete(recorded: Journal) -> None:
-    """Raise LostError after a loss: a current value may be hbatune's."""
-    if recorded.losses:
-        raise LostError(recorded.losses)
-
-
 def _keep_damaged(path: Path) -> None:
     """Give a damaged file a second name, which keeps it when it is replaced."""
     for number in range(1, _DAMAGED_FILES + 1):

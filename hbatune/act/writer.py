@@ -133,7 +133,7 @@ def write_plan(
     drifting = {row.id for row in plan.drift}
     require_writable(machine, drifting)
     # A value that others changed after hbatune had set it is theirs now.
-    recorded = recorded.trying(named).disowning(row.key for row in plan.taken_over)
+    recorded = recorded.trying(named).disowning(row.key for row in plan.rows if row.taken_over)
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _build_chains(plan.rows, list_targets(machine), recorded)
