@@ -42,26 +42,21 @@ def replace(
     mode: int = 0o600,
     folder_mode: int = FOLDER_MODE,
     reserved_for: Path | None = None,
+    keep_access: bool = False,
 ) -> None:
     """Put ``data`` at ``path``, durably. A crash at any instant leaves the old or the new content.
 
-    On a full disk the space reserved for the file, or for ``reserved_for`` in the same
-    directory, is used (``reserve_space``). Raises OSError if that fails.
+    With ``keep_access`` an administrator's existing file keeps mode, owner and access list. On a
+    full disk the space reserved for the file, or for ``reserved_for`` in the same directory, is
+    used (``reserve_space``). Raises OSError if that fails.
     """
     make_folder(path.parent, folder_mode)
     try:
-        _put_file(path, data, mode, None)
+        _put_file(path, data, mode, path if keep_access and path.is_file() else None)
     except OSError as error:
         reserve = _reserve_path(reserved_for or path)
         if error.errno not in _FULL or not _put_in_reserve(path, data, mode, reserve):
             raise
-    sync_folder(path.parent)
-
-
-def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
-    """Replace a file; an administrator's existing one keeps mode, owner and access list."""
-    make_folder(path.parent, folder_mode)
-    _put_file(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
 
 

@@ -160,7 +160,8 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
         before = _read_text(path) if path.exists() else ""
         after = with_profile(before, profile)
         if after != before:
-            files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
+            data = after.encode()
+            files.replace(path, data, mode=0o644, folder_mode=0o755, keep_access=True)
     except OSError as error:
         hint = "the settings themselves are done; `--once` leaves this file alone"
         problem = f"{path} cannot be written: {error.strerror}"
