@@ -290,7 +290,10 @@ def get_word(attributes: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
-def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -> _Value | Missing:
+def parse_text(
+    values: AnyAttributes, name: str, convert: Callable[[str], _Value]
+) -> _Value | Missing:
+    """Return the converted text of an attribute, or why there is no value."""
     text = get_text(values, name)
     if isinstance(text, Missing):
         return text
@@ -302,7 +305,7 @@ def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -
 
 def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    return _parse(attributes, name, lambda text: int(text, base))
+    return parse_text(attributes, name, lambda text: int(text, base))
 
 
 def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
@@ -312,17 +315,17 @@ def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
 
 def parse_word(attributes: Attributes, name: str, values: Mapping[str, bool]) -> bool | Missing:
     """Return the value of the attribute's text."""
-    return _parse(attributes, name, values.__getitem__)
+    return parse_text(attributes, name, values.__getitem__)
 
 
 def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    return _parse(attributes, name, lambda text: float(text.split()[0]))
+    return parse_text(attributes, name, lambda text: float(text.split()[0]))
 
 
 def count_words(attributes: Attributes, name: str) -> int | Missing:
     """Return the number of words in the attribute, such as the names in a directory."""
-    return _parse(attributes, name, lambda text: len(text.split()))
+    return parse_text(attributes, name, lambda text: len(text.split()))
 
 
 def parse_error_count(attributes: AnyAttributes) -> int | None:
