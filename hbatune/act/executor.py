@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.chain import Chain, WriteResult, decode_result
+from hbatune.act.chain import Chain, WriteResult, decode_reply
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
@@ -244,7 +244,7 @@ class Executor:
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    chain, reply = event.task, decode_result(event.reply)
+                    chain, reply = event.task, decode_reply(event.reply)
                     lane = self._lanes[chain.adapter]
                     lane.busy |= reply.busy
                     lane.pass_turn(chain, reply.result.setting)
