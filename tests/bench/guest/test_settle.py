@@ -41,7 +41,7 @@ def time_luns(count: int, rules: str) -> float:
     options = (f"max_luns={count}", "num_tgts=1", "max_queue=192", "submit_queues=2")
     began = time.monotonic()
     subprocess.run(["modprobe", "scsi_debug", *options], check=True)
-    settle()
+    subprocess.run(["udevadm", "settle", "--timeout=900"], check=True)
     took = time.monotonic() - began
     assert len(scsi_disks(SCSI_DEBUG_MODEL)) == count
     subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
