@@ -6,7 +6,7 @@ section (tuned/profiles/loader.py, merger.py). The effects of a profile's script
 
 import configparser
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,9 @@ _CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 _ISOLATED_CORES = r"(?m)^\s*isolated_cores\s*=([^#\n]*)"
+# The default of tuned's profiles: all CPUs but the first N of each socket
+# (tuned/profiles/functions/function_calc_isolated_cores.py).
+_CALCULATED = r"\$\{f:calc_isolated_cores(?::([0-9]+))?\}"
 
 # Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
 # plugin_scheduler.py).
@@ -52,23 +55,30 @@ def read_tuned_profile() -> TunedProfile | Missing:
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
 
 
-def read_isolated_cores() -> tuple[int, ...] | None:
+def read_isolated_cores(sockets: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     """Return the CPUs of the active profile's variable ``isolated_cores``, or None without it.
 
-    Return none if they are unknown: the text may call a function of tuned. A profile may include a
-    file of variables (tuned/profiles/variables.py).
+    Return none if they are unknown, for example if the text calls another function of tuned than
+    ``calc_isolated_cores``. ``sockets`` are the CPUs of each socket. A profile may include a file
+    of variables, and a later line may refer to the value so far (tuned/profiles/variables.py).
     """
     if not services.TUNED_PROFILE.exists():
         return None
     sections: dict[str, _Section] = {}
+    cores = ""
     try:
         for name in _read(services.TUNED_PROFILE).split():
             _merge(name, sections, ())
-        variables = sections.get("variables", {})
-        texts = [variables.get("isolated_cores", ("", ""))[0]]
-        if "include" in variables:
-            texts += re.findall(_ISOLATED_CORES, _read(Path(variables["include"][0])))
-        return parse_cpus(texts[-1]) if texts[-1].strip() else None
+        for option, (value, _file) in sections.get("variables", {}).items():
+            texts = [value] if option == "isolated_cores" else []
+            if option == "include":
+                texts = re.findall(_ISOLATED_CORES, _read(Path(value)))
+            for text in texts:  # a reference to a missing value stays, which makes no sense
+                cores = text.replace("${isolated_cores}", cores or text).strip()
+        if sockets and (call := re.fullmatch(_CALCULATED, cores)):
+            first = int(call[1] or 1)
+            return tuple(cpu for socket in sockets for cpu in socket[first:]) or None
+        return parse_cpus(cores) if cores else None
     except (OSError, UnusableFileError, configparser.Error, ValueError):
         return ()
 

@@ -128,6 +128,16 @@ def test_running_tuned_restricts_cpus(
     assert read_processors().restrictions == allowed
 
 
+def test_tuned_counts_cpus_by_socket(put: Put) -> None:
+    """The CPU without a socket is not isolated, as in TuneD."""
+    put("active_profile", "desk\n")
+    put("desk/tuned.conf", "[variables]\nisolated_cores=${f:calc_isolated_cores:1}\n")
+    put("tuned-main.conf", "daemon = 0\n")
+    for cpu, socket in enumerate(("0", "1", "1", "-1")):
+        put(f"cpu/cpu{cpu}/topology/physical_package_id", f"{socket}\n")
+    assert read_processors().restrictions == {CpuRestriction.TUNED: (0, 1, 3)}
+
+
 def test_one_shot_tuned_restricts_cpus(put: Put) -> None:
     """It has ended after it set the host, so no process shows it."""
     put("active_profile", "desk\n")
