@@ -201,10 +201,8 @@ class _UnorderedZones(CheckEvidence, frozen=True):
 def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find zoned disks whose writes fail because neither scheduler nor kernel orders them."""
     for endpoint in inputs.endpoints:
-        health = inputs.of_disk(endpoint)
-        if health is None or health.plugs_zones is not False or endpoint.kind is Kind.MAP:
-            continue
-        if SETTINGS[SCHEDULER].read(endpoint.attributes) == "none":
+        scheduler = SETTINGS[SCHEDULER].read(endpoint.attributes)
+        if endpoint.plugs_zones is False and scheduler == "none":
             yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 

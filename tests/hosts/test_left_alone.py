@@ -95,21 +95,36 @@ folder.mkdir(parents=True)
 name = "zones"
 when.model = "ST1200MM0088"
 setting = "scheduler"
-value = "mq-deadline"
+value = "%s"
 because = "zones are written in order"
 source = "site"
 """)
 '''
 
 
-def test_local_rule_corrects_zoned_disk(built: Built) -> None:
-    root = built(traps.zoned("[none] mq-deadline"))
+LINUX_6_1 = traps.zoned("[none] mq-deadline")
+LINUX_6_12 = traps.zoned("none [mq-deadline] kyber", atomic_write_max_bytes="0")
+
+
+@pytest.mark.parametrize(
+    ("described", "wanted", "state"),
+    [
+        (LINUX_6_1, "mq-deadline", "drift"),
+        (LINUX_6_1, "none", "excluded"),
+        (LINUX_6_12, "none", "drift"),
+    ],
+)
+def test_local_rule_sets_safe_zoned_scheduler(
+    built: Built, described: Described, wanted: str, state: str
+) -> None:
+    root = built(described)
     words = ("diff", "--profile", "oltp", "--json")
     [scheduler, requests] = json.loads(run_command(root, *words))["rows"]
     assert (scheduler["state"], requests["state"]) == ("excluded", "excluded")
-    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE + _RUN, *words]
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE % wanted + _RUN, *words]
     [scheduler, requests] = json.loads(run(root, command).decode())["rows"]
-    assert (scheduler["state"], scheduler["value"]) == ("drift", "mq-deadline")
+    value = wanted if state == "drift" else None
+    assert (scheduler["state"], scheduler["value"]) == (state, value)
     assert requests["state"] == "excluded"
 
 
