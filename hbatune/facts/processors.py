@@ -92,7 +92,10 @@ def _read_restrictions(
         from hbatune.facts import tuned  # few hosts have TuneD
 
         if with_tuned or tuned.is_one_shot():
-            excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores(_list_sockets(online))
+            sockets = {
+                read_cpu_list(f"{_CPU}/cpu{cpu}/topology/package_cpus_list") for cpu in online
+            }
+            excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores(sockets)
     restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
     for restriction, cpus in excluded.items():
         if cpus is not None:
@@ -101,16 +104,6 @@ def _read_restrictions(
         default = frozenset(names.find_cpus(text, names.parse_mask) or ())
         restrictions[CpuRestriction.DEFAULT] = tuple(cpu for cpu in online if cpu in default)
     return restrictions
-
-
-def _list_sockets(online: tuple[int, ...]) -> list[list[int]]:
-    """Return the online CPUs of each socket, without the CPUs whose socket is unknown."""
-    sockets: dict[str, list[int]] = {}
-    for cpu in online:
-        socket = read_text(f"{_CPU}/cpu{cpu}/topology/physical_package_id").strip()
-        if socket.isdecimal():
-            sockets.setdefault(socket, []).append(cpu)
-    return list(sockets.values())
 
 
 def _list_partitioned(group: str) -> set[int]:

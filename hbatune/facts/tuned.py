@@ -6,7 +6,7 @@ section (tuned/profiles/loader.py, merger.py). The effects of a profile's script
 
 import configparser
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,12 +55,13 @@ def read_tuned_profile() -> TunedProfile | Missing:
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
 
 
-def read_isolated_cores(sockets: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+def read_isolated_cores(sockets: Collection[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the CPUs of the active profile's variable ``isolated_cores``, or None without it.
 
     Return none if they are unknown, for example if the text calls another function of tuned than
-    ``calc_isolated_cores``. ``sockets`` are the CPUs of each socket. A profile may include a file
-    of variables, and a later line may refer to the value so far (tuned/profiles/variables.py).
+    ``calc_isolated_cores``. ``sockets`` are the CPUs of each socket, none if unknown. A profile
+    may include a file of variables, and a later line may refer to the value so far
+    (tuned/profiles/variables.py).
     """
     if not services.TUNED_PROFILE.exists():
         return None
@@ -75,7 +76,7 @@ def read_isolated_cores(sockets: Sequence[Sequence[int]]) -> tuple[int, ...] | N
                 texts = re.findall(_ISOLATED_CORES, _read(Path(value)))
             for text in texts:  # a reference to a missing value stays, which makes no sense
                 cores = text.replace("${isolated_cores}", cores or text).strip()
-        if sockets and (call := re.fullmatch(_CALCULATED, cores)):
+        if all(sockets) and (call := re.fullmatch(_CALCULATED, cores)):
             first = int(call[1] or 1)
             return tuple(cpu for socket in sockets for cpu in socket[first:]) or None
         return parse_cpus(cores) if cores else None

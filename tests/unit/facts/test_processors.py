@@ -128,14 +128,19 @@ def test_running_tuned_restricts_cpus(
     assert read_processors().restrictions == allowed
 
 
-def test_tuned_counts_cpus_by_socket(put: Put) -> None:
-    """The CPU without a socket is not isolated, as in TuneD."""
+@pytest.mark.parametrize(
+    ("sockets", "allowed"), [(("0,3", "1-2", "1-2", "0,3"), (0, 1)), (("0,3", "1-2", "1-2"), ())]
+)
+def test_tuned_counts_cpus_by_socket(
+    put: Put, sockets: tuple[str, ...], allowed: tuple[int, ...]
+) -> None:
+    """If the socket of a CPU is unknown, so are the isolated CPUs."""
     put("active_profile", "desk\n")
     put("desk/tuned.conf", "[variables]\nisolated_cores=${f:calc_isolated_cores:1}\n")
     put("tuned-main.conf", "daemon = 0\n")
-    for cpu, socket in enumerate(("0", "1", "1", "-1")):
-        put(f"cpu/cpu{cpu}/topology/physical_package_id", f"{socket}\n")
-    assert read_processors().restrictions == {CpuRestriction.TUNED: (0, 1, 3)}
+    for cpu, socket in enumerate(sockets):
+        put(f"cpu/cpu{cpu}/topology/package_cpus_list", f"{socket}\n")
+    assert read_processors().restrictions == {CpuRestriction.TUNED: allowed}
 
 
 def test_one_shot_tuned_restricts_cpus(put: Put) -> None:

@@ -131,7 +131,7 @@ def test_no_profile_isolates_no_cores(etc: Path) -> None:
 
 def test_unknown_sockets_leave_cores_unknown(etc: Path) -> None:
     put(etc, "desk", "[variables]\nisolated_cores=${f:calc_isolated_cores}\n")
-    assert tuned.read_isolated_cores(()) == ()
+    assert tuned.read_isolated_cores({(0, 1), ()}) == ()
 
 
 @pytest.mark.parametrize(
