@@ -6,6 +6,7 @@ from collections.abc import Collection
 from hbatune.act import lock, paths
 from hbatune.agent import orders
 from hbatune.errors import HbatuneError, LockedError
+from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.processors import with_probing
 from hbatune.policy.config import Config
@@ -42,7 +43,8 @@ def probe_endpoints(
 def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> orders.NewEndpointProbe:
-    gathered = gather_machine(list_attributes(), deadline=config.act.deadline_seconds)
+    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    gathered = gather_machine(disk_files, deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     shared = config.daemon.probe_shared

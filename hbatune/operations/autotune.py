@@ -358,6 +358,7 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
             targets=request.targets,
             means=means,
             extra_settings=SEARCHED_SETTINGS,
+            probes=True,
         )
         situation = read_situation(wanted)
         context.note_traces(situation)

@@ -22,12 +22,12 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Adapter, Machine
+from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
 from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
-from hbatune.operations.verify import VerificationResult
+from hbatune.operations.verify import VerificationResult, find_mount_point
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -189,17 +189,35 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
 
     The results are named by the full path of the directory.
     """
-    name = os.path.realpath(folder)
-    seconds = _estimate_seconds(workloads)
+    name, mount = os.path.realpath(folder), find_mount_point(folder)
+    machine = gather_machine((BLOCK_SIZE_FILE,))
+    disks = [endpoint for endpoint in machine.endpoints if mount in endpoint.mounts]
+    possible, runs = _exclude_small_blocks(name, disks, workloads)
+    if not possible:
+        return ProbeRuns(machine=machine, runs=tuple(runs))
+    seconds = _estimate_seconds(possible)
     with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
-        with context.progress(Phase.PROBING, len(workloads)) as advance:
-            runs = []
-            for workload in workloads:
+        context.note(RunsAhead(len(possible), seconds, file_size=file.size))
+        with context.progress(Phase.PROBING, len(possible)) as advance:
+            for workload in possible:
                 outcome = running.probe_file(name, file.path, file.size, workload)
                 runs.append(_make_measured(workload, outcome))
                 advance(name)
-    return ProbeRuns(machine=gather_machine(()), runs=tuple(runs))
+    return ProbeRuns(machine=machine, runs=tuple(runs))
+
+
+def _exclude_small_blocks(
+    name: str, disks: Iterable[Endpoint], workloads: Sequence[Workload]
+) -> tuple[list[Workload], list[Measured]]:
+    """Return the workloads that fit the disks' logical blocks, and one outcome of the others."""
+    blocks = [parse_integer(disk.attributes, BLOCK_SIZE_FILE) for disk in disks]
+    possible = [workload for workload in workloads if all(map(workload.fits_block, blocks))]
+    excluded = [workload for workload in workloads if workload not in possible]
+    if not excluded:
+        return possible, []
+    sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
+    refused = Skipped(name, Skip.BLOCK_SIZE, ", ".join(sizes))
+    return possible, [Measured(excluded[0], refused, None)]
 
 
 def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
@@ -296,13 +314,9 @@ class _DiskRuns:
             if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
                 continue
-            block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
-            possible = [workload for workload in self._workloads if workload.fits_block(block)]
-            excluded = [workload for workload in self._workloads if workload not in possible]
-            if excluded:
-                sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
-                refused = Skipped(subject.target, Skip.BLOCK_SIZE, ", ".join(sizes))
-                measured.append(Measured(excluded[0], refused, None))
+            disks = (subject.endpoint,)
+            possible, excluded = _exclude_small_blocks(subject.target, disks, self._workloads)
+            measured += excluded
             if possible:
                 usable.append((subject, possible))
         runs = [workload for _, possible in usable for workload in possible]
