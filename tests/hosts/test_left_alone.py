@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import lookalikes, traps
+from tests.hosts import lookalikes, raid, traps
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
@@ -134,3 +134,12 @@ def test_identified_disk_is_not_reported(built: Built) -> None:
     assert "left alone: not known" not in listed
     assert "sas ssd, array" in listed
     assert json.loads(run_command(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []
+
+
+@pytest.mark.parametrize(
+    ("described", "text"), [(raid.ipr(), "RAID volume"), (raid.hpsa(), "RAID volume ssd")]
+)
+def test_volume_shows_only_reported_medium(built: Built, described: Described, text: str) -> None:
+    lines = run_command(built(described), "list").splitlines()
+    [volume] = [line.split("  ") for line in lines if line.startswith("sda ")]
+    assert text in [cell.strip() for cell in volume]
