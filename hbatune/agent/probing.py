@@ -47,8 +47,7 @@ def _probe_endpoints(
     gathered = gather_machine(disk_files, deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
-    shared = config.daemon.probe_shared
-    subjects = choose_representatives(machine, targets, shared=shared).subjects
+    subjects = choose_representatives(machine, targets, shared=config.daemon.probe_shared).subjects
     workload = shorten_workload(profile.probe, float(config.probe.seconds))
     budget = run.fit_time(subjects, workload, 1, seconds)
     outcomes = run.probe_subjects(budget.subjects, budget.workload)

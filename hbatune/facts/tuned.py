@@ -58,24 +58,22 @@ def read_tuned_profile() -> TunedProfile | Missing:
 def read_isolated_cores(sockets: Collection[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the CPUs of the active profile's variable ``isolated_cores``, or None without it.
 
-    Return none if they are unknown, for example if the text calls another function of tuned than
-    ``calc_isolated_cores``. ``sockets`` are the CPUs of each socket, none if unknown. A profile
-    may include a file of variables, and a later line may refer to the value so far
-    (tuned/profiles/variables.py).
+    Return none if they are unknown, as for a function of tuned other than ``calc_isolated_cores``.
+    ``sockets`` are the CPUs of each socket, none if unknown. A profile may include a file of
+    variables, and a later line may refer to the value so far (tuned/profiles/variables.py).
     """
     if not services.TUNED_PROFILE.exists():
         return None
     sections: dict[str, _Section] = {}
-    cores = ""
+    text = cores = ""
     try:
         for name in _read(services.TUNED_PROFILE).split():
             _merge(name, sections, ())
         for option, (value, _file) in sections.get("variables", {}).items():
-            texts = [value] if option == "isolated_cores" else []
-            if option == "include":
-                texts = re.findall(_ISOLATED_CORES, _read(Path(value)))
-            for text in texts:  # a reference to a missing value stays, which makes no sense
-                cores = text.replace("${isolated_cores}", cores or text).strip()
+            text += _read(Path(value)) if option == "include" else f"\n{option}={value}\n"
+        for value in re.findall(_ISOLATED_CORES, text):
+            # A reference to a missing value stays, which makes no sense.
+            cores = value.replace("${isolated_cores}", cores or value).strip()
         if all(sockets) and (call := re.fullmatch(_CALCULATED, cores)):
             first = int(call[1] or 1)
             return tuple(cpu for socket in sockets for cpu in socket[first:]) or None

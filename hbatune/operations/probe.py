@@ -11,7 +11,7 @@ note, and nothing else is lost.
 import grp
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,7 +50,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_value
+from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_values
 from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.workloads import NamedWorkload
@@ -192,12 +192,11 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     name, mount = os.path.realpath(folder), find_mount_point(folder)
     machine = gather_machine((BLOCK_SIZE_FILE,))
     disks = [endpoint for endpoint in machine.endpoints if mount in endpoint.mounts]
-    possible, runs = _exclude_small_blocks(name, disks, workloads)
+    possible, runs = _split_by_block(name, disks, workloads)
     if not possible:
         return ProbeRuns(machine=machine, runs=tuple(runs))
-    seconds = _estimate_seconds(possible)
     with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.note(RunsAhead(len(possible), seconds, file_size=file.size))
+        context.note(RunsAhead(len(possible), _estimate_seconds(possible), file_size=file.size))
         with context.progress(Phase.PROBING, len(possible)) as advance:
             for workload in possible:
                 outcome = running.probe_file(name, file.path, file.size, workload)
@@ -206,18 +205,16 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     return ProbeRuns(machine=machine, runs=tuple(runs))
 
 
-def _exclude_small_blocks(
+def _split_by_block(
     name: str, disks: Iterable[Endpoint], workloads: Sequence[Workload]
 ) -> tuple[list[Workload], list[Measured]]:
     """Return the workloads that fit the disks' logical blocks, and one outcome of the others."""
     blocks = [parse_integer(disk.attributes, BLOCK_SIZE_FILE) for disk in disks]
     possible = [workload for workload in workloads if all(map(workload.fits_block, blocks))]
     excluded = [workload for workload in workloads if workload not in possible]
-    if not excluded:
-        return possible, []
     sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
     refused = Skipped(name, Skip.BLOCK_SIZE, ", ".join(sizes))
-    return possible, [Measured(excluded[0], refused, None)]
+    return possible, [Measured(workload, refused, None) for workload in excluded[:1]]
 
 
 def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
@@ -253,8 +250,11 @@ def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
             raise AccessError(node, _find_group(node))
 
 
-def is_named(names: Iterable[str], aliases: Collection[str]) -> bool:
-    """Return whether one of the user's names is an alias of a disk."""
+def is_named(names: Iterable[str], subject: Subject) -> bool:
+    """Return whether one of the user's names is a name of the subject or of one of its paths."""
+    aliases = set()
+    for disk in subject.members:
+        aliases |= {disk.target, disk.id}
     return any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
 
 
@@ -314,8 +314,7 @@ class _DiskRuns:
             if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
                 continue
-            disks = (subject.endpoint,)
-            possible, excluded = _exclude_small_blocks(subject.target, disks, self._workloads)
+            possible, excluded = _split_by_block(subject.target, subject.members, self._workloads)
             measured += excluded
             if possible:
                 usable.append((subject, possible))
@@ -329,10 +328,7 @@ class _DiskRuns:
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
         """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-        aliases = set()
-        for disk in (subject.endpoint, *subject.paths):
-            aliases |= {disk.target, disk.id}
-        refusal = find_probe_refusal(subject, shared=is_named(self._names, aliases))
+        refusal = find_probe_refusal(subject, shared=is_named(self._names, subject))
         if refusal is None and self._workload.writes:
             refusal = find_write_refusal(subject, self._names)
         return refusal
@@ -405,7 +401,7 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
         return Skipped(target, Skip.CONFLICT, str(result.found))
     if result.found != depth:
         return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
-    return replace(subject, settings=replace_value(subject.settings, target, DEPTH, depth))
+    return replace(subject, settings=replace_values(subject.settings, {(target, DEPTH): depth}))
 
 
 def keep_records(context: Context, records: Iterable[history.Record]) -> None:

@@ -235,14 +235,11 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
 
 
 def is_safe_for_zones(rule: Rule, reason: LimitReason, endpoint: Endpoint | None) -> bool:
-    """Return whether a local rule sets a scheduler that keeps writes to zones in order.
-
-    If the kernel does not order the writes, only mq-deadline does (K-zone-order).
-    """
-    if rule.setting != table.SCHEDULER or rule.origin is not Origin.SITE or endpoint is None:
-        return False
-    is_ordered = endpoint.plugs_zones is True or rule.effect == Exactly("mq-deadline")
-    return is_ordered and reason.limit is Limit.ZONED
+    """Return whether a local rule's scheduler keeps the order of writes to zones (K-zone-order)."""
+    is_local = rule.setting == table.SCHEDULER and rule.origin is Origin.SITE
+    is_plugged = endpoint is not None and endpoint.plugs_zones is True
+    is_ordered = is_plugged or rule.effect == Exactly("mq-deadline")
+    return is_local and is_ordered and reason.limit is Limit.ZONED
 
 
 def exclude_target(target: Target, rule: Rule, reason: LimitReason) -> Row:
