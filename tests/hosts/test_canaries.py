@@ -224,8 +224,8 @@ def test_no_decision_leaves_its_name(built: Built, tmp_path: Path, runs: bool) -
     with ExitStack() as stack:
         units = {}
         if runs:
-            policy = ("--policyscript", f"/run/{NAME}", NAME)
-            units[stack.enter_context(started("irqbalance", *policy))] = "irqbalance"
+            script = ("--policyscript", f"/run/{NAME}", NAME)
+            units[stack.enter_context(started("irqbalance", *script))] = "irqbalance"
             units[stack.enter_context(started("tuned", f"--profile={NAME}"))] = "tuned"
             units[stack.enter_context(started("sleeper", NAME, priority="2"))] = NAME
         snapshot = tmp_path / "anonymous.snapshot"

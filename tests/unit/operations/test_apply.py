@@ -62,7 +62,7 @@ def by_command_with_probes() -> None:
 
 
 def by_search() -> None:
-    search_disks(make_context(), AutotuneRequest(targets=["sda"]))
+    search_disks(make_context(), AutotuneRequest(targets=("sda",)))
 
 
 def by_new_disk() -> None:
