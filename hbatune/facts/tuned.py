@@ -22,7 +22,7 @@ _CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 _ISOLATED_CORES = r"(?m)^\s*isolated_cores\s*=([^#\n]*)"
-# The default of tuned's profiles: all CPUs but the first N of each socket
+# Profiles of tuned use it by default: all CPUs except the first N of each socket
 # (tuned/profiles/functions/function_calc_isolated_cores.py).
 _CALCULATED = r"\$\{f:calc_isolated_cores(?::([0-9]+))?\}"
 
