@@ -152,6 +152,15 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
+def close_on_exit(descriptor: int) -> Iterator[int]:
+    """Close the descriptor at the end of the block, which gets it."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def open_file(path: Path) -> Iterator[int]:
     """Open a regular file for reading; UnusableFileError for anything else, OSError as open(2).
 
@@ -159,13 +168,11 @@ def open_file(path: Path) -> Iterator[int]:
     watchdog has an effect.
     """
     _require_regular(os.stat(path))
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with close_on_exit(os.open(path, flags)) as descriptor:
         # Again, of the opened file: another may have been given its name since.
         _require_regular(os.fstat(descriptor))
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def read_content(descriptor: int, limit: int) -> bytes:

@@ -21,7 +21,7 @@ from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.loader import LongText, ShortText
+from hbatune.loader import LongText, ShortText, close_on_exit
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
@@ -33,6 +33,8 @@ BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 MAX_BUSY_PAUSE_S = 0.04
+TURN_PAUSE_S = 0.002
+"""Average seconds between two tries if only one other LUN of the adapter is being written."""
 RAMP_WRITES = 6
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes."""
@@ -70,7 +72,8 @@ class Chain(Struct, frozen=True):
 
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
     which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
-    disk of the same adapter of which a write has not returned: EBUSY is then final.
+    disk of the same adapter of which a write has not returned: EBUSY is then final. A chain that
+    ``takes_turns`` has one other LUN beside it, so EBUSY ends soon.
     """
 
     target: str
@@ -82,6 +85,7 @@ class Chain(Struct, frozen=True):
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
     behind: str | None = None
+    takes_turns: bool = False
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -111,19 +115,9 @@ class Reply(Struct, frozen=True, array_like=True):
     busy: bool = False
 
 
-# A pickle of a result takes five times as long.
-_encoder = msgpack.Encoder()
-_decoder = msgpack.Decoder(Reply)
-
-
-def encode_result(result: WriteResult, *, busy: bool = False) -> bytes:
-    """Return the result as a worker sends it."""
-    return _encoder.encode(Reply(result, busy))
-
-
-def decode_result(reply: bytes) -> Reply:
-    """Return the result that a worker sent."""
-    return _decoder.decode(reply)
+# A pickle of a reply takes five times as long.
+encode_reply = msgpack.Encoder().encode
+decode_reply = msgpack.Decoder(Reply).decode
 
 
 class ChainWriter:
@@ -148,10 +142,11 @@ class ChainWriter:
             for result in device.write():
                 answered += 1
                 busy, device.busy = device.busy, False
-                yield encode_result(result, busy=busy)
+                yield encode_reply(Reply(result, busy))
         except Exception as error:
             if answered < len(chain.steps):
-                yield encode_result(_report_interruption(chain.steps[answered], device, error))
+                result = _report_interruption(chain.steps[answered], device, error)
+                yield encode_reply(Reply(result))
             raise
 
 
@@ -305,10 +300,13 @@ class _Device:
         if self._counters is None or not kind.path.startswith(_QUEUE):
             return None
         # A command that hangs is not awaited twice.
-        if self._hang is None:
-            seconds = min(OBSERVATION_S, self._patience / 2)
-            self._hang = find_hang(self._counters, seconds)
-        return None if self._hang is None else _describe_hang(self._hang)
+        seconds = min(OBSERVATION_S, self._patience / 2)
+        hang = self._hang = self._hang or find_hang(self._counters, seconds)
+        if hang is None:
+            return None
+        if hang.state is not None:
+            return LimitReason(Limit.NOT_RUNNING, (hang.state,))
+        return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
 
     def effects(self) -> Iterator[WriteResult]:
         """Yield the values left in settings that the writes reset; restore kept ones."""
@@ -381,7 +379,10 @@ class _Device:
                 return error.errno
         path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
         text = kind.format.encode(value)
-        until, waited, pause = self._began + self._patience, 0.0, BUSY_PAUSE_S
+        pause, max_pause = BUSY_PAUSE_S, MAX_BUSY_PAUSE_S
+        if self._chain.takes_turns:
+            pause = max_pause = TURN_PAUSE_S
+        until, waited = self._began + self._patience, 0.0
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
             delay = add_jitter(pause)
@@ -392,7 +393,7 @@ class _Device:
             time.sleep(delay)
             if self._guard.objection(self._chain.id) is not None:
                 return refused
-            pause = min(2 * pause, MAX_BUSY_PAUSE_S)
+            pause = min(2 * pause, max_pause)
         return refused
 
     def _await_settled(
@@ -418,12 +419,6 @@ class _Device:
         self._found[path] = text if isinstance(text, Missing) else Attribute(text, True)
 
 
-def _describe_hang(hang: Hang) -> LimitReason:
-    if hang.state is not None:
-        return LimitReason(Limit.NOT_RUNNING, (hang.state,))
-    return LimitReason(Limit.COMMANDS_HANG, (hang.commands, hang.age))
-
-
 def _report_unreadable(
     chain: Chain, step: Step, missing: Missing, hang: LimitReason | None = None
 ) -> WriteResult:
@@ -444,18 +439,12 @@ def _store(path: str, text: str) -> int | None:
     """Write the text in one write(2) and return None, or the errno of its refusal."""
     try:
         # Without O_CREAT: a missing attribute is ENOENT, and not EACCES for creating a file.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        with close_on_exit(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+            # One call, unbuffered: sysfs takes each write(2) for a complete value.
+            os.write(descriptor, text.encode())
     except OSError as error:
         return error.errno
-    try:
-        # One call, unbuffered: sysfs takes each write(2) for a complete value.
-        os.write(descriptor, text.encode())
-    except OSError as error:
-        return error.errno
-    else:
-        return None
-    finally:
-        os.close(descriptor)
+    return None
 
 
 def has_changed(kind: Setting, step: Step, current: Value) -> bool:
@@ -475,11 +464,8 @@ def is_above(current: Value | Missing, value: Value | None) -> bool:
 def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:
     """Set an NVMe feature until the next reset; return the controller's refusal. Raises OSError."""
     # The node is found through one descriptor, so a reused name cannot lead to another device.
-    directory = os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with close_on_exit(os.open(sysfs, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
         node = attributes.find_device_node(directory)
-    finally:
-        os.close(directory)
     number = int(path.removeprefix(FEATURE_PREFIX), 16)
     if number == attributes.EXEMPT_FEATURE:
         return _exempt_vectors(node, names.parse_cpus("" if text == NO_VECTORS else text))

@@ -1,8 +1,9 @@
 """Run many chains in parallel, with the precautions that parallel writing requires.
 
 The first LUN of each adapter is written before its others. After that its LUNs are written in
-parallel, but the paths of one map one at a time. If the kernel locks the adapter for some settings
-and answers EBUSY, these are written one LUN at a time, and the next LUN starts during its writes.
+parallel, but the paths of one map one at a time. If the kernel locks the adapter for some settings,
+these are written one LUN at a time, and the next LUN starts during its writes. EBUSY proves such a
+kernel, and the file of async_depth, which only kernels with this lock have (block/blk-sysfs.c).
 
 A LUN whose write does not return costs its own rows, and the settings for which it locks the
 adapter. After the first such LUN its adapter's LUNs are written one at a time, and after the third
@@ -20,11 +21,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.chain import Chain, WriteResult, decode_result
+from hbatune.act.chain import Chain, WriteResult, decode_reply
 from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
+from hbatune.settings.limits import ASYNC_DEPTH_FILE
 from hbatune.settings.setting import Attributes, Limit, LimitReason
 from hbatune.settings.table import find_setting
 from hbatune.text.limit_text import describe_limit
@@ -95,10 +97,10 @@ def compute_max_workers(workers: int) -> int:
 class _Lane(Struct):
     """The waiting chains of one adapter, and the state of the started ones.
 
-    ``stuck`` are the disks whose writes have not returned. ``busy`` is whether the kernel has
-    answered EBUSY: it locks the adapter for a write (``Setting.locks_adapter``), and two such
-    writes at a time only collide. ``locking`` are, by id of the running chains, their settings that
-    still have to be written under this lock.
+    ``stuck`` are the disks whose writes have not returned. ``busy`` is whether the kernel locks the
+    adapter for a write (``Setting.locks_adapter``): two such writes at a time only collide.
+    ``locking`` are, by id of the running chains, their settings that still have to be written under
+    this lock.
     """
 
     waiting: deque[Chain]
@@ -126,7 +128,8 @@ class _Lane(Struct):
         self.running += 1
         if settings := _list_locking_settings(chain):
             self.locking[chain.id] = settings
-        return replace(chain, behind=self.stuck[0]) if self.stuck else chain
+        behind = self.stuck[0] if self.stuck else None
+        return replace(chain, behind=behind, takes_turns=self.busy)
 
     def pass_turn(self, chain: Chain, setting: str) -> None:
         """Note that a running chain has ended its write of this setting."""
@@ -233,13 +236,15 @@ class Executor:
         """Run all chains and return the report; chains that could not be started are cancelled."""
         chains = list(chains)
         for chain in chains:
-            self._lanes.setdefault(chain.adapter, _Lane(deque())).waiting.append(chain)
+            lane = self._lanes.setdefault(chain.adapter, _Lane(deque()))
+            lane.waiting.append(chain)
+            lane.busy |= os.path.exists(f"{chain.sysfs}/{ASYNC_DEPTH_FILE}")
         if not self._stop():
             self._start_chains()
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    chain, reply = event.task, decode_result(event.reply)
+                    chain, reply = event.task, decode_reply(event.reply)
                     lane = self._lanes[chain.adapter]
                     lane.busy |= reply.busy
                     lane.pass_turn(chain, reply.result.setting)

@@ -5,12 +5,12 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from hbatune import loader
 from hbatune.errors import HbatuneError
-from hbatune.loader import UnusableFileError
+from hbatune.loader import UnusableFileError, close_on_exit
 
 FOLDER_MODE = 0o711
 """Mode of the directories that hbatune creates. Other users may read files in it, but not list or
@@ -42,26 +42,21 @@ def replace(
     mode: int = 0o600,
     folder_mode: int = FOLDER_MODE,
     reserved_for: Path | None = None,
+    keep_access: bool = False,
 ) -> None:
     """Put ``data`` at ``path``, durably. A crash at any instant leaves the old or the new content.
 
-    On a full disk the space reserved for the file, or for ``reserved_for`` in the same
-    directory, is used (``reserve_space``). Raises OSError if that fails.
+    With ``keep_access`` an administrator's existing file keeps mode, owner and access list. On a
+    full disk the space reserved for the file, or for ``reserved_for`` in the same directory, is
+    used (``reserve_space``). Raises OSError if that fails.
     """
     make_folder(path.parent, folder_mode)
     try:
-        _put_file(path, data, mode, None)
+        _put_file(path, data, mode, path if keep_access and path.is_file() else None)
     except OSError as error:
         reserve = _reserve_path(reserved_for or path)
         if error.errno not in _FULL or not _put_in_reserve(path, data, mode, reserve):
             raise
-    sync_folder(path.parent)
-
-
-def change(path: Path, data: bytes, *, mode: int, folder_mode: int) -> None:
-    """Replace a file; an administrator's existing one keeps mode, owner and access list."""
-    make_folder(path.parent, folder_mode)
-    _put_file(path, data, mode, path if path.is_file() else None)
     sync_folder(path.parent)
 
 
@@ -85,16 +80,15 @@ def reserve_space(path: Path, size: int) -> None:
         return
     make_folder(path.parent)
     descriptor, temporary = _make_temporary(path)
-    try:
-        # Allocated for real: a sparse file would find the disk full when it is written.
-        os.posix_fallocate(descriptor, 0, size)
-        os.rename(temporary, reserve)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
+    with close_on_exit(descriptor):
+        try:
+            # Allocated for real: a sparse file would find the disk full when it is written.
+            os.posix_fallocate(descriptor, 0, size)
+            os.rename(temporary, reserve)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def count_reserved_bytes(path: Path) -> int:
@@ -115,7 +109,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
         descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    try:
+    with close_on_exit(descriptor):
         if os.fstat(descriptor).st_size < len(data):
             return False
         # Over the existing blocks, and cut afterwards: truncating first would free them.
@@ -125,8 +119,6 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
         os.ftruncate(descriptor, len(data))
         os.fchmod(descriptor, mode)
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     # Synced above, so the name never leads to content that is not on disk.
     os.rename(reserve, path)
     return True
@@ -167,12 +159,9 @@ def lock_path(path: Path) -> Iterator[None]:
     """Exclude other processes while ``path`` is read, changed and written. Raises OSError."""
     make_folder(path.parent)
     # The directory is locked, since the file itself is replaced. The lock ends with the process.
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _open_folder(path.parent) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def publish(path: Path, data: bytes, *, mode: int) -> None:
@@ -240,7 +229,7 @@ def compute_digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def read_signature(path: Path) -> Signature:
+def read_signature(path: Path | str) -> Signature:
     """Return a value that changes whenever the file does, or None if it cannot be read."""
     try:
         status = os.stat(path)
@@ -253,8 +242,7 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
     """Put ``data`` at an offset, durably; a crash may leave a part of it. Raises OSError."""
     is_new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, mode)
-    try:
+    with close_on_exit(os.open(path, flags, mode)) as descriptor:
         if is_new:
             os.fchmod(descriptor, mode)
         done = 0
@@ -262,8 +250,6 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
             done += os.pwrite(descriptor, data[done:], offset + done)
         # Not the times of a file that keeps its size: they would cost a file system transaction.
         os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
     if is_new:
         sync_folder(path.parent)
 
@@ -278,11 +264,12 @@ def remove(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _open_folder(folder) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+
+
+def _open_folder(folder: Path) -> AbstractContextManager[int]:
+    return close_on_exit(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 class FolderError(HbatuneError):

@@ -74,16 +74,12 @@ def _write_list(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> Non
 
 def _request_rescan(irqbalance: Irqbalance) -> None:
     """Have irqbalance classify every interrupt again: irqbalance(1), SIGHUP."""
-    with suppress(ProcessLookupError):  # it has ended
-        descriptor = os.pidfd_open(irqbalance.pid)
-        try:
-            # The pid may have been reused before the pidfd was opened; SIGHUP ends most other
-            # programs.
-            current = find_irqbalance()
-            if isinstance(current, Irqbalance) and current.pid == irqbalance.pid:
-                signal.pidfd_send_signal(descriptor, signal.SIGHUP)
-        finally:
-            os.close(descriptor)
+    has_ended = suppress(ProcessLookupError)
+    with has_ended, loader.close_on_exit(os.pidfd_open(irqbalance.pid)) as descriptor:
+        # The pid may have been reused before the pidfd was opened. SIGHUP ends most other programs.
+        current = find_irqbalance()
+        if isinstance(current, Irqbalance) and current.pid == irqbalance.pid:
+            signal.pidfd_send_signal(descriptor, signal.SIGHUP)
 
 
 def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:

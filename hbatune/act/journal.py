@@ -245,36 +245,6 @@ class LostError(JournalError):
         return ", ".join(evidence)
 
 
-class _SetEntry(Struct, frozen=True):
-    setting: str
-    value: Value | None = None
-    effect: Value | None = None
-
-
-class _SetValues(Struct, frozen=True):
-    """A journal, read only for the settings that were set."""
-
-    boot_id: str
-    entries: tuple[_SetEntry, ...] = ()
-
-
-def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
-    """Return the settings that hbatune has changed in this boot. Raises UnreadableJournalError."""
-    try:
-        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
-        journal = loader.decode(stored.document, _SetValues)
-        if journal.boot_id != boot_id:
-            return frozenset()
-        for change in _read_changes(path, stored)[0]:
-            journal = replace(journal, entries=(*journal.entries, *change.entries))
-    except (FileNotFoundError, PermissionError):
-        return frozenset()
-    except (OSError, UnusableFileError) as error:
-        # Without them a plan would omit values that it has to restore.
-        raise UnreadableJournalError(path, error) from error
-    return frozenset(e.setting for e in journal.entries if (e.value, e.effect) != (None, None))
-
-
 @lru_cache(maxsize=8)
 def find_log(path: Path) -> Path:
     """Return the path of the log of changes to the journal at ``path``."""
@@ -409,6 +379,12 @@ def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     return _load(path, boot_id) if journals[0].losses else journals
 
 
+def list_changed_settings(path: Path, boot_id: str) -> frozenset[str]:
+    """Return the settings that hbatune has changed in this boot. Raises JournalError."""
+    recorded, _ = load(path, boot_id)
+    return frozenset(e.setting for e in recorded.entries if (e.value, e.effect) != (None, None))
+
+
 def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     # First: a journal that is replaced later is newer than its trace, not older.
     traced = journal_format.read_trace(path, boot_id)
@@ -499,12 +475,6 @@ def settle(path: Path, boot_id: str) -> None:
     recorded, _ = load(path, boot_id)
     if recorded.losses:
         save(path, replace(recorded, losses=()))
-
-
-def require_complete(recorded: Journal) -> None:
-    """Raise LostError after a loss: a current value may be hbatune's."""
-    if recorded.losses:
-        raise LostError(recorded.losses)
 
 
 def _keep_damaged(path: Path) -> None:

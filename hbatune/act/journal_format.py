@@ -137,10 +137,8 @@ def write_trace(journal: Path, boot_id: str, sequence: int) -> None:
             files.make_folder(trace.parent)
             files.publish(trace, data, mode=files.READABLE_MODE)
             return
-        try:
+        with loader.close_on_exit(descriptor):
             os.pwrite(descriptor, data, 0)
-        finally:
-            os.close(descriptor)
 
 
 def remove_trace(journal: Path) -> bool:

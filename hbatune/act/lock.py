@@ -335,12 +335,10 @@ def settle_claims(path: Path, *, patience: float) -> list[Claim]:
             descriptor = os.pidfd_open(claim.pid)
         except OSError:  # it has ended, or there is no free descriptor
             continue
-        try:
+        with loader.close_on_exit(descriptor):
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll(max(0.0, due - time.monotonic()) * 1000)
-        finally:
-            os.close(descriptor)
     return [claim for claim in claims if claim.process.alive()]
 
 

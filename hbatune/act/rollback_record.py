@@ -307,11 +307,9 @@ def _write_content(path: Path, content: _Content) -> None:
 
 def _make_file(path: Path) -> None:
     """Create an empty file, durably."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, files.READABLE_MODE)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    with loader.close_on_exit(os.open(path, flags, files.READABLE_MODE)) as descriptor:
         os.fchmod(descriptor, files.READABLE_MODE)
-    finally:
-        os.close(descriptor)
     files.sync_folder(path.parent)
 
 

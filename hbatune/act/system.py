@@ -160,7 +160,8 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
         before = _read_text(path) if path.exists() else ""
         after = with_profile(before, profile)
         if after != before:
-            files.change(path, after.encode(), mode=0o644, folder_mode=0o755)
+            data = after.encode()
+            files.replace(path, data, mode=0o644, folder_mode=0o755, keep_access=True)
     except OSError as error:
         hint = "the settings themselves are done; `--once` leaves this file alone"
         problem = f"{path} cannot be written: {error.strerror}"
@@ -216,21 +217,14 @@ def read_module_options(path: Path) -> dict[tuple[str, str], str]:
     return {(match[1], match[2]): match[3] for match in matches if match}
 
 
-def write_module_options(path: Path, text: str) -> int | None:
-    """Write the text, durably, unless the file has it; return None or the errno of the refusal."""
+def write_module_options(path: Path, text: str | None) -> int | None:
+    """Write the text, durably, or remove the file without one; return None or the errno."""
     try:
-        if not files.has_content(path, text.encode()):
+        if text is None:
+            if path.exists():
+                files.remove(path)
+        elif not files.has_content(path, text.encode()):
             files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
-    except OSError as error:
-        return error.errno
-    return None
-
-
-def remove_module_options(path: Path) -> int | None:
-    """Remove the file, durably, and return None, or the errno of the refusal."""
-    try:
-        if path.exists():
-            files.remove(path)
     except OSError as error:
         return error.errno
     return None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hbatune.act import journal, writer
 from hbatune.act.chain import Chain, Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
-from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, Run
+from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, LostError, Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes
 from hbatune.facts.attributes import parse_error_count
@@ -308,7 +308,8 @@ class Experiment:
         self._before = _list_baselines(entries)
         self._now = dict(self._before)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
-        journal.require_complete(recorded)
+        if recorded.losses:  # a current value may be hbatune's
+            raise LostError(recorded.losses)
         self._known = frozenset(recorded.by_key)
         run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, entries)

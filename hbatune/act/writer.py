@@ -28,7 +28,7 @@ from hbatune.plan import rows as plan_rows
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings import table
-from hbatune.settings.limits import ASYNC_DEPTH_FILE, find_scheduler
+from hbatune.settings.limits import ASYNC_DEPTH_FILE, SCHEDULER_FILE, find_scheduler
 from hbatune.settings.setting import Attributes, Limit, LimitReason
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
 from hbatune.text.limit_text import describe_limit
@@ -133,7 +133,7 @@ def write_plan(
     drifting = {row.id for row in plan.drift}
     require_writable(machine, drifting)
     # A value that others changed after hbatune had set it is theirs now.
-    recorded = recorded.trying(named).disowning(row.key for row in plan.taken_over)
+    recorded = recorded.trying(named).disowning(row.key for row in plan.rows if row.taken_over)
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
     recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _build_chains(plan.rows, list_targets(machine), recorded)
@@ -309,10 +309,9 @@ def read_baselines(
     """Return the current values of all settings that the chains may change and that can be set."""
     entries: list[Entry] = []
     affected: dict[Chain, Collection[str]] = {}
-    requested: dict[str, Collection[str]] = {}
     for chain in chains:
         affected[chain] = list_affected_settings(step.setting for step in chain.steps)
-        requested[chain.sysfs] = _add_scheduler(affected[chain])
+    requested = {chain.sysfs: names for chain, names in affected.items()}
     current = read_current_values(requested, means.deadline, means.worker_pool, means.read)
     for chain, names in affected.items():
         values = current[chain.sysfs]
@@ -333,16 +332,7 @@ def read_baselines(
 def list_baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that these writes need."""
     of_disks = (name for name in names if table.find_target_kind(name) is TargetKind.ENDPOINT)
-    return _list_files(_add_scheduler(list_affected_settings(of_disks)))
-
-
-def _add_scheduler(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, and the scheduler's name if one of them depends on it."""
-    added = dict.fromkeys(names)
-    for name in list(added):
-        path = f"{name}*" if name == table.SCHEDULER_TUNABLES else name
-        added.update(dict.fromkeys(find_setting(path).hangs_on))
-    return tuple(added)
+    return _list_files(list_affected_settings(of_disks))
 
 
 def read_current_values(
@@ -351,7 +341,7 @@ def read_current_values(
     worker_pool: WorkerPool | None = None,
     already: Mapping[str, Attributes] = MappingProxyType({}),
 ) -> dict[str, dict[str, Value]]:
-    """Return, by directory, the values that can be set; ``already`` are read attributes."""
+    """Return, by directory, the values in the settings' files; ``already`` are read attributes."""
     raw, unread = dict[str, Attributes](), dict[str, Collection[str]]()
     for directory, names in wanted.items():
         if directory in already and _has_all(already[directory], _list_files(names)):
@@ -360,10 +350,7 @@ def read_current_values(
             unread[directory] = names
     if unread:
         raw |= read_raw(unread, deadline, worker_pool)
-    values: dict[str, dict[str, Value]] = {}
-    for directory, names in wanted.items():
-        values[directory] = select_values(parse_values(raw[directory]), names)
-    return values
+    return {directory: parse_values(attributes) for directory, attributes in raw.items()}
 
 
 def select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:
@@ -395,7 +382,8 @@ def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     files: dict[str, None] = {}
     for name in names:
         if name == table.SCHEDULER_TUNABLES:
-            files.update(dict.fromkeys((f"{table.SCHEDULER_TUNABLES}*", ASYNC_DEPTH_FILE)))
+            tunables = (f"{table.SCHEDULER_TUNABLES}*", ASYNC_DEPTH_FILE, SCHEDULER_FILE)
+            files.update(dict.fromkeys(tunables))
             continue
         kind = find_setting(name)
         files.update(dict.fromkeys((*kind.paths, *kind.needs)))

@@ -80,9 +80,5 @@ def _is_pass_process(pid: int) -> bool:
 
 
 def _wait_for_end(pid: int, seconds: float) -> None:
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            select.select([descriptor], [], [], seconds)
-        finally:
-            os.close(descriptor)
+    with suppress(ProcessLookupError), loader.close_on_exit(os.pidfd_open(pid)) as descriptor:
+        select.select([descriptor], [], [], seconds)

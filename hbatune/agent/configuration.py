@@ -9,12 +9,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hbatune.act import files
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
-Signature = tuple[tuple[str, int, int, int, int], ...]
-"""For every file: path, inode, size, and the times of its last change and status change in ns."""
+Signature = tuple[tuple[str, files.Signature], ...]
+"""The path and the signature of every file."""
 
 
 class Policy(Struct, frozen=True):
@@ -63,10 +64,5 @@ def compute_signature(site: Path) -> Signature:
     for folder, _, names in sorted(os.walk(site)):
         for name in ("", *sorted(names)):
             path = os.path.join(folder, name)
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue  # removed since the directory was listed
-            times = status.st_mtime_ns, status.st_ctime_ns
-            entries.append((path, status.st_ino, status.st_size, *times))
+            entries.append((path, files.read_signature(path)))
     return tuple(entries)

@@ -205,38 +205,19 @@ class PassReport(Struct, frozen=True):
 PIECE_SIZE = 64
 """The maximum number of disks and of changes in a piece."""
 
-
-class _Piece(Struct, frozen=True, array_like=True):
-    """A piece of a report: the fields of ``PassReport`` that grow with the number of disks."""
-
-    changes: tuple[SettingChange, ...]
-    disks: tuple[WatchedDisk, ...]
-    names: dict[str, str]
-    scsi: tuple[str, ...]
-    levels: dict[str, DepthLevel]
-    resettable: dict[str, int]
+encode = msgpack.Encoder().encode
+"""Encodes an order or the result of a probe."""
+decode_order = msgpack.Decoder(Order).decode
+_decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
+_decode_piece = msgpack.Decoder(PassReport).decode
 
 
-class _SentReport(Struct, frozen=True, array_like=True):
-    """A report as sent: without these fields, and its encoded pieces.
+def encode_report(report: PassReport) -> bytes:
+    """Return a report as one value of msgpack: pieces, the first without what grows with the disks.
 
     The daemon decodes them one by one. Decoded together, they would require memory that the daemon
     never needs again but that the allocator keeps.
     """
-
-    head: PassReport
-    pieces: tuple[Raw, ...]
-
-
-encode = msgpack.Encoder().encode
-"""Encodes an order or the result of a probe."""
-decode_order = msgpack.Decoder(Order).decode
-_decode_sent = msgpack.Decoder(_SentReport).decode
-_decode_piece = msgpack.Decoder(_Piece).decode
-
-
-def encode_report(report: PassReport) -> bytes:
-    """Return a report as one value of msgpack."""
     subjects, places = report.subjects, report.places
     head = replace(
         report,
@@ -248,20 +229,19 @@ def encode_report(report: PassReport) -> bytes:
     )
     disks = () if subjects is None else subjects.disks
     names, levels = list(places.disks.items()), list(report.levels.items())
-    resettable, pieces = list(report.resettable.items()), []
+    resettable, pieces = list(report.resettable.items()), [head]
     longest = max(map(len, (report.changes, disks, names, places.scsi, levels, resettable)))
     for start in range(0, longest, PIECE_SIZE):
         part = slice(start, start + PIECE_SIZE)
-        piece = _Piece(
-            report.changes[part],
-            disks[part],
-            dict(names[part]),
-            places.scsi[part],
-            dict(levels[part]),
-            dict(resettable[part]),
+        piece = PassReport(
+            changes=report.changes[part],
+            subjects=Subjects(disks[part]),
+            places=SampledPlaces(dict(names[part]), places.scsi[part]),
+            levels=dict(levels[part]),
+            resettable=dict(resettable[part]),
         )
         pieces.append(piece)
-    return encode((head, pieces))
+    return encode(pieces)
 
 
 def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassReport:
@@ -276,16 +256,16 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
 
     changes, disks, scsi = list[SettingChange](), list[WatchedDisk](), list[str]()
     names, levels, resettable = dict[str, str](), dict[str, DepthLevel](), dict[str, int]()
-    report = _decode_sent(sent)
-    head = report.head
-    for encoded in report.pieces:
+    first, *encoded_pieces = _decode_pieces(sent)
+    head = _decode_piece(first)
+    for encoded in encoded_pieces:
         piece = _decode_piece(encoded)
-        for disk in piece.disks:
+        for disk in piece.subjects.disks if piece.subjects else ():
             known_disk = disks_by_id.get(disk.id)
             disks.append(known_disk if known_disk == disk else _share_texts(disk, pool))
         changes += [_share_texts(change, pool) for change in piece.changes]
-        scsi += map(share, piece.scsi)
-        names.update((share(name), share(id)) for name, id in piece.names.items())
+        scsi += map(share, piece.places.scsi)
+        names.update((share(name), share(id)) for name, id in piece.places.disks.items())
         levels.update((share(id), level) for id, level in piece.levels.items())
         resettable.update((share(name), depth) for name, depth in piece.resettable.items())
     return replace(

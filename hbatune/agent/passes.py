@@ -59,24 +59,20 @@ class Memory:
         self.last.close()
 
 
-def run(order: Order, config: Config, profile: Profile, memory: Memory | None = None) -> bytes:
+def run(order: Order, config: Config, profile: Profile, memory: Memory) -> bytes:
     """Make the pass and return its encoded report (``orders.decode_report``). Raises nothing.
 
     With the ``memory`` of earlier passes, a pass for events can scan only a part of the machine.
     The memory must belong to the same configuration and profile.
     """
-    pass_memory = Memory() if memory is None else memory
     try:
-        report = _make_pass(order, config, profile, pass_memory)
+        report = _make_pass(order, config, profile, memory)
     except LockedError:
         report = PassReport(profile=profile.name, locked=True)
     except (HbatuneError, OSError) as error:
         hint = error.hint if isinstance(error, HbatuneError) else None
         unwritten = _find_unwritten(error)
         report = PassReport(profile.name, error=str(error), hint=hint, unwritten=unwritten)
-    finally:
-        if memory is None:
-            pass_memory.close()
     return orders.encode_report(report)
 
 

@@ -195,9 +195,8 @@ def _read_version(family: Family, values: Attributes, driver: str | None) -> str
     if isinstance(version, str) or driver is None:
         return version
     # A module's name has no dashes in sysfs. A built-in or unversioned module has no such file.
-    with suppress(OSError), open(f"/sys/module/{driver.replace('-', '_')}/version") as file:
-        return file.read().strip()
-    return version
+    file = f"/sys/module/{driver.replace('-', '_')}/version"
+    return attributes.read_text(file).strip() or version
 
 
 def _get_first(values: Attributes, names: tuple[str, ...]) -> str | Missing:

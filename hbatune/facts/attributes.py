@@ -10,13 +10,14 @@ import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import compress, count
 from typing import TypeVar
 
 from hbatune import nvme
 from hbatune.facts import names
 from hbatune.facts.model import Attribute, Missing, MissingText, Reason
+from hbatune.loader import close_on_exit
 
 Attributes = dict[str, Attribute | Missing]
 AnyAttributes = Mapping[str, Attribute | Missing]
@@ -66,7 +67,6 @@ _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 # A disk's link to the device that it is on.
 _DEVICE = "device/"
 _Value = TypeVar("_Value")
-_Adder = Callable[[Attributes, int, str], None]
 _absent_names: set[str] = set()
 
 _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROOT)
@@ -95,17 +95,19 @@ def read_attributes(
     except OSError as error:
         return dict.fromkeys(attributes, explain_failed_device(error))
     try:
-        safe, queue = _split(tuple(attributes))
+        behind, safe, queue = _split(tuple(attributes))
         values: Attributes = {}
-        for name, add in safe:
-            add(values, directory, name)
+        if behind:
+            _add_files_behind(values, directory, behind)
+        for name in safe:
+            _add_values(values, directory, name)
         if queue:
             instead = instead or _check_health(directory, values)
-            for name, add in queue:
+            for name in queue:
                 if instead:
                     values[name] = instead
                 else:
-                    add(values, directory, name)
+                    _add_values(values, directory, name)
     finally:
         os.close(directory)
     # ENOENT for a file means "not offered" or "device gone". A second check of the directory
@@ -132,26 +134,19 @@ def reread_attribute(sysfs_dir: str, name: str) -> str | Missing:
 
 
 @lru_cache(maxsize=64)
-def _split(attributes: tuple[str, ...]) -> tuple[list[tuple[str, _Adder]], ...]:
-    """Split attributes, with their readers, by whether their read always returns or may hang."""
-    safe: list[tuple[str, _Adder]] = []
-    queue: list[tuple[str, _Adder]] = []
+def _split(attributes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+    """Return the files behind a disk's link, the other safe reads, and the reads that may hang."""
     behind: list[str] = []
+    safe: list[str] = []
+    queue: list[str] = []
     for name in attributes:
-        add = _add_names if name.endswith("/") else _add_file
-        if name.startswith(FEATURE_PREFIX):
-            add = _add_feature
-        elif "*" in name:
-            add = _add_files
         if name.startswith(_MAY_HANG):
-            queue.append((name, add))
-        elif name.startswith(_DEVICE) and add is _add_file:
+            queue.append(name)
+        elif name.startswith(_DEVICE) and "*" not in name and not name.endswith("/"):
             behind.append(name)
         else:
-            safe.append((name, add))
-    if behind:
-        safe.insert(0, (_DEVICE, partial(_add_behind, tuple(behind))))
-    return safe, queue
+            safe.append(name)
+    return behind, safe, queue
 
 
 def _check_health(directory: int, values: Attributes) -> Missing | None:
@@ -170,50 +165,42 @@ def _describe_state(state: str) -> Missing:
     return Missing(Reason.UNREADABLE, text=MissingText.DEVICE_STATE.format(state))
 
 
-def _add_feature(values: Attributes, directory: int, name: str) -> None:
-    values[name] = _read_feature(directory, name)
+def _add_values(values: Attributes, directory: int, name: str) -> None:
+    """Read a file or a feature, the names in a directory, or all files that a pattern matches."""
+    if "*" in name:
+        folder, _, leaf = name.partition("*")
+        names = _list_names(directory, folder)
+        if isinstance(names, list):
+            # Numbered directories are in the order of their numbers.
+            for entry in sorted(names, key=lambda entry: (len(entry), entry)) if leaf else names:
+                path = f"{folder}{entry}{leaf}"
+                values[path] = _read_file(directory, path)
+    elif name.endswith("/"):
+        names = _list_names(directory, name)
+        values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
+    elif name.startswith(FEATURE_PREFIX):
+        values[name] = _read_feature(directory, name)
+    else:
+        values[name] = _read_file(directory, name)
 
 
-def _add_files(values: Attributes, directory: int, name: str) -> None:
-    """Read all files that a pattern such as ``queue/iosched/*`` or ``mq/*/cpu_list`` matches."""
-    folder, _, leaf = name.partition("*")
-    names = _list_names(directory, folder)
-    if isinstance(names, list):
-        # Numbered directories are in the order of their numbers.
-        for entry in sorted(names, key=lambda entry: (len(entry), entry)) if leaf else names:
-            _add_file(values, directory, f"{folder}{entry}{leaf}")
-
-
-def _add_names(values: Attributes, directory: int, name: str) -> None:
-    names = _list_names(directory, name)
-    values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
-
-
-def _add_file(values: Attributes, directory: int, name: str) -> None:
-    values[name] = _read_file(directory, name)
-
-
-def _add_behind(names: tuple[str, ...], values: Attributes, directory: int, link: str) -> None:
-    """Read the files behind a long link by resolving it once, not for each file."""
+def _add_files_behind(values: Attributes, directory: int, names: list[str]) -> None:
+    """Read the files behind a disk's long link by resolving it once, not for each file."""
     try:
-        device = os.open(link, _OPEN, dir_fd=directory)
+        device = os.open(_DEVICE, _OPEN, dir_fd=directory)
     except OSError as error:
         values.update(dict.fromkeys(names, _convert_error(error)))
         return
-    try:
+    with close_on_exit(device):
         for name in names:
-            values[name] = _read_file(device, name, name[len(link) :])
-    finally:
-        os.close(device)
+            values[name] = _read_file(device, name, name[len(_DEVICE) :])
 
 
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
+        opened = os.open(folder, _READ | os.O_DIRECTORY, dir_fd=directory)
+        with close_on_exit(opened) as descriptor:
             return sorted(os.listdir(descriptor))
-        finally:
-            os.close(descriptor)
     except OSError as error:
         return _convert_error(error)
 
@@ -291,7 +278,10 @@ def get_word(attributes: Attributes, name: str) -> str:
     return value.text if isinstance(value, Attribute) else ""
 
 
-def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -> _Value | Missing:
+def parse_text(
+    values: AnyAttributes, name: str, convert: Callable[[str], _Value]
+) -> _Value | Missing:
+    """Return the converted text of an attribute, or why there is no value."""
     text = get_text(values, name)
     if isinstance(text, Missing):
         return text
@@ -303,7 +293,7 @@ def _parse(values: AnyAttributes, name: str, convert: Callable[[str], _Value]) -
 
 def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int | Missing:
     """Return the attribute as a number in ``base`` (0: according to its prefix)."""
-    return _parse(attributes, name, lambda text: int(text, base))
+    return parse_text(attributes, name, lambda text: int(text, base))
 
 
 def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
@@ -313,17 +303,17 @@ def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
 
 def parse_word(attributes: Attributes, name: str, values: Mapping[str, bool]) -> bool | Missing:
     """Return the value of the attribute's text."""
-    return _parse(attributes, name, values.__getitem__)
+    return parse_text(attributes, name, values.__getitem__)
 
 
 def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:
     """Return the number before the unit, as in ``8.0 GT/s PCIe``."""
-    return _parse(attributes, name, lambda text: float(text.split()[0]))
+    return parse_text(attributes, name, lambda text: float(text.split()[0]))
 
 
 def count_words(attributes: Attributes, name: str) -> int | Missing:
     """Return the number of words in the attribute, such as the names in a directory."""
-    return _parse(attributes, name, lambda text: len(text.split()))
+    return parse_text(attributes, name, lambda text: len(text.split()))
 
 
 def parse_error_count(attributes: AnyAttributes) -> int | None:
@@ -382,11 +372,8 @@ def read_exemptions(path: str) -> list[bool] | nvme.Answer:
 
 def find_device_node(directory: int) -> str:
     """Return the device node of the controller whose sysfs directory is open."""
-    file = os.open("dev", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    with close_on_exit(os.open("dev", _READ, dir_fd=directory)) as file:
         number = os.read(file, 32).decode("ascii").strip()
-    finally:
-        os.close(file)
     return nvme.find_node(os.path.basename(os.readlink(f"/proc/self/fd/{directory}")), number)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hbatune.facts.attributes import read_text
+
 DEBUGFS = Path("/sys/kernel/debug/block")
 
 OBSERVATION_S = 1.0
@@ -90,15 +92,19 @@ class CommandCounters:
         """
         ages = [0]
         for path in (DEBUGFS / os.path.basename(self._sysfs)).glob("hctx*/busy"):
-            ages += map(int, _AGE.findall(_read_text(str(path))))
+            ages += map(int, _AGE.findall(read_text(str(path))))
         return max(ages) or None
 
     def _read_numbers(self, name: str) -> list[int]:
-        return _parse_numbers(_read_text(f"{self._sysfs}/{name}"))
+        """Return the numbers in a file, which may be hexadecimal with a prefix, or none."""
+        try:
+            return [int(word, 0) for word in read_text(f"{self._sysfs}/{name}").split()]
+        except ValueError:
+            return []
 
     def _find_state(self) -> str | None:
         for subject, path in self._states:
-            state = _read_text(path).strip()
+            state = read_text(path).strip()
             if state and state not in _RUNNING[subject]:
                 return f"the {subject} is {'suspended' if subject == 'map' else state}"
         return None
@@ -136,18 +142,3 @@ def _list_state_files(sysfs: str) -> list[tuple[str, str]]:
             files.append(("session", f"{directory}/iscsi_session/{name}/state"))
         directory = parent
     return files
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:  # another type of disk, or it has vanished
-        return ""
-
-
-def _parse_numbers(text: str) -> list[int]:
-    """Return the numbers in a text, which may be hexadecimal with a prefix, or none."""
-    try:
-        return [int(word, 0) for word in text.split()]
-    except ValueError:
-        return []

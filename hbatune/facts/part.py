@@ -5,7 +5,6 @@ everything.
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 
@@ -39,11 +38,7 @@ class KnownMachine:
         machine = without_attributes(machine)
         self.rest = replace(machine, endpoints=(), controls=())
         self._controls = machine.controls
-        self._endpoints: dict[str, Endpoint] = {}
-        self._names_by_id: dict[str, set[str]] = defaultdict(set)
-        self._hosts: dict[str, set[str]] = defaultdict(set)
-        self._targets: dict[str, set[str]] = defaultdict(set)
-        self._add(machine.endpoints)
+        self._endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
         self.adapters = {adapter.target: adapter for adapter in machine.adapters}
         self._branches = tuple(_iterate_branches(machine))
         self._routes = Routes(self._branches, {})
@@ -63,12 +58,16 @@ class KnownMachine:
 
     def of_host(self, host: str) -> frozenset[str]:
         """Return the kernel names of the endpoints of a SCSI host."""
-        return frozenset(self._hosts.get(host, ()))
+        endpoints = self._endpoints.values()
+        return frozenset(e.target for e in endpoints if e.host is not None and e.host.name == host)
 
-    def of_scsi_target(self, address: str) -> tuple[Endpoint, ...]:
-        """Return the LUNs of the SCSI target with this address (H:C:T)."""
-        names = self._targets.get(address, ())
-        return tuple(self._endpoints[name] for name in sorted(names))
+    def of_scsi_targets(self, addresses: Collection[str]) -> tuple[Endpoint, ...]:
+        """Return the LUNs of the SCSI targets with these addresses (H:C:T)."""
+        luns = []
+        for endpoint in self._endpoints.values():
+            if endpoint.address and endpoint.address.rpartition(":")[0] in addresses:
+                luns.append(endpoint)
+        return tuple(luns)
 
     def of_controller(self, name: str) -> tuple[Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
@@ -78,10 +77,6 @@ class KnownMachine:
         """Return whether this is a SCSI host of the machine."""
         return any(adapter.find_host(host) for adapter in self.adapters.values())
 
-    def alike(self, id: str) -> frozenset[str]:
-        """Return the kernel names of the endpoints with this id, ignoring a boot's suffix."""
-        return frozenset(self._names_by_id.get(extract_lasting_part(id), ()))
-
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
         """Return the routes to disks on these branches, using the attributes in ``read``."""
         if all(map(self._routes.knows, branches)):
@@ -90,11 +85,16 @@ class KnownMachine:
         return Routes((*branches, *self._branches), read)
 
     def is_ambiguous(self, endpoints: Mapping[str, Endpoint]) -> bool:
-        """Return whether one of these ids is also the id of another disk that still exists."""
+        """Return whether one of these ids is also the id of another disk that still exists.
+
+        The suffixes that ids get in a boot are ignored.
+        """
         ids = {endpoint.id for endpoint in endpoints.values()}
-        names: set[str] = set()
-        for id in ids:
-            names |= self.alike(id)
+        lasting = set(map(extract_lasting_part, ids))
+        names = set()
+        for name, endpoint in self._endpoints.items():
+            if extract_lasting_part(endpoint.id) in lasting:
+                names.add(name)
         return len(ids) < len(endpoints) or any(map(find_disk_directory, names - endpoints.keys()))
 
     def has_server(self, branch: Branch) -> bool:
@@ -111,30 +111,9 @@ class KnownMachine:
     def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
         """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
         for name in removed:
-            self._forget(name)
-        self._add(without_attributes(part).endpoints)
-
-    def _add(self, endpoints: Iterable[Endpoint]) -> None:
-        for endpoint in endpoints:
-            self._forget(endpoint.target)
+            self._endpoints.pop(name, None)
+        for endpoint in without_attributes(part).endpoints:
             self._endpoints[endpoint.target] = endpoint
-            for index, key in self._iterate_keys(endpoint):
-                index[key].add(endpoint.target)
-
-    def _forget(self, target: str) -> None:
-        endpoint = self._endpoints.pop(target, None)
-        for index, key in self._iterate_keys(endpoint) if endpoint else ():
-            index[key].discard(target)
-            if not index[key]:
-                del index[key]
-
-    def _iterate_keys(self, endpoint: Endpoint) -> Iterator[tuple[dict[str, set[str]], str]]:
-        """Yield the indexes that contain an endpoint, with its key in each."""
-        yield self._names_by_id, extract_lasting_part(endpoint.id)
-        if endpoint.host is not None:
-            yield self._hosts, endpoint.host.name
-        if endpoint.address is not None:
-            yield self._targets, endpoint.address.rpartition(":")[0]
 
 
 def _iterate_branches(machine: Machine) -> Iterator[Branch]:

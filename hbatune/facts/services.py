@@ -69,8 +69,8 @@ def _identify(path: str, pid: int, name: str) -> Service:
     the process is another user's: on a page that its file system does not deliver.
     """
     # The open directory stays with this process, even if the kernel uses its number again.
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with loader.close_on_exit(os.open(path, flags)) as directory:
         status = {}
         for line in _read_file("status", directory).splitlines():
             key, _, value = line.partition(":")
@@ -87,17 +87,13 @@ def _identify(path: str, pid: int, name: str) -> Service:
         with suppress(PermissionError):  # ptrace(2), ptrace access mode checking
             environment = tuple(_read_file("environ", directory).split("\0"))
         return ProvenService(pid, arguments, environment)
-    finally:
-        os.close(directory)
 
 
 def _read_file(name: str, directory: int | None = None, *, limit: int = _FILE_BYTES) -> str:
     """Return the beginning of a file. Without pathlib, because a server has many processes."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    opened = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    with loader.close_on_exit(opened) as descriptor:
         return loader.read_beginning(descriptor, limit).decode(errors="replace")
-    finally:
-        os.close(descriptor)
 
 
 def _is_unit(line: str, unit: str) -> bool:

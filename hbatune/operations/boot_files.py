@@ -259,12 +259,11 @@ def write_options(
     """Write the options for the next load, and return their rows with their outcomes."""
     file = context.paths.modprobe
     planned = _plan_options(situation, names)
+    text = None
     if lines := module_options.make_option_lines(planned, situation.rendered):
         profile = situation.profile.name
         text = render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
-        errno = system.write_module_options(file, text)
-    else:
-        errno = system.remove_module_options(file)
+    errno = system.write_module_options(file, text)
     # Recorded, so a later edit by an administrator is detected and an uninstallation finds it.
     placement.record_file(placement.ROOT, context.paths.manifest, file)
     rows = tuple(option.row for option in planned if option.asked)
@@ -290,7 +289,7 @@ def remove_options(context: Context, machine: Machine | None) -> bool:
             return False
         modules = {module for module, _ in system.read_module_options(file)}
         exists = os.path.exists(file)
-        errno = system.remove_module_options(file)
+        errno = system.write_module_options(file, None)
         if errno is not None:
             context.note_event(Event.OPTIONS_NOT_REMOVED, file, errno)
             return False

@@ -149,7 +149,7 @@ class _Explainer:
             advice.setdefault((item.id, item.setting), []).append(item)
         budgets = self._situation.budgets
         for target in self._targets:
-            matched = self._matcher.decide(self.traits[target.id])[0]
+            matched = self._matcher.matched(self.traits[target.id])
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
             if setting is not None:
                 names = [setting] if SETTINGS[setting].on is target.kind else []
@@ -170,7 +170,7 @@ class _Explainer:
         for (id, name), row in self._rows.items():
             if id in self._adapters and id in requested_ids and setting in (None, name):
                 traits = match.build_adapter_traits(self._adapters[id], TargetKind.CONTROLLER)
-                rules = _select_rules(self._matcher.decide(traits)[0], name)
+                rules = _select_rules(self._matcher.matched(traits), name)
                 yield SettingExplanation(target=id, id=id, setting=name, rules=rules, row=row)
 
     def find_without_rules(self, explained_ids: Collection[str]) -> tuple[WithoutRules, ...]:

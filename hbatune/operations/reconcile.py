@@ -116,12 +116,7 @@ class MachineCache:
         if machine is None:
             return ()
         targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
-        siblings = []
-        for target in sorted(targets):
-            for lun in machine.of_scsi_target(target):
-                if lun.target not in present:
-                    siblings.append(lun)
-        return tuple(siblings)
+        return tuple(e for e in machine.of_scsi_targets(targets) if e.target not in present)
 
     def take_whole(
         self, machine: Machine, plan: Plan, unmatched: tuple[UnmatchedName, ...]

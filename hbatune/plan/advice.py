@@ -5,6 +5,7 @@ Advice is never written. A row is a change by hbatune, an advice is a vendor's r
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cache, partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,9 +14,8 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
 from hbatune.plan.make import Key, evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, State
-from hbatune.policy import profile
-from hbatune.policy.match import Matcher, SiteNames
-from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile, VendorRule
+from hbatune.policy.match import SiteNames, find_matching_rules
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, VendorRule
 from hbatune.settings.setting import Device, LimitReason, Value
 from hbatune.settings.table import SCHEDULER, SETTINGS
 
@@ -76,14 +76,13 @@ def find_advice(
     if not rules:
         return ()
     rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
-    profile_rules = tuple(vendor_rule.rule for vendor_rule in rules)
-    origin, probe = profile.Origin.VENDOR, profile.ProbeSpec()
-    vendors = Profile("vendors", "", origin, profile_rules, (), probe, ())
+    # Thousands of identical LUNs are matched once.
+    find_rules = cache(partial(find_matching_rules, [entry.rule for entry in rules]))
     rows = {row.key: row for row in plan.rows}
     names = SiteNames(machine) if uses else None
     ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
     advice: list[Advice] = []
-    for target, matched, device in match_targets(machine, Matcher(vendors).matched):
+    for target, matched, device in match_targets(machine, find_rules):
         is_unsafe = device.endpoint is not None and explain_unsafe(device.endpoint) is not None
         if is_unsafe or target.id in excluded or (only is not None and target.id not in only):
             continue

@@ -18,7 +18,7 @@ from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
 from hbatune.plan.rows import Outcome, Row, State
-from hbatune.policy.match import Matcher, SiteNames
+from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.rules import SITE_SOURCE
 from hbatune.settings import table
@@ -156,7 +156,7 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
         for endpoint in machine.endpoints:
             if endpoint.family != family.name:
                 continue
-            rules = matcher.winners(endpoint, adapters.get(endpoint.adapter or ""))
+            rules = matcher.won(build_traits(endpoint, adapters.get(endpoint.adapter or "")))
             rule, depth = rules.get(table.QUEUE_DEPTH), _read_depth(endpoint)
             if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
                 wanted = min(int(rule.effect.value), option.high or table.MAX_QUEUE_DEPTH)

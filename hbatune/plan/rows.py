@@ -166,11 +166,6 @@ class Plan(Struct, frozen=True):
         """The rows to write."""
         return tuple(row for row in self.rows if row.state is State.DRIFT)
 
-    @property
-    def taken_over(self) -> tuple[Row, ...]:
-        """The rows that no rule requires any more and that changed after hbatune set them."""
-        return tuple(row for row in self.rows if row.taken_over)
-
 
 class Restored(Struct, frozen=True):
     """The result of restoring one setting to ``before``. ``found`` is the value read last.

@@ -76,15 +76,15 @@ class _ArraysFile(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
     """Return the known makes of arrays. Raise ``PolicyError`` if the file is invalid."""
-    return _load_cited(shipped / "arrays.toml", _ArraysFile).array
+    return load_cited(shipped / "arrays.toml", _ArraysFile).array
 
 
-def _load_cited(path: Path, shape: type[T]) -> T:
+def load_cited(path: Path, shape: type[T]) -> T:
     """Return a shipped file of tables. Raise ``PolicyError`` if one cites an unknown source."""
     file = read_toml(path)
     content, sources = decode_file(file, shape), load_sources(path.parent)
-    for table, entries in asdict(content).items():
-        for number, entry in enumerate(entries):
+    for table, value in asdict(content).items():
+        for number, entry in enumerate(value if isinstance(value, tuple) else (value,)):
             for key in ("source", "port_source"):
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
@@ -174,7 +174,7 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_yardsticks(shipped: Path) -> Yardsticks:
     """Return the documents' measurements. Raise ``PolicyError`` if the file is invalid."""
-    return _load_cited(shipped / "yardsticks.toml", Yardsticks)
+    return load_cited(shipped / "yardsticks.toml", Yardsticks)
 
 
 class Library(Struct, frozen=True):

@@ -174,27 +174,20 @@ class Matcher:
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
-        self._rules_by_traits: dict[Traits, tuple[tuple[Rule, ...], Mapping[str, Rule]]] = {}
-
-    def winners(self, endpoint: Endpoint, adapter: Adapter | None) -> Mapping[str, Rule]:
-        """Return the rule that decides each setting."""
-        return self.won(build_traits(endpoint, adapter))
-
-    def won(self, key: Traits) -> Mapping[str, Rule]:
-        """Return the rule that decides each setting of a target with these traits."""
-        return self.decide(key)[1]
+        self._matched: dict[Traits, tuple[Rule, ...]] = {}
+        self._won: dict[Traits, Mapping[str, Rule]] = {}
 
     def matched(self, key: Traits) -> tuple[Rule, ...]:
         """Return all rules for a target with these traits, in order."""
-        return self.decide(key)[0]
+        if key not in self._matched:
+            self._matched[key] = find_matching_rules(self.profile.rules, key)
+        return self._matched[key]
 
-    def decide(self, key: Traits) -> tuple[tuple[Rule, ...], Mapping[str, Rule]]:
-        """Return all rules that match these traits, and the deciding rule of each setting."""
-        if key not in self._rules_by_traits:
-            matched = find_matching_rules(self.profile.rules, key)
-            # The last of a setting's rules wins.
-            self._rules_by_traits[key] = (matched, {rule.setting: rule for rule in matched})
-        return self._rules_by_traits[key]
+    def won(self, key: Traits) -> Mapping[str, Rule]:
+        """Return the rule that decides each setting of a target with these traits: the last."""
+        if key not in self._won:
+            self._won[key] = {rule.setting: rule for rule in self.matched(key)}
+        return self._won[key]
 
 
 class SiteNames:

@@ -222,7 +222,6 @@ class ProfilePart(Struct, frozen=True):
     """
 
     file: str
-    origin: Origin
     title: str | None = None
     include: tuple[str, ...] = ()
     probe: ProbeSpec | None = None

@@ -243,7 +243,6 @@ def check_part(
         options.append(_make_option_rule(file, number, table, shipped=shipped))
     return profiles.ProfilePart(
         file=str(file.path),
-        origin=origin,
         title=profile.title,
         include=profile.include,
         probe=profile.probe,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import model, names
+from hbatune.facts.attributes import parse_integer, parse_text
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
@@ -101,10 +102,9 @@ def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | Fi
     """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
     if device.scheduler != "none":
         return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, Limit.SCHEDULER_MAXIMUM)
-    attribute = device.attributes.get(model.TAG_COUNT_FILE)
-    tags = _parse_number(attribute)
-    if tags is None:
-        return _report_unknown(Limit.TAGS_UNKNOWN, attribute)
+    tags = parse_integer(device.attributes, model.TAG_COUNT_FILE)
+    if isinstance(tags, Missing):
+        return _report_unknown(Limit.TAGS_UNKNOWN, tags)
     # With `none` the number is the size of the tag set that all LUNs of the adapter share
     # (block/blk-mq.c: blk_mq_update_nr_requests). Lowering it for one LUN lowers it for all, and it
     # stays low after a switch to another scheduler. A switch to `none` sets it to the entire tag
@@ -125,9 +125,9 @@ def limit_async_depth(wanted: int, current: int, device: Device) -> LegalValue |
     is_limited = isinstance(attributes.get(ASYNC_DEPTH_FILE), Attribute)
     # A switch of the scheduler resets nr_requests, so the current number does not limit it.
     is_switched = device.scheduler != find_scheduler(attributes)
-    requests = device.requests
+    requests: Value | Missing | None = device.requests
     if requests is None and not is_switched:
-        requests = _parse_number(attributes.get(REQUESTS_FILE))
+        requests = parse_integer(attributes, REQUESTS_FILE)
     if is_limited and isinstance(requests, int):
         return _limit_value(wanted, requests, Limit.REQUESTS_MAXIMUM)
     return LegalValue(wanted)
@@ -175,10 +175,9 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
     if smallest_path is not None and wanted > paths[smallest_path]:
         size = paths[smallest_path]
         return LegalValue(size, LimitReason(Limit.PATH_MAXIMUM, (smallest_path, size)))
-    attribute = attributes.get(MAX_HW_SECTORS)
-    hardware = _parse_number(attribute)
-    if hardware is None:
-        return _report_unknown(Limit.HARDWARE_UNKNOWN, attribute)
+    hardware = parse_integer(attributes, MAX_HW_SECTORS)
+    if isinstance(hardware, Missing):
+        return _report_unknown(Limit.HARDWARE_UNKNOWN, hardware)
     return _limit_value(wanted, hardware, Limit.HARDWARE_MAXIMUM)
 
 
@@ -197,10 +196,10 @@ def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalVal
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
         return FixedSetting(LimitReason(Limit.SAME_AS_TIMEOUT))
-    own = _parse_number(device.attributes.get(REQUEST_TIMEOUT))
+    own = parse_integer(device.attributes, REQUEST_TIMEOUT)
     # A write to the controller replaces it in every namespace, and is all that is saved.
     has_controller = isinstance(device.attributes.get(CONTROLLER_TIMEOUT), Attribute)
-    if has_controller and own not in (None, current, wanted):
+    if has_controller and isinstance(own, int) and own not in (current, wanted):
         return FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (own,)))
     return LegalValue(wanted)
 
@@ -210,10 +209,9 @@ def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | 
     """Whole attempts, one every `reconnect_delay` seconds: the kernel rounds up."""
     if wanted < 0:
         return LegalValue(wanted)
-    attribute = device.attributes.get(RECONNECT_DELAY)
-    delay = _parse_number(attribute)
-    if not delay:
-        return _report_unknown(Limit.RECONNECT_UNKNOWN, attribute)
+    delay = parse_integer(device.attributes, RECONNECT_DELAY)
+    if isinstance(delay, Missing) or not delay:
+        return _report_unknown(Limit.RECONNECT_UNKNOWN, delay)
     if missing := -wanted % delay:
         return LegalValue(wanted + missing, LimitReason(Limit.WHOLE_ATTEMPTS, (delay,)))
     return LegalValue(wanted)
@@ -221,7 +219,7 @@ def limit_reconnects(wanted: int, current: int, device: Device) -> LegalValue | 
 
 def find_scheduler(attributes: formats.Attributes) -> Value | None:
     """Return the current scheduler, or None if the device has no scheduler or it cannot be read."""
-    scheduler = formats.read_with(formats.parse_selected, attributes, SCHEDULER_FILE)
+    scheduler = parse_text(attributes, SCHEDULER_FILE, formats.parse_selected)
     return None if isinstance(scheduler, Missing) else scheduler
 
 
@@ -247,11 +245,6 @@ def _match_files(attributes: formats.Attributes, pattern: str) -> dict[str, str]
         if isinstance(attribute, Attribute) and path.startswith(folder) and path.endswith(leaf):
             texts[path[len(folder) : -len(leaf)]] = attribute.text
     return texts
-
-
-def _parse_number(attribute: Attribute | Missing | None) -> int | None:
-    text = attribute.text if isinstance(attribute, Attribute) else ""
-    return int(text) if text.isdecimal() else None
 
 
 def _report_unknown(limit: Limit, attribute: object) -> FixedSetting:

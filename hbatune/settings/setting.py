@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from msgspec import Struct
 
 from hbatune.facts import names
-from hbatune.facts.attributes import ABSENT, make_unparsable
+from hbatune.facts.attributes import parse_text
 from hbatune.facts.model import Attribute, Endpoint, Missing, TargetKind, Vector
 from hbatune.loader import LongText
 
@@ -329,18 +329,7 @@ class Setting(Struct, frozen=True):
         ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be
         read, and ``Reason.UNPARSABLE`` with the text if it makes no sense.
         """
-        return read_with(self.format.parse, attributes, self.find_path(attributes))
-
-
-def read_with(parse: Callable[[str], Value], attributes: Attributes, path: str) -> Value | Missing:
-    """Return the parsed text of the file at ``path``, or why there is no value."""
-    attribute = attributes.get(path, ABSENT)
-    if isinstance(attribute, Missing):
-        return attribute
-    try:
-        return parse(attribute.text)
-    except ValueError:
-        return make_unparsable(attribute.text)
+        return parse_text(attributes, self.find_path(attributes), self.format.parse)
 
 
 @lru_cache(maxsize=64)  # thousands of LUNs have the same text

@@ -18,28 +18,18 @@ from msgspec import Meta, Struct
 from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
 from hbatune.loader import Figure, ShortText
-from hbatune.policy.library import SIZING, MediumFigures, RaidFigures, Yardsticks, load_sources
+from hbatune.policy import library
+from hbatune.policy.library import Count, MediumFigures, Positive, RaidFigures, Yardsticks
 from hbatune.policy.profile import Text
-from hbatune.policy.schema import decode_file
-from hbatune.policy.toml_files import PolicyError, read_toml, suggest_nearest
 from hbatune.probe.comparison import compute_link_ceiling
 
-Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=0, le=99)]
-Positive = Annotated[float, Meta(gt=0)]
 
 
 class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """Figures of a document; ``source`` is its id."""
 
     source: Text
-
-
-class HeadroomFigures(CitedFigures, frozen=True):
-    """The headroom in percent."""
-
-    least: Percent
-    most: Percent
 
 
 class PathFigures(CitedFigures, frozen=True):
@@ -88,7 +78,6 @@ class Saturation(CitedFigures, frozen=True):
 class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """All figures of ``rules/sizing.toml``."""
 
-    headroom: HeadroomFigures
     paths: PathFigures
     mix: MixPenalty
     drive: DriveFigures
@@ -99,15 +88,7 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_sizing(shipped: Path) -> SizingFigures:
     """Return the figures. Raises ``PolicyError``."""
-    file = read_toml(shipped / SIZING)
-    figures = decode_file(file, SizingFigures)
-    sources = load_sources(shipped)
-    cited: list[CitedFigures] = [figures.headroom, figures.paths, figures.mix, figures.drive]
-    for row in (*cited, figures.block, *figures.saturation):
-        if row.source not in sources:
-            hint = suggest_nearest(row.source, sources)
-            raise PolicyError(f"cites {row.source}, which is no source", file=file.path, hint=hint)
-    return figures
+    return library.load_cited(shipped / library.SIZING, SizingFigures)
 
 
 DEFAULT_BLOCK_SIZE = 4096

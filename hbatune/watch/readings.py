@@ -24,11 +24,11 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     id: str
     target: str
     adapter: str | None
-    objective_ms: float | None
-    knee: int | None
-    depth: int | None
-    by_busy_time: bool
-    paths: tuple[str, ...]
+    objective_ms: float | None = None
+    knee: int | None = None
+    depth: int | None = None
+    by_busy_time: bool = False
+    paths: tuple[str, ...] = ()
 
 
 class WatchedAdapter(Struct, frozen=True):

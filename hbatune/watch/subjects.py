@@ -40,7 +40,10 @@ def find_subjects(
     disks = []
     for endpoint in machine.endpoints:
         paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
-        disk = _make_disk(endpoint, paths, (depths or {}).get(endpoint.id))
+        path_ids, depth = tuple(path.id for path in paths), _find_depth(endpoint, depths or {})
+        disk = WatchedDisk(
+            endpoint.id, endpoint.target, endpoint.adapter, depth=depth, paths=path_ids
+        )
         # Only a map has limits: alerts on each path would repeat it.
         if endpoint.kind is not Kind.PATH or endpoint.map not in endpoints:
             candidates = [adapters.get(member.adapter or "") for member in (endpoint, *paths)]
@@ -53,23 +56,12 @@ def find_subjects(
     return Subjects(tuple(disks), tuple(servers))
 
 
-def _make_disk(endpoint: Endpoint, paths: tuple[Endpoint, ...], depth: int | None) -> WatchedDisk:
-    """Return an endpoint with only its counters, without limits."""
+def _find_depth(endpoint: Endpoint, depths: Mapping[str, int]) -> int | None:
+    """Return the queue depth below which the kernel has lowered it, or None if it does not."""
     if not family_named(endpoint.family).depth_ramps:
-        depth = None
-    elif depth is None:
-        current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
-        depth = current if isinstance(current, int) else None
-    return WatchedDisk(
-        id=endpoint.id,
-        target=endpoint.target,
-        adapter=endpoint.adapter,
-        objective_ms=None,
-        knee=None,
-        depth=depth,
-        by_busy_time=False,
-        paths=tuple(path.id for path in paths),
-    )
+        return None
+    depth = depths.get(endpoint.id) or SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+    return depth if isinstance(depth, int) else None
 
 
 def _add_limits(

@@ -62,7 +62,9 @@ def command(*words):
 def one_pass():
     config = load_configuration()
     try:
-        report = passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
+        chosen = load_chosen_profile(None, config)
+        with contextlib.closing(passes.Memory()) as memory:
+            report = passes.run(Order(PassReason.AUDIT), config, chosen, memory)
     except Exception as fault:
         return 70, "", repr(fault)
     return 0, "", decode_report(report).error or ""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -80,7 +81,8 @@ def _walked(document: Any, random: Random) -> Place:
 
 def _other(place: Place, random: Random, texts: list[str]) -> None:
     container, key = place
-    container[key] = random.choice(_VALUES)
+    # A copy: later mutations of this document change it, and the values belong to all of them.
+    container[key] = deepcopy(random.choice(_VALUES))
 
 
 def _no_json(place: Place, random: Random, texts: list[str]) -> None:

@@ -119,9 +119,9 @@ def test_foreign_lines_are_ignored(tmp_path: Path) -> None:
 
 def test_removing_missing_file_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "hbatune.conf"
-    assert system.remove_module_options(path) is None
+    assert system.write_module_options(path, None) is None
     system.write_module_options(path, text(line()))
-    assert system.remove_module_options(path) is None
+    assert system.write_module_options(path, None) is None
     assert not path.exists()
 
 

@@ -36,6 +36,11 @@ def udev_paused() -> Iterator[None]:
         settle()
 
 
+def read_state(pid: int) -> str:
+    """Return the state of a process: ``D`` if it sleeps uninterruptibly (proc_pid_stat(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @contextmanager
 def hanging_read(disk: str) -> Iterator[None]:
     """Have one read of the disk hang until its timeout, and all later commands answer."""
@@ -43,8 +48,10 @@ def hanging_read(disk: str) -> Iterator[None]:
     (DRIVER / "every_nth").write_text("1")
     requests = cat(disk, "device/iorequest_cnt")
     words = ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL):
-        while cat(disk, "device/iorequest_cnt") == requests:
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as read:
+        # The kernel counts a command before the driver decides to ignore it. The reader sleeps
+        # uninterruptibly only after that.
+        while cat(disk, "device/iorequest_cnt") == requests or read_state(read.pid) != "D":
             os.sched_yield()
         (DRIVER / "every_nth").write_text("0")
         (DRIVER / "opts").write_text("0")

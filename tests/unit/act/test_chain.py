@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, ChainWriter, Step, add_jitter
+from hbatune.act.chain import BUSY_PAUSE_S, Chain, ChainWriter, Step, add_jitter
 from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.model import Missing
 from hbatune.plan.rows import Outcome
@@ -63,6 +63,17 @@ def test_busy_queue_gets_retries(
     assert (result.outcome, sda.value("queue/rq_affinity")) == (Outcome.WRITTEN, "2")
     assert len(pauses) == 2
     assert 0 < pauses[0] < pauses[1] * 3, "longer each time, on average"
+
+
+def test_retry_pauses_stay_short_in_turns(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sda = disk()
+    pauses = busy(monkeypatch, times=20)
+    step = Step("rq_affinity", 2, 1)
+    [result] = write_chain(Chain("sda", "id", None, None, str(sda.path), (step,), takes_turns=True))
+    assert result.outcome is Outcome.WRITTEN
+    assert max(pauses) < BUSY_PAUSE_S / 2
 
 
 def test_retry_pauses_are_jittered() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, WriteResult, encode_result
+from hbatune.act.chain import Chain, Reply, Step, WriteResult, encode_reply
 from hbatune.act.executor import (
     IDLE_WINDOW_S,
     INITIAL_WORKERS,
@@ -92,7 +92,7 @@ class Kernel:
         name = self.steps[at].setting
         self.writing[chain.adapter, name] -= 1
         result = WriteResult(name, Outcome.REFUSED if met.errno else Outcome.WRITTEN, met.errno)
-        events: list[Any] = [Replied(chain, encode_result(result, busy=met.busy))]
+        events: list[Any] = [Replied(chain, encode_reply(Reply(result, met.busy)))]
         if at + 1 < len(self.steps):
             self._step(chain, at + 1)
         else:
@@ -118,9 +118,10 @@ def run(
     adapters: int = 1,
     idle: bool = True,
     steps: tuple[Step, ...] = STEPS,
+    sysfs: str = "/sys/{n}",
 ) -> Report:
     disk_chains = [
-        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, f"/sys/{n}", steps)
+        Chain(f"sd{n}", f"sd{n}", f"adapter{n % adapters}", None, sysfs.format(n=n), steps)
         for n in range(luns)
     ]
     pool: Any = kernel
@@ -243,6 +244,15 @@ def test_locking_adapter_gets_few_writes() -> None:
     assert max(kernel.beside["adapter1"]) > INITIAL_WORKERS
 
 
+def test_locking_kernel_is_told_by_file(tmp_path: Path) -> None:
+    """No write has to meet EBUSY first, and no third LUN starts."""
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "queue/async_depth").touch()
+    kernel = Kernel(steady(0.02))
+    run(kernel, 24, sysfs=str(tmp_path))
+    assert kernel.most == LOCKING_LUNS
+
+
 def test_other_settings_stay_parallel() -> None:
     """The first step of these chains locks the adapter for 20 ms, the second takes 10 s."""
 
@@ -280,7 +290,7 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield encode_result(WriteResult(step.setting, Outcome.WRITTEN))
+            yield encode_reply(Reply(WriteResult(step.setting, Outcome.WRITTEN)))
 
 
 def test_three_stuck_disks_close_adapter(tmp_path: Path) -> None:
@@ -350,7 +360,7 @@ def test_dead_workers_spare_adapter(tmp_path: Path) -> None:
 def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     if chain.target != "sd4":
         os._exit(9)
-    yield encode_result(WriteResult("nomerges", Outcome.WRITTEN))
+    yield encode_reply(Reply(WriteResult("nomerges", Outcome.WRITTEN)))
 
 
 def test_refused_fork_refuses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def replace(path: Path) -> None:
 
 
 def change(path: Path) -> None:
-    files.change(path, DATA, mode=0o600, folder_mode=0o700)
+    files.replace(path, DATA, mode=0o600, folder_mode=0o700, keep_access=True)
 
 
 def save_over(path: Path) -> None:

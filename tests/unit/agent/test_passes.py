@@ -1,6 +1,7 @@
 """One pass of the daemon over plain files in place of sysfs: what it writes and what it leaves."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ class Bench:
         return machine(*(disk.endpoint() for disk in self.disks))
 
     def run(self, order: Order) -> PassReport:
-        return decode_report(passes.run(order, self.config, self.profile))
+        with closing(passes.Memory()) as memory:
+            return decode_report(passes.run(order, self.config, self.profile, memory))
 
     def values(self, path: str) -> list[str]:
         return [disk.value(path) for disk in self.disks]

@@ -1,9 +1,11 @@
 """The plan of a part of a machine is that part of the plan of the whole."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hbatune.facts import part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.part import KnownMachine
 from hbatune.plan.joint_limits import sum_beyond_defaults
@@ -77,7 +79,7 @@ def rows(plan: Plan, ids: frozenset[str]) -> dict[tuple[str, str], Row]:
 def test_partial_plan_matches_full_plan(full_machine: Machine, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([endpoint.target for endpoint in full_machine.endpoints]))
     related = together(full_machine, name)
-    part = replace(full_machine, endpoints=related, vectors=())
+    small_machine = replace(full_machine, endpoints=related, vectors=())
     ids = frozenset(endpoint.id for endpoint in related)
     for profile in PROFILES:
         planned = make_plan(full_machine, profile)
@@ -86,7 +88,7 @@ def test_partial_plan_matches_full_plan(full_machine: Machine, data: st.DataObje
             by_id.setdefault(row.id, []).append(row)
         bytes_of = sum_beyond_defaults(full_machine, by_id)
         elsewhere = sum(count for id, count in bytes_of.items() if id not in ids)
-        alone = make_plan(part, profile, limits=PlanLimits(elsewhere=elsewhere))
+        alone = make_plan(small_machine, profile, limits=PlanLimits(elsewhere=elsewhere))
         assert rows(alone, ids) == rows(planned, ids)
         assert alone.memory.total == planned.memory.total
         assert alone.memory.growing == planned.memory.growing & ids
@@ -96,11 +98,22 @@ def test_update_refreshes_machine() -> None:
     first, second = endpoint(), endpoint(target="sdb", host=host(name="host1"))
     known_machine = KnownMachine(machine(first, second))
     assert known_machine.of_host("host0") == {"sda"}
-    assert known_machine.alike(first.id) == {"sda"}
+    assert known_machine.of_scsi_targets({"0:0:0"}) == known_machine.machine.endpoints
     moved = replace(first, id="other", host=host(name="host1"))
     known_machine.update(machine(moved))
-    assert known_machine.of_host("host0") == known_machine.alike(first.id) == frozenset()
+    assert known_machine.of_host("host0") == frozenset()
     assert known_machine.of_host("host1") == {"sda", "sdb"}
     assert known_machine.get("sda") == replace(moved, attributes={})
     known_machine.update(replace(machine(), endpoints=()), removed=["sdb"])
     assert [endpoint.target for endpoint in known_machine.machine.endpoints] == ["sda"]
+
+
+def test_existing_twin_makes_id_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    present = {"sda": "/sys/devices/sda"}
+    monkeypatch.setattr(part, "find_disk_directory", present.get)
+    first, renamed = endpoint(), endpoint(target="sdb", id=endpoint().id)
+    known_machine = KnownMachine(machine(first))
+    assert not known_machine.is_ambiguous({"sda": first})
+    assert known_machine.is_ambiguous({"sdb": renamed})
+    present.clear()
+    assert not known_machine.is_ambiguous({"sdb": renamed})

@@ -4,10 +4,12 @@ A million snapshots are in ``tests/soak``.
 """
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.mutants.kinds import KINDS, counted
+from tests.mutants.mutate import Source
 
 MUTANTS = 17_000
 _PARTS = 10
@@ -22,3 +24,9 @@ def test_mutated_files_crash_no_reader(tmp_path: Path, part: int) -> None:
     assert {f"{kind}, taken" for kind in KINDS} <= counts.keys()
     assert min(counts["snapshot, taken"], counts["snapshot, refused"]) > part_size // 20
     assert counts["snapshot, taken"] + counts["snapshot, refused"] > 950
+
+
+def test_mutants_depend_on_seed_only() -> None:
+    source = Source(b'{"a": [1, {"b": "x"}], "c": {"d": [2, "y"]}}')
+    mutants = [source.mutant(Random(seed)) for seed in range(2_000)]
+    assert mutants == [source.mutant(Random(seed)) for seed in range(2_000)]

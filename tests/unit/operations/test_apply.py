@@ -1,6 +1,7 @@
 """What commands and the daemon share: notes in words, and irqbalance's part where a write fails."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -97,7 +98,9 @@ def by_daemon() -> None:
 
 def pass_made() -> PassReport:
     config = load_configuration()
-    sent = passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
+    profile = load_chosen_profile(None, config)
+    with closing(passes.Memory()) as memory:
+        sent = passes.run(Order(PassReason.AUDIT), config, profile, memory)
     report = decode_report(sent)
     assert not report.locked
     return report

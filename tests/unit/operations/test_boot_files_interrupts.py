@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -386,9 +387,9 @@ def by_command() -> None:
 
 def by_daemon() -> None:
     config = load_configuration()
-    report = decode_report(
-        passes.run(Order(PassReason.AUDIT), config, load_chosen_profile(None, config))
-    )
+    profile = load_chosen_profile(None, config)
+    with closing(passes.Memory()) as memory:
+        report = decode_report(passes.run(Order(PassReason.AUDIT), config, profile, memory))
     assert report.error is None
     assert not report.locked
 

@@ -117,7 +117,7 @@ def test_last_rule_wins_per_setting() -> None:
     )
     matched = matcher.matched(build_traits(endpoint(), adapter()))
     assert [rule.name for rule in matched] == ["a", "b", "c"]
-    won = matcher.winners(endpoint(), adapter())
+    won = matcher.won(build_traits(endpoint(), adapter()))
     assert {setting: rule.name for setting, rule in won.items()} == {
         "nr_requests": "c",
         "queue_depth": "b",
@@ -126,9 +126,9 @@ def test_last_rule_wins_per_setting() -> None:
 
 def test_differing_endpoints_match_separately() -> None:
     matcher = Matcher(profile(("a", when(model=["X*"]), "nr_requests", 1)))
-    assert matcher.winners(endpoint(model="XY"), adapter())
-    assert not matcher.winners(endpoint(model="Y"), adapter())
-    assert matcher.winners(endpoint(model="XY", target="sdb"), adapter())
+    assert matcher.won(build_traits(endpoint(model="XY"), adapter()))
+    assert not matcher.won(build_traits(endpoint(model="Y"), adapter()))
+    assert matcher.won(build_traits(endpoint(model="XY", target="sdb"), adapter()))
 
 
 def test_identical_luns_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_identical_luns_match_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hbatune.policy.match.is_match", counted)
     matcher = Matcher(profile(("a", when(), "nr_requests", 1)))
     for number in range(4096):
-        assert matcher.winners(endpoint(target=f"sd{number}"), adapter())
+        assert matcher.won(build_traits(endpoint(target=f"sd{number}"), adapter()))
     assert len(matched_traits) == 1
 
 

@@ -103,7 +103,7 @@ NAMED = ("scheduler", "nr_requests", "queue_depth")
 
 
 def wants(profile: Profile, disk: Endpoint, behind: Adapter | None) -> dict[str, Effect]:
-    won = Matcher(profile).winners(disk, behind)
+    won = Matcher(profile).won(build_traits(disk, behind))
     return {setting: rule.effect for setting, rule in won.items() if setting in NAMED}
 
 

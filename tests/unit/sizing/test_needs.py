@@ -1,12 +1,17 @@
 """Sizing by the documents' figures: their own examples come out, and headroom is kept."""
 
+from pathlib import Path
+
 import pytest
 
+from hbatune.policy.toml_files import PolicyError
+from hbatune.shipped import find_shipped
 from hbatune.sizing.needs import (
     MediumNeed,
     Needs,
     RaidNeed,
     WantedLoad,
+    load_sizing,
     make_load,
 )
 from tests.unit.sizing.load_needs import Find, random
@@ -26,6 +31,17 @@ def raid(load_needs: Needs, card: str, gen: int, level: int) -> RaidNeed:
 def medium(load_needs: Needs, name: str) -> MediumNeed:
     [need] = [need for need in load_needs.media if need.medium == name]
     return need
+
+
+@pytest.mark.parametrize("table", ["[drive]", "[[saturation]]"])
+def test_unknown_source_is_refused(table: str, tmp_path: Path) -> None:
+    shipped = find_shipped("rules")
+    (tmp_path / "sources.toml").write_text((shipped / "sources.toml").read_text())
+    before, header, after = (shipped / "sizing.toml").read_text().partition(table)
+    wrong = after.replace('source = "D', 'source = "X', 1)
+    (tmp_path / "sizing.toml").write_text(before + header + wrong)
+    with pytest.raises(PolicyError, match=r"sizing\.toml: line .*: cites X.*, which is no source"):
+        load_sizing(tmp_path)
 
 
 def test_gen1_slots_double_pairs(needs: Find) -> None:
