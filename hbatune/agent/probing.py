@@ -6,6 +6,7 @@ from collections.abc import Collection
 from hbatune.act import lock, paths
 from hbatune.agent import orders
 from hbatune.errors import HbatuneError, LockedError
+from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.processors import with_probing
 from hbatune.policy.config import Config
@@ -42,11 +43,11 @@ def probe_endpoints(
 def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> orders.NewEndpointProbe:
-    gathered = gather_machine(list_attributes(), deadline=config.act.deadline_seconds)
+    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    gathered = gather_machine(disk_files, deadline=config.act.deadline_seconds)
     machine = with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
-    shared = config.daemon.probe_shared
-    subjects = choose_representatives(machine, targets, shared=shared).subjects
+    subjects = choose_representatives(machine, targets, shared=config.daemon.probe_shared).subjects
     workload = shorten_workload(profile.probe, float(config.probe.seconds))
     budget = run.fit_time(subjects, workload, 1, seconds)
     outcomes = run.probe_subjects(budget.subjects, budget.workload)

@@ -21,7 +21,8 @@ from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
-from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS
+from hbatune.settings.limits import find_scheduler
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
@@ -201,10 +202,7 @@ class _UnorderedZones(CheckEvidence, frozen=True):
 def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find zoned disks whose writes fail because neither scheduler nor kernel orders them."""
     for endpoint in inputs.endpoints:
-        health = inputs.of_disk(endpoint)
-        if health is None or health.plugs_zones is not False or endpoint.kind is Kind.MAP:
-            continue
-        if SETTINGS[SCHEDULER].read(endpoint.attributes) == "none":
+        if endpoint.plugs_zones is False and find_scheduler(endpoint.attributes) == "none":
             yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 

@@ -71,7 +71,8 @@ def build_machine(
     modules = adapters.read_modules(servers.values())
     local_cpus = {}
     for target, group in groups.items():
-        if cpus := read_cpu_list(f"{group.first('pci')}/local_cpulist"):
+        pci = group.first("pci")
+        if pci and (cpus := read_cpu_list(f"{pci}/local_cpulist")):
             local_cpus[target] = cpus
     uname = os.uname()
     return Machine(

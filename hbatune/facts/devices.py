@@ -302,7 +302,8 @@ def find_devices() -> Devices:
 
 def _is_switch_port(server: Branch) -> bool:
     """Return whether a server is only the management port of a PCIe switch."""
-    ids = tuple(read_text(f"{server.pci or ''}/{name}").strip() for name in ("vendor", "device"))
+    files = ("vendor", "device") if server.pci else ()
+    ids = tuple(read_text(f"{server.pci}/{file}").strip() for file in files)
     return ids in _SWITCH_PORTS
 
 

@@ -1,6 +1,7 @@
 """Build endpoints, the targets of tuning, from the attributes of each block device."""
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 from typing import TypeVar
@@ -26,6 +27,9 @@ _SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with la
 
 # The zone models (block/blk-sysfs.c: queue_zoned_show).
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
+# Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
+# other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
+_ATOMIC_WRITES = "queue/atomic_write_max_bytes"
 DISKSEQ = "diskseq"
 _QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", model.TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
@@ -101,6 +105,7 @@ def build_endpoint(
         driver = model.get_fact(adapter.driver) if adapter else None
         described = classify.describe_unknown(evidence, driver or "unknown")
     revision = get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
+    zoned = attributes.parse_word(survey, "queue/zoned", _ZONED)
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
@@ -119,7 +124,8 @@ def build_endpoint(
         host=host,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
+        zoned=zoned,
+        plugs_zones=os.path.exists(f"{directory}/{_ATOMIC_WRITES}") if zoned is True else None,
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),

@@ -95,8 +95,7 @@ class DiskHealth(Struct, frozen=True):
     ``logged`` counts this disk's failed I/O in the kernel's log, which omits pass-through
     (block/blk-mq.c: blk_update_request) and is limited in its rate, so each count is a minimum. Its
     keys are values of ``ErrorKind``; a snapshot of a newer hbatune may have others. ``counters``
-    has the counters of an NVMe disk and its controller, by the name of the file. ``plugs_zones`` is
-    whether the kernel orders a zoned disk's writes with any scheduler.
+    has the counters of an NVMe disk and its controller, by the name of the file.
     """
 
     cache: ShortText | Missing
@@ -105,7 +104,6 @@ class DiskHealth(Struct, frozen=True):
     timeouts: int | Missing
     logged: dict[ShortText, int] = {}
     counters: dict[ShortText, int | Missing] = {}
-    plugs_zones: bool | None = None
 
 
 class Mount(Struct, frozen=True):

@@ -216,7 +216,8 @@ class Endpoint(Struct, frozen=True):
     name was in use before (block/genhd.c: inc_diskseq). ``evidence`` describes a disk whose
     protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
     it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
-    system failed to read.
+    system failed to read. ``plugs_zones`` is whether the kernel orders a zoned disk's writes with
+    any scheduler, or None if the disk is not zoned.
     """
 
     target: ShortText
@@ -256,6 +257,7 @@ class Endpoint(Struct, frozen=True):
     evidence: tuple[LongText, ...] = ()
     ncq_depth: int | None = None
     unread: ShortText | None = None
+    plugs_zones: bool | None = None
 
     @property
     def mounted(self) -> bool:

@@ -91,9 +91,6 @@ NVME_COUNTERS = (
     *("diag/command_retries_count", "diag/multipath_failover_count"),
     *("diag/io_requeue_no_usable_path_count", f"diag/{health.LOST_IO}"),
 )
-# Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
-# other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
-_ATOMIC_WRITES = "queue/atomic_write_max_bytes"
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
     *("error_frames", "invalid_crc_count", "link_failure_count"),
@@ -419,10 +416,7 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     for file in NVME_COUNTERS:
         if file in values:
             counters[get_kernel_name(file)] = parse_integer(values, file)
-    plugs_zones = None
-    if endpoint.zoned is True:
-        plugs_zones = os.path.exists(f"{endpoint.sysfs}/{_ATOMIC_WRITES}")
-    return DiskHealth(cache, done, errors, timeouts, logged, counters, plugs_zones)
+    return DiskHealth(cache, done, errors, timeouts, logged, counters)
 
 
 def _get_cache_path(endpoint: Endpoint) -> str:

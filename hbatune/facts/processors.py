@@ -92,7 +92,10 @@ def _read_restrictions(
         from hbatune.facts import tuned  # few hosts have TuneD
 
         if with_tuned or tuned.is_one_shot():
-            excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores()
+            sockets = {
+                read_cpu_list(f"{_CPU}/cpu{cpu}/topology/package_cpus_list") for cpu in online
+            }
+            excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores(sockets)
     restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
     for restriction, cpus in excluded.items():
         if cpus is not None:

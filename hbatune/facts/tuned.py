@@ -6,7 +6,7 @@ section (tuned/profiles/loader.py, merger.py). The effects of a profile's script
 
 import configparser
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,9 @@ _CONFIGURATION = Path("/etc/tuned/tuned-main.conf")
 _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 _MAX_FILE_BYTES = 1 << 20  # bytes
 _ISOLATED_CORES = r"(?m)^\s*isolated_cores\s*=([^#\n]*)"
+# Profiles of tuned use it by default: all CPUs except the first N of each socket
+# (tuned/profiles/functions/function_calc_isolated_cores.py).
+_CALCULATED = r"\$\{f:calc_isolated_cores(?::([0-9]+))?\}"
 
 # Options of plugins by the attribute that they set (tuned/plugins/plugin_disk.py,
 # plugin_scheduler.py).
@@ -52,23 +55,29 @@ def read_tuned_profile() -> TunedProfile | Missing:
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
 
 
-def read_isolated_cores() -> tuple[int, ...] | None:
+def read_isolated_cores(sockets: Collection[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the CPUs of the active profile's variable ``isolated_cores``, or None without it.
 
-    Return none if they are unknown: the text may call a function of tuned. A profile may include a
-    file of variables (tuned/profiles/variables.py).
+    Return none if they are unknown, as for a function of tuned other than ``calc_isolated_cores``.
+    ``sockets`` are the CPUs of each socket, none if unknown. A profile may include a file of
+    variables, and a later line may refer to the value so far (tuned/profiles/variables.py).
     """
     if not services.TUNED_PROFILE.exists():
         return None
     sections: dict[str, _Section] = {}
+    text = cores = ""
     try:
         for name in _read(services.TUNED_PROFILE).split():
             _merge(name, sections, ())
-        variables = sections.get("variables", {})
-        texts = [variables.get("isolated_cores", ("", ""))[0]]
-        if "include" in variables:
-            texts += re.findall(_ISOLATED_CORES, _read(Path(variables["include"][0])))
-        return parse_cpus(texts[-1]) if texts[-1].strip() else None
+        for option, (value, _file) in sections.get("variables", {}).items():
+            text += _read(Path(value)) if option == "include" else f"\n{option}={value}\n"
+        for value in re.findall(_ISOLATED_CORES, text):
+            # A reference to a missing value stays, which makes no sense.
+            cores = value.replace("${isolated_cores}", cores or value).strip()
+        if all(sockets) and (call := re.fullmatch(_CALCULATED, cores)):
+            first = int(call[1] or 1)
+            return tuple(cpu for socket in sockets for cpu in socket[first:]) or None
+        return parse_cpus(cores) if cores else None
     except (OSError, UnusableFileError, configparser.Error, ValueError):
         return ()
 

@@ -90,9 +90,10 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
         means = locked_means(paths, context.patience, worker_pool)
-        situation = read_situation(
-            SituationRequest(profile=request.profile, targets=request.targets, means=means)
+        wanted = SituationRequest(
+            profile=request.profile, targets=request.targets, means=means, probes=request.probe
         )
+        situation = read_situation(wanted)
         losses = situation.journal.losses
         if any(loss.kind is not journal.LossKind.DAMAGED for loss in losses):
             raise journal.LostError(losses)

@@ -28,7 +28,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import replace_value
+from hbatune.probe.selection import replace_values
 from hbatune.search.depth import REFINING_PROBES
 from hbatune.search.tournament import COMPARISON_PAIRS, MAX_ROUND_PROBES, PROBE_S, End
 from hbatune.settings.limits import BFQ, SCHEDULER_FILE, find_scheduler
@@ -174,10 +174,8 @@ class DiskProbes:
         """Return the disk with the values set, if there is time for a probe."""
         if (end := self._means.end(running.estimate_seconds(1, workload))) is not None:
             raise SearchEndedError(end)
-        settings = self._subject.settings
-        for name, value in self._taken.items():
-            settings = replace_value(settings, self._subject.target, name, value)
-        return replace(self._subject, settings=settings)
+        new = {(self._subject.target, name): value for name, value in self._taken.items()}
+        return replace(self._subject, settings=replace_values(self._subject.settings, new))
 
 
 def get_preferred_seconds(endpoint: Endpoint) -> float:

@@ -11,7 +11,7 @@ note, and nothing else is lost.
 import grp
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,12 +22,12 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Adapter, Machine
+from hbatune.facts.model import Adapter, Endpoint, Machine
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
 from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
-from hbatune.operations.verify import VerificationResult
+from hbatune.operations.verify import VerificationResult, find_mount_point
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -50,7 +50,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_value
+from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_values
 from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.workloads import NamedWorkload
@@ -189,17 +189,32 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
 
     The results are named by the full path of the directory.
     """
-    name = os.path.realpath(folder)
-    seconds = _estimate_seconds(workloads)
+    name, mount = os.path.realpath(folder), find_mount_point(folder)
+    machine = gather_machine((BLOCK_SIZE_FILE,))
+    disks = [endpoint for endpoint in machine.endpoints if mount in endpoint.mounts]
+    possible, runs = _split_by_block(name, disks, workloads)
+    if not possible:
+        return ProbeRuns(machine=machine, runs=tuple(runs))
     with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.note(RunsAhead(len(workloads), seconds, file_size=file.size))
-        with context.progress(Phase.PROBING, len(workloads)) as advance:
-            runs = []
-            for workload in workloads:
+        context.note(RunsAhead(len(possible), _estimate_seconds(possible), file_size=file.size))
+        with context.progress(Phase.PROBING, len(possible)) as advance:
+            for workload in possible:
                 outcome = running.probe_file(name, file.path, file.size, workload)
                 runs.append(_make_measured(workload, outcome))
                 advance(name)
-    return ProbeRuns(machine=gather_machine(()), runs=tuple(runs))
+    return ProbeRuns(machine=machine, runs=tuple(runs))
+
+
+def _split_by_block(
+    name: str, disks: Iterable[Endpoint], workloads: Sequence[Workload]
+) -> tuple[list[Workload], list[Measured]]:
+    """Return the workloads that fit the disks' logical blocks, and one outcome of the others."""
+    blocks = [parse_integer(disk.attributes, BLOCK_SIZE_FILE) for disk in disks]
+    possible = [workload for workload in workloads if all(map(workload.fits_block, blocks))]
+    excluded = [workload for workload in workloads if workload not in possible]
+    sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
+    refused = Skipped(name, Skip.BLOCK_SIZE, ", ".join(sizes))
+    return possible, [Measured(workload, refused, None) for workload in excluded[:1]]
 
 
 def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
@@ -235,8 +250,11 @@ def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
             raise AccessError(node, _find_group(node))
 
 
-def is_named(names: Iterable[str], aliases: Collection[str]) -> bool:
-    """Return whether one of the user's names is an alias of a disk."""
+def is_named(names: Iterable[str], subject: Subject) -> bool:
+    """Return whether one of the user's names is a name of the subject or of one of its paths."""
+    aliases = set()
+    for disk in subject.members:
+        aliases |= {disk.target, disk.id}
     return any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
 
 
@@ -296,13 +314,8 @@ class _DiskRuns:
             if refused is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
                 continue
-            block = parse_integer(subject.endpoint.attributes, BLOCK_SIZE_FILE)
-            possible = [workload for workload in self._workloads if workload.fits_block(block)]
-            excluded = [workload for workload in self._workloads if workload not in possible]
-            if excluded:
-                sizes = dict.fromkeys(str(workload.block_size) for workload in excluded)
-                refused = Skipped(subject.target, Skip.BLOCK_SIZE, ", ".join(sizes))
-                measured.append(Measured(excluded[0], refused, None))
+            possible, excluded = _split_by_block(subject.target, subject.members, self._workloads)
+            measured += excluded
             if possible:
                 usable.append((subject, possible))
         runs = [workload for _, possible in usable for workload in possible]
@@ -315,10 +328,7 @@ class _DiskRuns:
 
     def _find_refusal(self, subject: Subject) -> Skipped | None:
         """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-        aliases = set()
-        for disk in (subject.endpoint, *subject.paths):
-            aliases |= {disk.target, disk.id}
-        refusal = find_probe_refusal(subject, shared=is_named(self._names, aliases))
+        refusal = find_probe_refusal(subject, shared=is_named(self._names, subject))
         if refusal is None and self._workload.writes:
             refusal = find_write_refusal(subject, self._names)
         return refusal
@@ -391,7 +401,7 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
         return Skipped(target, Skip.CONFLICT, str(result.found))
     if result.found != depth:
         return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))
-    return replace(subject, settings=replace_value(subject.settings, target, DEPTH, depth))
+    return replace(subject, settings=replace_values(subject.settings, {(target, DEPTH): depth}))
 
 
 def keep_records(context: Context, records: Iterable[history.Record]) -> None:

@@ -15,6 +15,7 @@ from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
+from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.ids import is_former
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
@@ -264,8 +265,8 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
     Without a ``profile`` or its name, it is the active one. Without ``targets``, everything is
     chosen. Without a ``config``, the configuration is loaded. A ``snapshot`` replaces this machine
     and its policy. Without ``means``, the scan does not take the lock. ``extra_settings`` are read
-    in addition to the profile's. With ``narrow``, the machine is reduced to the named disks if
-    nothing else affects them.
+    in addition to the profile's, and for ``probes`` the facts of disks that probes need. With
+    ``narrow``, the machine is reduced to the named disks if nothing else affects them.
     """
 
     profile: Profile | str | None = None
@@ -274,6 +275,7 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
     snapshot: Snapshot | Path | None = None
     means: ScanMeans | None = None
     extra_settings: Collection[str] = ()
+    probes: bool = False
     narrow: bool = False
 
 
@@ -295,7 +297,7 @@ def read_situation(request: SituationRequest) -> Situation:
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 
     def gather(disks: Collection[str]) -> Machine:
-        attributes = list_attributes(wanted)
+        attributes = list_attributes(wanted) + ((BLOCK_SIZE_FILE,) if request.probes else ())
         return means.gather(attributes, config.act, Scope(disks), list_adapter_attributes(wanted))
 
     def scan(disks: Collection[str]) -> Situation:

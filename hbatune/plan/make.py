@@ -198,7 +198,7 @@ def plan_target(
         if change is not None and (reason is not None or not is_required):
             row = restore_value(target, table.SETTINGS[name], change, device)
         if row is None and rule is not None and is_required:
-            if reason is None or corrects_zone_order(rule, reason):
+            if reason is None or is_safe_for_zones(rule, reason, endpoint):
                 row = limit_value(target, rule, device, change)
                 row = exclude_reverted(row, earlier.reverted)
                 row = keep_decision(row, rule, matched, device.scheduler, earlier)
@@ -234,10 +234,12 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
     return LimitReason(Limit.ZONED) if endpoint.zoned is True else None
 
 
-def corrects_zone_order(rule: Rule, reason: LimitReason) -> bool:
-    """Return whether a local rule sets the scheduler that orders writes to zones (K-zone-order)."""
-    is_safe = rule.setting == table.SCHEDULER and rule.effect == Exactly("mq-deadline")
-    return is_safe and rule.origin is Origin.SITE and reason.limit is Limit.ZONED
+def is_safe_for_zones(rule: Rule, reason: LimitReason, endpoint: Endpoint | None) -> bool:
+    """Return whether a local rule's scheduler keeps the order of writes to zones (K-zone-order)."""
+    is_local = rule.setting == table.SCHEDULER and rule.origin is Origin.SITE
+    is_plugged = endpoint is not None and endpoint.plugs_zones is True
+    is_ordered = is_plugged or rule.effect == Exactly("mq-deadline")
+    return is_local and is_ordered and reason.limit is Limit.ZONED
 
 
 def exclude_target(target: Target, rule: Rule, reason: LimitReason) -> Row:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import names
+from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.sampler import read_temperature
 from hbatune.probe import fio, guard, selection
@@ -215,6 +216,8 @@ def _measure_subject(
         return Skipped(subject.target, Skip.NO_SIZE)
     if endpoint.size < workload.least_bytes:
         return Skipped(subject.target, Skip.TOO_SMALL)
+    if not workload.fits_block(parse_integer(endpoint.attributes, BLOCK_SIZE_FILE)):
+        return Skipped(subject.target, Skip.BLOCK_SIZE, detail=str(workload.block_size))
     # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
     enough = len(subject.cpus) >= workload.jobs
     cpus = names.join_cpus(subject.cpus) if enough else None

@@ -166,19 +166,13 @@ def merge_written(before: Iterable[InForce], rows: Iterable[Row]) -> tuple[InFor
     for row in rows:
         if row.outcome is Outcome.WRITTEN and row.value is not None:
             new[row.target, row.setting] = row.value
-    return _replace_values(before, new)
+    return replace_values(before, new)
 
 
-def replace_value(
-    before: Iterable[InForce], target: str, setting: str, value: Value
-) -> tuple[InForce, ...]:
-    """Return the values with one setting replaced."""
-    return _replace_values(before, {(target, setting): value})
-
-
-def _replace_values(
+def replace_values(
     before: Iterable[InForce], new: Mapping[tuple[str, str], Value]
 ) -> tuple[InForce, ...]:
+    """Return the values with the ``new`` ones, which are by target and setting."""
     return tuple(
         replace(entry, value=new.get((entry.target, entry.setting), entry.value))
         for entry in before

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import lookalikes, traps
+from tests.hosts import lookalikes, raid, traps
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
@@ -95,21 +95,36 @@ folder.mkdir(parents=True)
 name = "zones"
 when.model = "ST1200MM0088"
 setting = "scheduler"
-value = "mq-deadline"
+value = "%s"
 because = "zones are written in order"
 source = "site"
 """)
 '''
 
 
-def test_local_rule_corrects_zoned_disk(built: Built) -> None:
-    root = built(traps.zoned("[none] mq-deadline"))
+LINUX_6_1 = traps.zoned("[none] mq-deadline")
+LINUX_6_12 = traps.zoned("none [mq-deadline] kyber", atomic_write_max_bytes="0")
+
+
+@pytest.mark.parametrize(
+    ("described", "wanted", "state"),
+    [
+        (LINUX_6_1, "mq-deadline", "drift"),
+        (LINUX_6_1, "none", "excluded"),
+        (LINUX_6_12, "none", "drift"),
+    ],
+)
+def test_local_rule_sets_safe_zoned_scheduler(
+    built: Built, described: Described, wanted: str, state: str
+) -> None:
+    root = built(described)
     words = ("diff", "--profile", "oltp", "--json")
     [scheduler, requests] = json.loads(run_command(root, *words))["rows"]
     assert (scheduler["state"], requests["state"]) == ("excluded", "excluded")
-    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE + _RUN, *words]
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RULE % wanted + _RUN, *words]
     [scheduler, requests] = json.loads(run(root, command).decode())["rows"]
-    assert (scheduler["state"], scheduler["value"]) == ("drift", "mq-deadline")
+    value = wanted if state == "drift" else None
+    assert (scheduler["state"], scheduler["value"]) == (state, value)
     assert requests["state"] == "excluded"
 
 
@@ -119,3 +134,12 @@ def test_identified_disk_is_not_reported(built: Built) -> None:
     assert "left alone: not known" not in listed
     assert "sas ssd, array" in listed
     assert json.loads(run_command(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []
+
+
+@pytest.mark.parametrize(
+    ("described", "text"), [(raid.ipr(), "RAID volume"), (raid.hpsa(), "RAID volume ssd")]
+)
+def test_volume_shows_only_reported_medium(built: Built, described: Described, text: str) -> None:
+    lines = run_command(built(described), "list").splitlines()
+    [volume] = [line.split("  ") for line in lines if line.startswith("sda ")]
+    assert text in [cell.strip() for cell in volume]

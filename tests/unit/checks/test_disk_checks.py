@@ -150,22 +150,18 @@ def test_disabled_iostats_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "plugs", "overrides", "count"),
+    ("scheduler", "plugs", "count"),
     [
-        ("[none] mq-deadline", False, {}, 1),
-        ("none [mq-deadline]", False, {}, 0),
-        ("[none] mq-deadline", True, {}, 0),
-        ("[none] mq-deadline", None, {}, 0),  # no zoned disk, or an older snapshot
-        ("none", False, {"kind": Kind.MAP}, 0),  # a map has no scheduler
+        ("[none] mq-deadline", False, 1),
+        ("none [mq-deadline]", False, 0),
+        ("[none] mq-deadline", True, 0),
+        ("[none] mq-deadline", None, 0),  # no zoned disk, a map, or an older snapshot
     ],
 )
-def test_unordered_zones_are_warned(
-    scheduler: str, plugs: bool | None, overrides: dict[str, Any], count: int
-) -> None:
-    disk = endpoint(zoned=True, attributes=attributes(queue__scheduler=scheduler), **overrides)
-    server = machine(disk)
-    state = health(server, **disks(server, plugs_zones=plugs))
-    findings = found(seen(server, state), "zoned-scheduler")
+def test_unordered_zones_are_warned(scheduler: str, plugs: bool | None, count: int) -> None:
+    shown = attributes(queue__scheduler=scheduler)
+    server = machine(endpoint(zoned=True, plugs_zones=plugs, attributes=shown))
+    findings = found(seen(server), "zoned-scheduler")
     assert [finding.severity for finding in findings] == [WARNING] * count
 
 

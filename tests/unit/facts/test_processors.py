@@ -128,6 +128,21 @@ def test_running_tuned_restricts_cpus(
     assert read_processors().restrictions == allowed
 
 
+@pytest.mark.parametrize(
+    ("sockets", "allowed"), [(("0,3", "1-2", "1-2", "0,3"), (0, 1)), (("0,3", "1-2", "1-2"), ())]
+)
+def test_tuned_counts_cpus_by_socket(
+    put: Put, sockets: tuple[str, ...], allowed: tuple[int, ...]
+) -> None:
+    """If the socket of a CPU is unknown, so are the isolated CPUs."""
+    put("active_profile", "desk\n")
+    put("desk/tuned.conf", "[variables]\nisolated_cores=${f:calc_isolated_cores:1}\n")
+    put("tuned-main.conf", "daemon = 0\n")
+    for cpu, socket in enumerate(sockets):
+        put(f"cpu/cpu{cpu}/topology/package_cpus_list", f"{socket}\n")
+    assert read_processors().restrictions == {CpuRestriction.TUNED: allowed}
+
+
 def test_one_shot_tuned_restricts_cpus(put: Put) -> None:
     """It has ended after it set the host, so no process shows it."""
     put("active_profile", "desk\n")

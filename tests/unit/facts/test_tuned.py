@@ -17,6 +17,10 @@ def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "etc"
 
 
+REALTIME = "[variables]\ninclude = {}\nisolated_cores = ${{isolated_cores}}\n"
+SOCKETS = ((0, 1, 2), (4, 5, 6))
+
+
 def put(folder: Path, name: str, text: str) -> Path:
     """Write a profile and make it the active one."""
     (folder / name).mkdir(parents=True)
@@ -95,8 +99,19 @@ def test_database_profile_inherits_readahead(etc: Path, name: str) -> None:
         ("[variables]\nisolated_cores=\n", "", None),
         ("[variables]\nother=1\n", "", None),
         ("[disk]\nelevator=none\n", "", None),
-        # What a function of tuned returns is unknown, and so are files that cannot be read.
-        ("[variables]\ninclude={}\n", "isolated_cores=${f:calc_isolated_cores:1}\n", ()),
+        # The default of tuned's profile realtime, and a profile that overrides its file.
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores:1}\n", (1, 2, 5, 6)),
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores}\n", (1, 2, 5, 6)),
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores:2} # two\n", (2, 6)),
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores:0}\n", (0, 1, 2, 4, 5, 6)),
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores:9}\n", None),
+        ("[variables]\ninclude={}\nisolated_cores=5\n", "isolated_cores=6\n", (5,)),
+        ("[variables]\nisolated_cores=5\ninclude={}\n", "isolated_cores=6\n", (6,)),
+        # Other functions and variables of tuned are unknown, and so are files that cannot be read.
+        (REALTIME, "isolated_cores=${f:calc_isolated_cores:x}\n", ()),
+        (REALTIME, "isolated_cores=${f:cpulist_online:1-2}\n", ()),
+        (REALTIME, "isolated_cores=1,${others}\n", ()),
+        (REALTIME, "", ()),
         ("[variables]\ninclude={}-none\n", "", ()),
         ("[main]\ninclude=none-such\n", "", ()),
     ],
@@ -107,11 +122,16 @@ def test_isolated_cores_are_read(
     file = etc.parent / "variables.conf"
     file.write_text(variables)
     put(etc, "desk", profile.format(file))
-    assert tuned.read_isolated_cores() == cores
+    assert tuned.read_isolated_cores(SOCKETS) == cores
 
 
 def test_no_profile_isolates_no_cores(etc: Path) -> None:
-    assert tuned.read_isolated_cores() is None
+    assert tuned.read_isolated_cores(SOCKETS) is None
+
+
+def test_unknown_sockets_leave_cores_unknown(etc: Path) -> None:
+    put(etc, "desk", "[variables]\nisolated_cores=${f:calc_isolated_cores}\n")
+    assert tuned.read_isolated_cores({(0, 1), ()}) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What commands and the daemon share: notes in words, and irqbalance's part where a write fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from hbatune.act import interrupts, journal, paths
 from hbatune.act.journal import JournalError
 from hbatune.act.paths import Paths
-from hbatune.agent import passes
+from hbatune.agent import passes, probing
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute
+from hbatune.operations import situation
 from hbatune.operations.apply import ApplyRequest, apply_profile
+from hbatune.operations.autotune import AutotuneRequest, search_disks
 from hbatune.operations.context import (
     Context,
     Note,
@@ -54,6 +56,40 @@ def placing(site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_command() -> None:
     apply_profile(make_context(), ApplyRequest(probe=False))
+
+
+def by_command_with_probes() -> None:
+    apply_profile(make_context(), ApplyRequest())
+
+
+def by_search() -> None:
+    search_disks(make_context(), AutotuneRequest(targets=("sda",)))
+
+
+def by_new_disk() -> None:
+    config = load_configuration()
+    probing.probe_endpoints(("id",), config, load_chosen_profile(None, config), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("run", "has_block_size"),
+    [(by_command, False), (by_command_with_probes, True), (by_search, True), (by_new_disk, True)],
+)
+def test_block_size_is_read_for_probes(
+    placing: None, monkeypatch: pytest.MonkeyPatch, run: Callable[[], None], has_block_size: bool
+) -> None:
+    requested: list[str] = []
+
+    def gather(files: Sequence[str], *_: object, **__: object) -> NoReturn:
+        requested.extend(files)
+        raise KeyboardInterrupt
+
+    for module in (situation, probing):
+        monkeypatch.setattr(module, "gather_machine", gather)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert requested.count("queue/logical_block_size") == has_block_size
+    assert len(requested) == len(set(requested))
 
 
 def by_daemon() -> None:

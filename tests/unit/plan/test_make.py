@@ -139,24 +139,29 @@ def test_unknown_zoned_endpoints_excluded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "origin", "state"),
+    ("scheduler", "origin", "plugs_zones", "state"),
     [
-        ("mq-deadline", Origin.SITE, State.DRIFT),
-        ("mq-deadline", Origin.SHIPPED, State.EXCLUDED),
-        ("kyber", Origin.SITE, State.EXCLUDED),
-        ("none", Origin.SITE, State.EXCLUDED),
+        ("mq-deadline", Origin.SITE, False, State.DRIFT),
+        ("mq-deadline", Origin.SHIPPED, False, State.EXCLUDED),
+        ("kyber", Origin.SITE, False, State.EXCLUDED),
+        ("kyber", Origin.SITE, None, State.EXCLUDED),
+        ("kyber", Origin.SITE, True, State.DRIFT),
+        ("none", Origin.SITE, False, State.EXCLUDED),
+        ("none", Origin.SITE, True, State.OK),
+        ("none", Origin.SHIPPED, True, State.EXCLUDED),
     ],
 )
 def test_zoned_disk_takes_safe_local_scheduler(
-    scheduler: str, origin: Origin, state: State
+    scheduler: str, origin: Origin, plugs_zones: bool | None, state: State
 ) -> None:
-    disk = endpoint(zoned=True, attributes=queue("[none] mq-deadline kyber"))
+    attributes = queue("[none] mq-deadline kyber")
+    disk = endpoint(zoned=True, plugs_zones=plugs_zones, attributes=attributes)
     wanted = profile(("scheduler", Exactly(scheduler)), REQUESTS)
     local = tuple(replace(rule, origin=origin) for rule in wanted.rules)
     plan = make.make_plan(machine(disk), replace(wanted, rules=local))
     first, second = plan.rows
     assert (first.setting, first.state) == ("scheduler", state)
-    assert first.value == ("mq-deadline" if state is State.DRIFT else None)
+    assert first.value == (None if state is State.EXCLUDED else scheduler)
     assert (second.state, second.limit) == (State.EXCLUDED, LimitReason(Limit.ZONED))
     excluded = PlanLimits(excluded={disk.id: LimitReason(Limit.EXCLUDED)})
     plan = make.make_plan(machine(disk), replace(wanted, rules=local), limits=excluded)

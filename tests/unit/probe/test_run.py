@@ -3,6 +3,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import Activity
@@ -10,7 +11,7 @@ from hbatune.probe import guard
 from hbatune.probe.guard import Clock, Reader, find_busy_subjects
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
-from tests.unit.machines import adapter, endpoint, machine
+from tests.unit.machines import adapter, attributes, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
 STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
@@ -75,6 +76,19 @@ def test_result_names_driver_and_firmware(
     assert result.served == (
         Served(served.target, served.driver, served.driver_version, served.firmware, served.link),
     )
+
+
+def test_small_blocks_are_not_run(disks: list[Subject], tmp_path: Path) -> None:
+    """Also in a file, whose disk it is."""
+    large = attributes(queue__logical_block_size="4096")
+    disks[0] = replace(disks[0], endpoint=replace(disks[0].endpoint, attributes=large))
+    file = replace(disks[0].endpoint, device_node=str(tmp_path / "file"), size=1 << 30)
+    subjects = [*disks[:2], replace(disks[0], endpoint=file)]
+    first, second, filed = probe_subjects(subjects, replace(SHORT, block_size=1024))
+    assert first == filed == Skipped("sda", Skip.BLOCK_SIZE, detail="1024")
+    assert isinstance(second, ProbeResult)
+    assert isinstance(probe_subjects(disks[:1], SHORT)[0], ProbeResult)
+    assert (tmp_path / "runs").read_text().split() == ["run"] * 2
 
 
 def test_busy_disk_is_skipped(

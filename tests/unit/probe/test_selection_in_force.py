@@ -8,7 +8,7 @@ from hbatune.probe.selection import (
     list_current_settings,
     list_subjects,
     merge_written,
-    replace_value,
+    replace_values,
 )
 from tests.unit.machines import adapter, attributes, control, endpoint, machine, vector
 from tests.unit.probe.applied_rows import row
@@ -40,7 +40,7 @@ def test_written_values_replace_old_ones() -> None:
 
 
 def test_with_value_replaces_single_setting() -> None:
-    assert replace_value((SCHEDULER, DEPTH), "sda", "queue_depth", 8) == (
+    assert replace_values((SCHEDULER, DEPTH), {("sda", "queue_depth"): 8}) == (
         SCHEDULER,
         InForce("sda", "queue_depth", 8),
     )

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hbatune.cli import main
+from hbatune.facts.model import Medium, Protocol
 from hbatune.text.terminal import make_printable
 from tests.unit.command_runs import See
 from tests.unit.machines import ABSENT, adapter, endpoint, machine
@@ -29,6 +30,27 @@ def test_list_shows_zoned_disk(see: See, capsys: pytest.CaptureFixture[str]) -> 
     assert "sas ssd, zoned" in line
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["endpoints"][0]["zoned"] is True
+
+
+@pytest.mark.parametrize(
+    ("protocol", "medium", "text"),
+    [
+        (Protocol.VOLUME, Medium.HDD, "RAID volume"),
+        (Protocol.VOLUME, Medium.UNKNOWN, "RAID volume"),
+        (Protocol.VOLUME, Medium.SSD, "RAID volume ssd"),
+        (Protocol.SAS, Medium.HDD, "sas hdd"),
+    ],
+)
+def test_volume_is_not_called_rotational(
+    see: See, capsys: pytest.CaptureFixture[str], protocol: Protocol, medium: Medium, text: str
+) -> None:
+    see(machine(endpoint(protocol=protocol, medium=medium)))
+    assert main(["list"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sda ")]
+    assert text in [cell.strip() for cell in line.split("  ")]
+    assert main(["list", "--json"]) == 0
+    [disk] = json.loads(capsys.readouterr().out)["endpoints"]
+    assert (disk["protocol"], disk["medium"]) == (protocol, medium), "as rules match it"
 
 
 def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from hbatune.cli import main
 from hbatune.errors import LockedError
 from hbatune.facts.model import Machine, Protocol
 from hbatune.operations import probe as operation
+from hbatune.operations.verify import find_mount_point
 from hbatune.probe import guard, history
 from hbatune.probe import run as running
 from hbatune.probe.guard import ScratchFile
@@ -128,6 +129,33 @@ def test_impossible_workload_runs_nothing(bench: Bench, capsys: pytest.CaptureFi
     validate(document)
     [entry] = document["runs"]
     assert (entry["outcome"]["reason"], entry["outcome"]["detail"]) == ("block_size", "512")
+
+
+@pytest.mark.parametrize(
+    ("block", "asked"), [("512", []), ("4k", [4096]), ("6k", [])], ids=["small", "fits", "odd"]
+)
+def test_file_run_respects_logical_block(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, block: str, asked: list[int]
+) -> None:
+    """One of the two disks of the filesystem has large blocks."""
+    probed: list[int] = []
+
+    def measure(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
+        probed.append(workload.block_size)
+        return ProbeResult(target, f"file:{target}", workload, FIGURES, "3.33", ())
+
+    disks = []
+    for target, size in (("sda", "512"), ("sdb", "4096")):
+        files = attributes(queue__logical_block_size=size)
+        mounts = (find_mount_point(tmp_path),)
+        disks.append(endpoint(target=target, attributes=files, mounts=mounts))
+    other = endpoint(target="sdc", attributes=attributes(queue__logical_block_size="65536"))
+    bench.machine = machine(*disks, other)
+    monkeypatch.setattr(running, "probe_file", measure)
+    file = nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30))
+    monkeypatch.setattr(operation, "make_scratch_file", lambda folder: file)
+    assert main(["probe", "--block", block, "--file", str(tmp_path)]) == (0 if asked else 1)
+    assert probed == asked
 
 
 def test_probe_reads_block_size(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
