@@ -105,3 +105,9 @@ def test_competing_units_are_inactive(unit: str) -> None:
 def test_hbatune_is_installed() -> None:
     version = subprocess.run(["hbatune", "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("hbatune ")
+
+
+def test_boot_updates_no_caches() -> None:
+    words = ["--property=ConditionResult", "--value", "systemd-update-done.service"]
+    done = subprocess.run(["systemctl", "show", *words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "no"
