@@ -15,7 +15,7 @@ from tests.hosts.namespace import OWN_CONFIGURATION, gather_in, run
 from tests.hosts.tree import Described, Disk, build
 from tests.lab.wheel import CHECKOUT
 
-COMPARE = ("env", "-C", str(CHECKOUT), sys.executable, "-m", "tests.hosts.enumerated")
+IN_CHECKOUT = ("env", "-C", str(CHECKOUT), sys.executable, "-m")
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("name", ALL)
 def test_described_machine_matches_libudev(name: str, folder: Path) -> None:
     build(ALL[name](), folder / name)
-    run(folder / name, COMPARE)
+    run(folder / name, [*IN_CHECKOUT, "tests.hosts.enumerated"])
 
 
 def test_random_trees_match_libudev(folder: Path) -> None:
     build(Described(), folder / "drawn")
-    run(folder / "drawn", [*COMPARE, "drawn"], timeout=180)
+    run(folder / "drawn", [*IN_CHECKOUT, "tests.hosts.drawn_trees"], timeout=180)
 
 
 _FIND = """

@@ -38,10 +38,12 @@ and last. Seen in one of some hundred starts of bpftrace, which changes ksys_rea
 KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog audit=0 apparmor=0"
     " 8250.nr_uarts=4 random.trust_cpu=on rcupdate.rcu_cpu_stall_suppress=1 net.ifnames=0"
-    " systemd.show_status=0 no_timer_check"
+    " systemd.show_status=0 no_timer_check systemd.condition_needs_update=no"
 )
 """``no_timer_check``: on a busy host the kernel counts too few ticks of its timer, and panics
-(arch/x86/kernel/apic/io_apic.c: check_timer)."""
+(arch/x86/kernel/apic/io_apic.c: check_timer). ``systemd.condition_needs_update=no``: each boot is
+the image's first, and systemd would make the caches of ldconfig and the journal's catalogue again
+(systemd.unit(5): ConditionNeedsUpdate)."""
 
 
 class MachineEnded(Exception):

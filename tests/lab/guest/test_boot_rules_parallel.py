@@ -14,7 +14,7 @@ import pytest
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
-from tests.lab.guest.service import QUIET, running
+from tests.lab.guest.service import QUIET, only_announced, running
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -95,7 +95,7 @@ def test_all_luns_are_set_without_daemon() -> None:
 
 
 def test_all_luns_are_set_with_daemon() -> None:
-    with running(QUIET), loaded_scsi_debug(**MANY) as disks:
+    with running(QUIET), only_announced(), loaded_scsi_debug(**MANY) as disks:
         wrong = [disk for disk in disks if cat(disk, "queue/nr_requests") != "2048"]
         assert wrong == []
         assert len(disks) == MANY["max_luns"]

@@ -112,7 +112,7 @@ def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:
     for _ in range(5):
         systemctl("reload", UNIT)
         announce(lun)
-    let_be(30)  # some of its audits
+    let_be(12)  # two audits
     assert everything() == original
     assert hbatune("status").code == 0
 

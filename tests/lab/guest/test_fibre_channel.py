@@ -131,10 +131,10 @@ SITES = {
 def test_smallest_document_advice_decides(array: Fabric, advice: str) -> None:
     facts, depth = SITES[advice]
     configure(f'[[site.array]]\nname = "clariion"\nvendor = "DGC"\n{facts}\n')
-    applied(*array.disks())
+    done = hbatune("apply", "--profile", "oltp", "--no-probe", "--json", *array.disks())
+    assert done.code == 0, done.out + done.err
     assert depths(array.disks()) == [str(depth)] * 4
-    plan = hbatune("diff", "--profile", "oltp", "--json", *array.disks())
-    cited = {row["source"] for row in plan.rows(setting="queue_depth")}
+    cited = {row["source"] for row in done.rows(setting="queue_depth")}
     assert cited == {"D2-4" if advice == "D2-3" else advice}  # D2-3 is how D2-4's limit counts
 
 

@@ -79,12 +79,12 @@ def mounted(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 
 
 def _short() -> None:
-    """Have few probes, and a small file: how sure the answer is, is simulated."""
+    """Have few short probes and a small file: how sure the answer is, is simulated."""
     from functools import partial
 
-    from hbatune.operations import verify
+    from hbatune.operations import disk_probes, verify
     from hbatune.probe.guard import make_scratch_file
-    from hbatune.search import tournament
+    from hbatune.search import depth, tournament
     from hbatune.search.tournament import Candidate
 
     verify.make_scratch_file = partial(  # type: ignore[attr-defined]
@@ -96,6 +96,10 @@ def _short() -> None:
     tournament.list_write_candidates = lambda endpoint, rows: list_candidates(endpoint, rows)[:3]
     tournament.COMPARISON_PAIRS = (2,)  # type: ignore[assignment]
     tournament.LAST_ROUNDS = 2
+    # On emulated CPUs a bulk writer takes a processor for as long as it writes.
+    tournament.PROBE_S = depth.MIN_PROBE_S = 0.5
+    depth.MIN_IOS = 100
+    disk_probes.PREFERRED_S = dict.fromkeys(disk_probes.PREFERRED_S, 0.5)
 
 
 @pytest.mark.deadline(900)
