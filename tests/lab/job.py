@@ -62,7 +62,6 @@ class JobDisks:
                 self._tree / code.relative_to(CHECKOUT),
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
-        python.compile(self._tree / "tests")  # an import corrects the path in the code
 
     def make(self, name: str, job: Mapping[str, Any], files: Sequence[Path] = ()) -> Path:
         """Return a disk that carries ``job`` and ``files`` beside hbatune and the guest tests."""

@@ -3,12 +3,10 @@
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
-from tests.lab.guest import kit
 from tests.lab.guest.kit import SYS, cat, disks, scsi_disks
 
 
@@ -107,15 +105,3 @@ def test_competing_units_are_inactive(unit: str) -> None:
 def test_hbatune_is_installed() -> None:
     version = subprocess.run(["hbatune", "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("hbatune ")
-
-
-def test_boot_updates_no_caches() -> None:
-    words = ["--property=ConditionResult", "--value", "systemd-update-done.service"]
-    done = subprocess.run(["systemctl", "show", *words], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "no"
-
-
-def test_modules_arrive_compiled() -> None:
-    lines = Path("/proc/stat").read_text().splitlines()
-    [boot] = [int(line.split()[1]) for line in lines if line.startswith("btime ")]
-    assert Path(cache_from_source(kit.__file__)).stat().st_mtime < boot
