@@ -298,7 +298,8 @@ def plan_writes(
     # A switch of the scheduler resets nr_requests, so the current number limits nothing.
     is_switched = scheduler != current.get("scheduler")
     requests = goal.get("nr_requests", None if is_switched else current.get("nr_requests"))
-    device = Device(attributes, scheduler, requests=requests)
+    # A trial switches often, so its attributes may show an earlier scheduler.
+    device = Device(attributes, scheduler, requests=requests, switched=is_switched)
     for name in sorted(goal, key=lambda name: find_setting(name).order):
         # Its current value is meaningless: an earlier write in the chain may reset it.
         follows = is_among(name, reset)

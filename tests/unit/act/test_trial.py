@@ -285,15 +285,15 @@ def test_failed_restore_is_reported(applied: Applied, monkeypatch: pytest.Monkey
 
 
 def switch_as_kernel(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], default: str
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], defaults: dict[str, str]
 ) -> Path:
-    """Have a switch of the scheduler reset nr_requests, whose file is returned."""
+    """Have a switch of the scheduler set its default of nr_requests, whose file is returned."""
     requests = disk.path / "queue/nr_requests"
 
     def store(path: str, text: str) -> int | None:
         if path.endswith("scheduler"):
+            requests.write_text(defaults[text])
             text = " ".join(f"[{name}]" if name == text else name for name in names)
-            requests.write_text(default)
         Path(path).write_text(text)
         return None
 
@@ -301,28 +301,54 @@ def switch_as_kernel(
     return requests
 
 
-def test_switch_reset_is_no_conflict(
-    means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("names", "requests", "goal", "sides"),
+    [
+        (("none", "mq-deadline"), "446", (SCHEDULER, REQUESTS), ("446", "2048")),
+        (("mq-deadline", "none"), "256", (("scheduler", Exactly("none")),), ("256", "446")),
+        (
+            ("mq-deadline", "none"),
+            "900",
+            (("scheduler", Exactly("none")), REQUESTS),
+            ("900", "446"),
+        ),
+    ],
+    ids=["from-none", "to-none", "to-none-with-requests"],
+)
+def test_scheduler_and_requests_switch_together(
+    means: Means,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, str],
+    requests: str,
+    goal: tuple[tuple[str, Exactly], ...],
+    sides: tuple[str, str],
 ) -> None:
+    first, second = names
     sda = Disk(
         tmp_path / "sys",
         "sda",
-        queue__scheduler="[none] mq-deadline",
-        queue__nr_requests="446",
+        queue__scheduler=f"[{first}] {second}",
+        queue__nr_requests=requests,
         mq__0__nr_tags="446",
     )
-    requests = switch_as_kernel(sda, monkeypatch, ("none", "mq-deadline"), "446")
-    host = machine(sda.endpoint())
-    plan = planned(host, SCHEDULER, REQUESTS)
+    default = {"none": "446", "mq-deadline": "256"}
+    file = switch_as_kernel(sda, monkeypatch, names, default)
+    host = machine(replace(sda.endpoint(), tags=446))
+    plan = planned(host, *goal)
     before = read_affected_values(host, plan.drift, means)
     rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    assert can_switch(host, rows, before)
     keys = [(row.id, row.setting) for row in rows]
+    values = {
+        Side.BEFORE: (f"[{first}] {second}", sides[0]),
+        Side.AFTER: (f"{first} [{second}]", sides[1]),
+    }
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
-        refused = trial.switch(keys, Side.BEFORE)
-        assert {key[1]: result.outcome for key, result in refused.items()} == {
-            "nr_requests": Outcome.REFUSED
-        }
-    assert (sda.value("queue/scheduler"), requests.read_text()) == ("none [mq-deadline]", "2048")
+        for side in (Side.BEFORE, Side.AFTER, Side.AFTER, Side.BEFORE):
+            assert trial.switch(keys, side) == {}
+            assert (sda.value("queue/scheduler"), file.read_text()) == values[side]
+    assert (sda.value("queue/scheduler"), file.read_text()) == values[Side.AFTER]
     assert trial.failed == {}
 
 
@@ -332,7 +358,8 @@ def test_foreign_requests_survive_switch(
     sda = Disk(
         tmp_path / "sys", "sda", queue__scheduler="[kyber] mq-deadline", queue__nr_requests="256"
     )
-    requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), "256")
+    defaults = dict.fromkeys(("kyber", "mq-deadline"), "256")
+    requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), defaults)
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(512)))
     before = read_affected_values(host, plan.drift, means)
