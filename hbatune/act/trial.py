@@ -165,7 +165,10 @@ class Trial:
             if result.outcome is Outcome.CONFLICT and result.found is not None:
                 self._note_conflict(id, result)
             elif result.outcome in DONE_OUTCOMES and result.found is not None:
-                self._now.setdefault(id, {})[name] = result.found
+                # A setting that it reset has the kernel's value, unless a later result shows it.
+                resets = find_setting(name).resets if result.outcome is Outcome.WRITTEN else ()
+                current = _exclude_values(self._now.get(id, {}), resets)
+                self._now[id] = current | {name: result.found}
         # Afterwards: a setting that must not be written may still have been reset by the others.
         for plan in plans:
             for name, reason in plan.refused.items():
