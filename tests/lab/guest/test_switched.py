@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.probe import run
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.known import PROFILES, few_pairs, measure_nothing
 from tests.lab.guest.values import cat, everything, put, scheduler
@@ -47,6 +48,7 @@ def compare(disk: str, seen: Path, *words: str, **values: str) -> tuple[Done, se
     def prepare() -> None:
         few_pairs()
         measure_nothing(note)
+        run.find_disturbance = lambda subject: None
 
     words = ("apply", "--profile", "three", "--once", "--json", *words, disk)
     done = hbatune(*words, prepare=prepare)
@@ -70,5 +72,9 @@ def test_all_planned_settings_are_switched(lun: str, first: str, tmp_path: Path)
     assert (proof["verdict"]["runs"], proof["written"]) == (2, None)
     requests = "2048" if second == "mq-deadline" else cat(lun, "mq/0/nr_tags")
     assert states == {before, (second, "128", requests)}
+    if first == "none":
+        done, states = compare(lun, tmp_path / "seen", "--verify", **goal)
+        assert done.code == 0, done.out + done.err
+        assert states == {before, (second, "128", requests)}, "what is set already is compared"
     assert hbatune("rollback").code == 0
     assert everything() == values
