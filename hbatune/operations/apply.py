@@ -69,7 +69,7 @@ class ApplyResult(Struct, frozen=True):
     def complete(self) -> bool:
         """Whether every row is settled and every file was updated.
 
-        A regression is not settled, even if the request keeps it, nor is an empty comparison.
+        Regressions that the request keeps, and empty comparisons, are not settled.
         """
         if self.situation.journal.losses or (self.verified and not self.verified.is_complete):
             return False

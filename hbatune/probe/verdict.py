@@ -279,7 +279,7 @@ def _estimate_runs(verdict: Verdict, tolerance: Tolerance) -> float:
 
 
 def _advise_runs(verdict: Verdict, needed: float, seconds: float) -> Verdict:
-    """Return the verdict with the runs that a decision lacks, if so many are allowed."""
+    """Return the verdict with the runs that a decision lacks, if they are allowed."""
     is_undecided = verdict.word is Conclusion.CANNOT_TELL and verdict.runs > 0
     if not is_undecided or needed > MAX_PAIRS or needed * seconds > MAX_ADVICE_S:
         return verdict
