@@ -272,9 +272,15 @@ class _Places:
 def _plan_restore(
     target: Target, entries: Sequence[Entry], current: Mapping[str, Value], attributes: Attributes
 ) -> RestorePlan:
+    goal = select_originals(entries, current)
+    obsolete = frozenset(entry.setting for entry in entries).difference(goal)
+    return replace(plan_writes(target, goal, current, attributes), gone=obsolete)
+
+
+def select_originals(entries: Sequence[Entry], current: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the original values of one target that fit the scheduler which it will have."""
     goal = {entry.setting: entry.before for entry in entries}
     scheduler = goal.get("scheduler", current.get("scheduler"))
-    obsolete: set[str] = set()
     for entry in entries:
         name = entry.setting
         # A tunable is meaningless if its scheduler does not exist and will not be restored, as is
@@ -282,9 +288,8 @@ def _plan_restore(
         is_replaced = scheduler is not None and entry.under not in (None, scheduler)
         is_other = name == "nr_requests" and is_replaced and not entry.ours(current.get(name))
         if is_other or (is_tunable(name) and (is_replaced or scheduler == "none")):
-            obsolete.add(name)
             del goal[name]
-    return replace(plan_writes(target, goal, current, attributes), gone=frozenset(obsolete))
+    return goal
 
 
 def plan_writes(
@@ -298,7 +303,8 @@ def plan_writes(
     # A switch of the scheduler resets nr_requests, so the current number limits nothing.
     is_switched = scheduler != current.get("scheduler")
     requests = goal.get("nr_requests", None if is_switched else current.get("nr_requests"))
-    device = Device(attributes, scheduler, requests=requests)
+    # A trial switches often, so its attributes may show an earlier scheduler.
+    device = Device(attributes, scheduler, requests=requests, switched=is_switched)
     for name in sorted(goal, key=lambda name: find_setting(name).order):
         # Its current value is meaningless: an earlier write in the chain may reset it.
         follows = is_among(name, reset)

@@ -20,7 +20,7 @@ from hbatune.act.chain import Chain, Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, LostError, Run
 from hbatune.act.lock import HeldTargets
-from hbatune.act.restore import RestorePlan, plan_writes
+from hbatune.act.restore import RestorePlan, plan_writes, select_originals
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
@@ -52,6 +52,17 @@ def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) ->
     return {entry.key: entry.before for entry in writer.read_baselines(chains, {}, means)}
 
 
+def list_originals(machine: Machine, recorded: Journal, ids: Collection[str]) -> Values:
+    """Return, by id and setting, the original values of these targets."""
+    by_id, targets, originals = dict[str, list[Entry]](), list_targets(machine), dict[Key, Value]()
+    for entry in recorded.concerning(ids):
+        by_id.setdefault(entry.id, []).append(entry)
+    for id, entries in by_id.items():
+        goal = select_originals(entries, writer.parse_values(targets[id].attributes))
+        originals |= {(id, name): value for name, value in goal.items()}
+    return originals
+
+
 def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
     """Return whether these rows can be switched on a live system, without disrupting an adapter.
 
@@ -73,7 +84,7 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
 
 
 class Trial:
-    """The rows that an apply has written, and the values ``before`` it (``read_affected_values``).
+    """Rows that are applied, and the values before: ``read_affected_values``, ``list_originals``.
 
     It ends with everything as applied, except the settings that it reverted. ``command`` is the
     name of the run in the journal. After the trial ``failed`` has the settings that are not as
@@ -90,7 +101,7 @@ class Trial:
         holds: Path,
         command: str = "apply",
     ) -> None:
-        self.rows = tuple(row for row in rows if row.outcome is Outcome.WRITTEN)
+        self.rows = tuple(rows)
         self._machine = machine
         self._known = list_targets(machine)
         # A stopped trial must still restore everything, so it ignores the stop.
@@ -165,7 +176,10 @@ class Trial:
             if result.outcome is Outcome.CONFLICT and result.found is not None:
                 self._note_conflict(id, result)
             elif result.outcome in DONE_OUTCOMES and result.found is not None:
-                self._now.setdefault(id, {})[name] = result.found
+                # A setting that it reset has the kernel's value, unless a later result shows it.
+                resets = find_setting(name).resets if result.outcome is Outcome.WRITTEN else ()
+                current = _exclude_values(self._now.get(id, {}), resets)
+                self._now[id] = current | {name: result.found}
         # Afterwards: a setting that must not be written may still have been reset by the others.
         for plan in plans:
             for name, reason in plan.refused.items():

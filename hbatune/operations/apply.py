@@ -69,9 +69,9 @@ class ApplyResult(Struct, frozen=True):
     def complete(self) -> bool:
         """Whether every row is settled and every file was updated.
 
-        A regression is not settled, even if the request keeps it.
+        Regressions that the request keeps, and empty comparisons, are not settled.
         """
-        if self.situation.journal.losses or (self.verified and self.verified.worse):
+        if self.situation.journal.losses or (self.verified and not self.verified.is_complete):
             return False
         unread = any(disk.unread for disk in self.plan.left_alone)
         return self.finished and not unread and all(map(is_settled, self.rows))
@@ -106,7 +106,8 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             system.require_writable_configuration(find_configuration_file())
         filed, ids = _load_journal(context, situation), situation.chosen.ids
         run = PlannedRun(situation, plan, filed, plan.rows, ids)
-        compares = request.probe and plan.drift and not rollback_record.has_later(began, paths)
+        compares = request.probe and (plan.drift or request.compare.thorough)
+        compares = compares and not rollback_record.has_later(began, paths)
         guard = began.guard(paths, named=bool(request.targets))
         disks = len({row.target for row in plan.drift})
         act = situation.config.act

@@ -79,6 +79,7 @@ class Event(Enum):
     # A stop was requested before all values were written, or during the comparison.
     WRITING_STOPPED = auto()
     COMPARISON_STOPPED = auto()
+    NOTHING_COMPARED = auto()
     # Recorded after the run began, so the run makes no profile active.
     ROLLBACK_RECORDED = auto()
     # Some values could not be restored, so hbatune's own state must stay.

@@ -425,7 +425,8 @@ def list_apply_records(
         changes, reverted = [], []
         for row in rows:
             if row.id == proof.id and row.setting in proof.settings:
-                changes.append(history.ValueChange(row.target, row.setting, row.current, row.value))
+                before = verified.originals.get(row.key, row.current)
+                changes.append(history.ValueChange(row.target, row.setting, before, row.value))
                 if row.key in verified.reverted:
                     reverted.append(row.setting)
         result = proof.last

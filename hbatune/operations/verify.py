@@ -20,11 +20,12 @@ from msgspec.structs import replace
 
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key, Means
-from hbatune.act.trial import Trial, Values, can_switch, read_affected_values
+from hbatune.act.marks import with_udev_baselines
+from hbatune.act.trial import Trial, Values, can_switch, list_originals, read_affected_values
 from hbatune.errors import UsageError
-from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Context, Phase
+from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Context, Event, Phase
 from hbatune.operations.situation import Situation
-from hbatune.plan.rows import Outcome, Plan, Row
+from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import ProbeConfig
 from hbatune.probe import run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
@@ -57,7 +58,8 @@ class VerificationResult(Struct):
     """The verdicts: the rows, and the reverted settings with the proof for each.
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
-    that would have been reverted without ``keep_worse``. It is filled in during the verification.
+    that would have been reverted without ``keep_worse``. ``originals`` are the original values of
+    targets that an earlier run has set. It is filled in during the verification.
     """
 
     rows: tuple[Row, ...]
@@ -66,14 +68,22 @@ class VerificationResult(Struct):
     reverted: dict[Key, Proof] = {}
     worse: dict[Key, Proof] = {}
     thorough: bool = False
+    originals: Values = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing worse stays and no comparison is empty; `--verify` needs at least one."""
+        runs = [proof.verdict.runs for proof in self.proofs if not proof.left_out]
+        return not self.worse and 0 not in runs and (bool(runs) or not self.thorough)
 
 
 class Verification:
     """One endpoint for each adapter, medium and model that the plan changes, and its verdict.
 
-    ``budget`` has the representatives for which there is time, and the estimated duration. On entry
-    it makes the file in the request's directory, and on exit it removes the file. Raises UsageError
-    if this directory is not on a disk that the plan changes.
+    With `--verify`, a target that the plan does not change is compared with the original values in
+    the journal. ``budget`` has the representatives for which there is time, and the estimated
+    duration. On entry it makes the file in the request's directory, and on exit it removes the
+    file. Raises UsageError if this directory is not on a disk that is compared.
     """
 
     def __init__(
@@ -85,11 +95,16 @@ class Verification:
         self._request = request
         self._open = ExitStack()
         config = situation.config.probe
-        self._selection, self._filed = _select_representatives(situation, plan, request)
+        self._originals: Values = {}
+        self._set_rows: list[Row] = []
+        if request.thorough:
+            self._originals, self._set_rows = _find_set_rows(situation, plan, context.paths.spent)
+        rows = (*plan.drift, *self._set_rows)
+        self._selection, self._filed = _select_representatives(situation, rows, request)
         self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
         self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
         self._workloads: dict[str, Workload] = {}
-        for part in self._make_parts(plan.drift):
+        for part in self._make_parts(rows):
             self._workloads[part.subject.target] = self._follow(part)
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
@@ -119,7 +134,8 @@ class Verification:
         if endpoints := len(self.budget.subjects):
             seconds = self.budget.seconds
             self._context.note(ComparisonsAhead(endpoints, self._pairs, seconds, self._limit))
-        self._before = read_affected_values(self._situation.machine, self._plan.drift, means)
+        current = read_affected_values(self._situation.machine, self._plan.drift, means)
+        self._before = {**current, **self._originals}
         self._proving.stop = means.stop
         for part in self._make_parts(self._plan.drift):
             # It has to be now: after the writes, the previous state cannot be set again for a run.
@@ -135,18 +151,21 @@ class Verification:
         verified = VerificationResult(
             rows, unmeasured=self._selection.skipped, thorough=self._request.thorough
         )
+        verified.originals = self._originals
         for subject in self.budget.left_out:
             verified.unmeasured += (Skipped(subject.target, Skip.NO_TIME),)
-        written = [row for row in rows if row.outcome is Outcome.WRITTEN]
-        todo = self._make_parts(written)
+        applied = [*(row for row in rows if row.outcome is Outcome.WRITTEN), *self._set_rows]
+        todo = self._make_parts(applied)
         if not todo:
+            if self._request.thorough and not verified.unmeasured:
+                self._context.note_event(Event.NOTHING_COMPARED)
             return verified
         machine, runs = self._situation.machine, (2 * self._pairs + 1) * len(todo)
         command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
             self._context.progress(Phase.COMPARING, runs) as advance,
-            Trial(machine, rows, self._before, means, holds=holds, command=command) as trial,
+            Trial(machine, applied, self._before, means, holds=holds, command=command) as trial,
         ):
             self._proving.advance = advance
             for representative in todo:
@@ -160,7 +179,10 @@ class Verification:
         return verified
 
     def _judge(self, trial: Trial, part: Representative, verified: VerificationResult) -> None:
-        if not self._can_switch(part) and not self._request.thorough:
+        if not self._can_switch(part):
+            # Only writes of this run have runs before them to compare with.
+            part = _drop_rows(part, verified.originals)
+        if not part.own or not (self._can_switch(part) or part.subject.target in self._blocks):
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
         self._proving.advance(part.subject.target)
@@ -193,7 +215,8 @@ class Verification:
         rows = []
         for row in verified.rows:
             if row.key in verified.reverted:
-                row = replace(row, outcome=Outcome.REVERTED)
+                current = verified.originals.get(row.key, row.current)
+                row = replace(row, outcome=Outcome.REVERTED, current=current)
             elif row.key in blamed:
                 row = _mark_failed(row, stayed[row.key])
             rows.append(row)
@@ -241,14 +264,30 @@ class Verification:
         return can_switch(self._situation.machine, part.own, self._before)
 
 
+def _find_set_rows(situation: Situation, plan: Plan, spent: Path) -> tuple[Values, list[Row]]:
+    """Return the original values of targets without drift, and the rows that differ from them.
+
+    These rows have the original value as their ``current`` one.
+    """
+    machine, drifting = situation.machine, {row.id for row in plan.drift}
+    settled = [row for row in plan.rows if row.state is State.OK and row.id not in drifting]
+    recorded = with_udev_baselines(situation.journal, machine.endpoints, spent)
+    originals, rows = list_originals(machine, recorded, {row.id for row in settled}), list[Row]()
+    for row in settled:
+        original = originals.get(row.key)
+        if original not in (None, row.value):
+            rows.append(replace(row, current=original))
+    return originals, rows
+
+
 def _select_representatives(
-    situation: Situation, plan: Plan, request: ComparisonRequest
+    situation: Situation, rows: Iterable[Row], request: ComparisonRequest
 ) -> tuple[selection.Selection, Subject | None]:
     """Return the representatives, and the representative that is measured through a file."""
     machine = situation.machine
     endpoints = {endpoint.target for endpoint in machine.endpoints}
     targets = set()
-    for row in plan.drift:
+    for row in rows:
         # An adapter's setting changes all its disks.
         target = row.target if row.target in endpoints else row.adapter
         if target is not None:

@@ -35,6 +35,8 @@ MAX_EXACT_PAIRS = 12
 """With more pairs, ``RANDOM_EXCHANGES`` random exchanges are tried instead of all."""
 RANDOM_EXCHANGES = 4095
 RESAMPLES = 1999
+MAX_PAIRS = 1000  # that ``verify_pairs`` allows (policy.config.ProbeConfig)
+MAX_ADVICE_S = 600.0  # the default of ``verify_limit``
 MAX_METRICS = 16  # maximum number of metrics of a verdict, in a file of any version
 
 
@@ -111,7 +113,8 @@ class Verdict(Struct, frozen=True, tag="verdict"):
     """The verdict on a change, from all metrics.
 
     ``runs`` is the number of runs on each side. If the conclusion is `cannot tell`, a decision
-    requires ``more_runs`` on each side, which take ``more_seconds``.
+    requires ``more_runs`` on each side, which take ``more_seconds``. Both are None if nothing was
+    compared, or if a decision takes more than is allowed.
     """
 
     word: Conclusion
@@ -135,7 +138,8 @@ def evaluate_pairs(
     The order within each pair was random; ``seconds`` is the time of one pair.
     """
     if len(pairs) < 2:
-        return _make_undecided(Design.INTERLEAVED, len(pairs), compute_min_pairs(ALPHA), seconds)
+        verdict = Verdict(Conclusion.CANNOT_TELL, Design.INTERLEAVED, len(pairs), ())
+        return _advise_runs(verdict, compute_min_pairs(ALPHA), seconds)
     logs = []
     for before, after in pairs:
         logs.append([math.log(metric.of(after) / metric.of(before)) for metric in Metric])
@@ -151,7 +155,8 @@ def evaluate_pairs(
         gap = _Gap(low, statistics.fmean(gaps), high)
         change = _make_change(metric, sides, gap, floor, significant, tolerance)
         changes.append(replace(change, chance=chance))
-    return _make_verdict(Design.INTERLEAVED, len(pairs), changes, tolerance, seconds)
+    verdict = _make_verdict(Design.INTERLEAVED, len(pairs), changes)
+    return _advise_runs(verdict, _estimate_runs(verdict, tolerance), seconds)
 
 
 def evaluate_blocks(
@@ -164,7 +169,8 @@ def evaluate_blocks(
     runs = min(len(before), len(after))
     # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
-        return _make_undecided(Design.BLOCKS, runs, DEFAULT_PAIRS, seconds)
+        verdict = Verdict(Conclusion.CANNOT_TELL, Design.BLOCKS, runs, ())
+        return _advise_runs(verdict, DEFAULT_PAIRS, seconds)
     changes = []
     for metric in Metric:
         first = list(map(math.log, metric.list_values(before)))
@@ -175,7 +181,8 @@ def evaluate_blocks(
         gap = _Gap(low, statistics.fmean(second) - statistics.fmean(first), high)
         significant = not low <= 0 <= high
         changes.append(_make_change(metric, (before, after), gap, drift, significant, tolerance))
-    return _make_verdict(Design.BLOCKS, runs, changes, tolerance, seconds)
+    verdict = _make_verdict(Design.BLOCKS, runs, changes)
+    return _advise_runs(verdict, _estimate_runs(verdict, tolerance), seconds)
 
 
 def compute_noise_floor(sides: Iterable[Sequence[float]]) -> float:
@@ -244,41 +251,40 @@ def _make_change(
     )
 
 
-def _make_verdict(
-    design: Design, runs: int, changes: Sequence[MetricChange], tolerance: Tolerance, seconds: float
-) -> Verdict:
+def _make_verdict(design: Design, runs: int, changes: Sequence[MetricChange]) -> Verdict:
     words = [change.word for change in changes]
     conclusion = Conclusion.UNCHANGED
     for word in (Conclusion.CANNOT_TELL, Conclusion.IMPROVED, Conclusion.REGRESSED):
         if word in words:
             conclusion = word
-    verdict = Verdict(conclusion, design, runs, tuple(changes))
-    if conclusion is not Conclusion.CANNOT_TELL:
-        return verdict
-    needed = 0.0
-    for change in changes:
-        if change.word is Conclusion.CANNOT_TELL:
-            needed = max(needed, _estimate_runs(change, runs, change.metric.tolerated(tolerance)))
-    more_runs = max(1, math.ceil(needed) - runs)
-    return replace(verdict, more_runs=more_runs, more_seconds=more_runs * seconds)
+    return Verdict(conclusion, design, runs, tuple(changes))
 
 
-def _estimate_runs(change: MetricChange, runs: int, allowed: float) -> float:
-    """Return the number of runs of each side to decide about this metric.
+def _estimate_runs(verdict: Verdict, tolerance: Tolerance) -> float:
+    """Return the number of runs of each side to decide about all metrics.
 
     An interval shrinks with the root of the runs. It has to become small enough to lie within the
     tolerance, or to exclude zero.
     """
-    gap = abs(math.log(change.ratio))
-    reach = (math.log(change.high) - math.log(change.low)) / 2
-    small = reach / max(math.log1p(allowed) - gap, 1e-9)
-    large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
-    return max(compute_min_pairs(ALPHA), runs * min(small, large) ** 2)
+    needed = float(compute_min_pairs(ALPHA))
+    for change in verdict.changes:
+        if change.word is Conclusion.CANNOT_TELL:
+            allowed = change.metric.tolerated(tolerance)
+            gap = abs(math.log(change.ratio))
+            reach = (math.log(change.high) - math.log(change.low)) / 2
+            small = reach / max(math.log1p(allowed) - gap, 1e-9)
+            large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
+            needed = max(needed, verdict.runs * min(small, large) ** 2)
+    return needed
 
 
-def _make_undecided(design: Design, runs: int, needed: int, seconds: float) -> Verdict:
-    more_runs = needed - runs
-    return Verdict(Conclusion.CANNOT_TELL, design, runs, (), more_runs, more_runs * seconds)
+def _advise_runs(verdict: Verdict, needed: float, seconds: float) -> Verdict:
+    """Return the verdict with the runs that a decision lacks, if they are allowed."""
+    is_undecided = verdict.word is Conclusion.CANNOT_TELL and verdict.runs > 0
+    if not is_undecided or needed > MAX_PAIRS or needed * seconds > MAX_ADVICE_S:
+        return verdict
+    more_runs = max(1, math.ceil(needed) - verdict.runs)
+    return replace(verdict, more_runs=more_runs, more_seconds=more_runs * seconds)
 
 
 def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -219,7 +219,7 @@ def _describe_proof(
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
         yield f"Put back: {', '.join(record.reverted)}."
-    if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
+    if verdict.word is Conclusion.CANNOT_TELL:
         yield f"{format_verdict(verdict)}."
     yield from data.list_stale(record)
 

@@ -109,7 +109,7 @@ def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | Fi
     # (block/blk-mq.c: blk_mq_update_nr_requests). Lowering it for one LUN lowers it for all, and it
     # stays low after a switch to another scheduler. A switch to `none` sets it to the entire tag
     # set.
-    in_effect = current if find_scheduler(device.attributes) == "none" else tags
+    in_effect = tags if _is_switched(device) else current
     if wanted < in_effect:
         return LegalValue(in_effect, LimitReason(Limit.NOT_LOWERED, (in_effect,)))
     return _limit_value(wanted, tags, Limit.TAG_SET)
@@ -124,9 +124,8 @@ def limit_async_depth(wanted: int, current: int, device: Device) -> LegalValue |
     # As a tunable of mq-deadline it may be any number.
     is_limited = isinstance(attributes.get(ASYNC_DEPTH_FILE), Attribute)
     # A switch of the scheduler resets nr_requests, so the current number does not limit it.
-    is_switched = device.scheduler != find_scheduler(attributes)
     requests: Value | Missing | None = device.requests
-    if requests is None and not is_switched:
+    if requests is None and not _is_switched(device):
         requests = parse_integer(attributes, REQUESTS_FILE)
     if is_limited and isinstance(requests, int):
         return _limit_value(wanted, requests, Limit.REQUESTS_MAXIMUM)
@@ -221,6 +220,13 @@ def find_scheduler(attributes: formats.Attributes) -> Value | None:
     """Return the current scheduler, or None if the device has no scheduler or it cannot be read."""
     scheduler = parse_text(attributes, SCHEDULER_FILE, formats.parse_selected)
     return None if isinstance(scheduler, Missing) else scheduler
+
+
+def _is_switched(device: Device) -> bool:
+    """Return whether the planned scheduler replaces another one."""
+    if device.switched is None:
+        return device.scheduler != find_scheduler(device.attributes)
+    return device.switched
 
 
 def find_multipath_maps(attributes: formats.Attributes) -> frozenset[str]:

@@ -185,9 +185,10 @@ class VectorCpus(Struct, frozen=True):
 class Device(Struct, frozen=True):
     """The facts about a device that a limit may use, if the caller knows them.
 
-    ``scheduler`` is the planned one, or the current one at the moment of a write. ``requests`` is
-    the planned nr_requests, or None if it is the current one. A plan knows the ``endpoint``, or the
-    ``vector`` and its ``room``, a worker only the ``attributes``.
+    ``scheduler`` is the planned one, or the current one at the moment of a write. ``switched`` is
+    whether they differ, or None if the attributes show it. ``requests`` is the planned nr_requests,
+    or None if it is the current one. A plan knows the ``endpoint``, or the ``vector`` and its
+    ``room``, a worker only the ``attributes``.
     """
 
     attributes: Attributes
@@ -196,6 +197,7 @@ class Device(Struct, frozen=True):
     vector: Vector | None = None
     room: VectorCpus | None = None
     requests: Value | None = None
+    switched: bool | None = None
 
 
 LimitFunction = Callable[[Value, Value, Device], LegalValue | FixedSetting]

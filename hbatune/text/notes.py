@@ -175,6 +175,7 @@ _EVENTS = {
     "restores the rest",
     Event.COMPARISON_STOPPED: "stopped as asked: what was applied stays; `hbatune rollback` puts "
     "it back",
+    Event.NOTHING_COMPARED: "nothing was compared: no disk has a setting that hbatune changed",
     Event.ROLLBACK_RECORDED: "a rollback was recorded during this run, so no profile becomes "
     "active; to tune again, run the same command again",
     Event.VALUES_UNRESTORED: "not everything could be put back, so hbatune's own state stays: run "

@@ -48,12 +48,23 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
-    """Return a short text for a verdict; `cannot tell` with the time that a decision needs."""
+    """Return a short text for a verdict with the intervals of the metrics that decide it.
+
+    `cannot tell` also has the time that a decision needs, if so much is allowed.
+    """
+    if not verdict.runs:
+        return f"{verdict.word}: nothing was compared"
+    parts = []
+    for change in verdict.changes:
+        if change.word is verdict.word:
+            low, high = format_change(change.low), format_change(change.high)
+            parts.append(f"{METRIC_NAMES[change.metric]} between {low} and {high}")
+    text = f"{verdict.word}: {', '.join(parts)}" if parts else str(verdict.word)
     if verdict.more_seconds is None:
-        return str(verdict.word)
+        return text
     runs, time = verdict.runs + (verdict.more_runs or 0), format_duration(verdict.more_seconds)
     how = f"verify_pairs = {runs}" if thorough else f"--verify, verify_pairs = {runs}"
-    return f"{verdict.word}: with this much noise it takes {time} more ({how})"
+    return f"{text}: with this much noise it takes {time} more ({how})"
 
 
 def format_metric_change(change: MetricChange) -> str:
@@ -166,9 +177,11 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
         yield f"{doubted} broke Little's law (D3-6): fio or the CPUs were measured, too"
     if proof.written is not None:
         written = proof.written
-        why = os.strerror(written.errno) if written.errno else str(written.outcome)
+        why = written.said or (os.strerror(written.errno) if written.errno else written.outcome)
         yield f"{ended}: {written.setting} could not be switched ({why})"
-    if verdict.word is Conclusion.CANNOT_TELL and verdict.more_seconds is not None:
+    if not verdict.runs:
+        yield f"no verdict: repeat the command with --verify, or `hbatune rollback {proof.target}`"
+    elif verdict.word is Conclusion.CANNOT_TELL:
         yield format_verdict(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
         yield (

@@ -5,6 +5,7 @@ By Little's law IOPS are depth / time, whatever the machine, as long as its CPU 
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.guest.command import configure
@@ -61,6 +62,24 @@ def few_pairs() -> None:
     from hbatune.operations import verify
 
     verify.DEFAULT_PAIRS = verify.MIN_PAIRS = 2  # type: ignore[attr-defined]
+
+
+def measure_nothing(note: Callable[[], None] = lambda: None) -> None:
+    """Have each probe call ``note`` and return figures without any I/O: switching is tested."""
+    from hbatune.probe import run
+    from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
+
+    figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
+
+    def probe(subjects: list[Subject], workload: Workload, **options: object) -> list[ProbeResult]:
+        note()
+        results = []
+        for subject in subjects:
+            id = subject.endpoint.id
+            results.append(ProbeResult(subject.target, id, workload, figures, "3.33", ()))
+        return results
+
+    run.probe_subjects = probe  # type: ignore[assignment]
 
 
 def neighbour(disk: str) -> "subprocess.Popen[bytes]":

@@ -10,7 +10,16 @@ import pytest
 
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.kill_points import Counter, boundaries
-from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
+from tests.lab.guest.known import (
+    DEPTH,
+    NDELAY,
+    SERVICE_NS,
+    deep,
+    forget,
+    measure_nothing,
+    neighbour,
+    profile,
+)
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.1",)
@@ -168,7 +177,7 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
         counting = boundaries(counter)
 
         def prepare() -> None:
-            _measure_nothing()
+            measure_nothing()
             counting()
 
         return prepare
@@ -193,19 +202,3 @@ def _held() -> frozenset[str]:
     from hbatune.act.lock import read_held_ids
 
     return read_held_ids(paths.HOLDS)
-
-
-def _measure_nothing() -> None:
-    """Have the probe return figures without any I/O: the switching is what is looked at."""
-    from hbatune.probe import run
-    from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
-
-    figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
-
-    def probe(subjects: list[Subject], workload: Workload, **options: object) -> list[ProbeResult]:
-        return [
-            ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
-            for subject in subjects
-        ]
-
-    run.probe_subjects = probe  # type: ignore[assignment]

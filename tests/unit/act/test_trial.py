@@ -285,45 +285,101 @@ def test_failed_restore_is_reported(applied: Applied, monkeypatch: pytest.Monkey
 
 
 def switch_as_kernel(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], default: str
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], defaults: dict[str, str]
 ) -> Path:
-    """Have a switch of the scheduler reset nr_requests, whose file is returned."""
-    requests = disk.path / "queue/nr_requests"
+    """Have a switch of the scheduler set its default of nr_requests, whose file is returned.
+
+    The disk's async_depth, if it has one, follows nr_requests.
+    """
+    requests, depth = disk.path / "queue/nr_requests", disk.path / "queue/async_depth"
 
     def store(path: str, text: str) -> int | None:
         if path.endswith("scheduler"):
+            requests.write_text(defaults[text])
             text = " ".join(f"[{name}]" if name == text else name for name in names)
-            requests.write_text(default)
         Path(path).write_text(text)
+        if depth.exists() and not path.endswith("async_depth"):
+            depth.write_text(requests.read_text())
         return None
 
     monkeypatch.setattr("hbatune.act.chain._store", store)
     return requests
 
 
-def test_switch_reset_is_no_conflict(
+@pytest.mark.parametrize(
+    ("names", "requests", "goal", "sides"),
+    [
+        (("none", "mq-deadline"), "446", (SCHEDULER, REQUESTS), ("446", "2048")),
+        (("mq-deadline", "none"), "256", (("scheduler", Exactly("none")),), ("256", "446")),
+        (
+            ("mq-deadline", "none"),
+            "900",
+            (("scheduler", Exactly("none")), REQUESTS),
+            ("900", "446"),
+        ),
+    ],
+    ids=["from-none", "to-none", "to-none-with-requests"],
+)
+def test_scheduler_and_requests_switch_together(
+    means: Means,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, str],
+    requests: str,
+    goal: tuple[tuple[str, Exactly], ...],
+    sides: tuple[str, str],
+) -> None:
+    first, second = names
+    sda = Disk(
+        tmp_path / "sys",
+        "sda",
+        queue__scheduler=f"[{first}] {second}",
+        queue__nr_requests=requests,
+        mq__0__nr_tags="446",
+    )
+    default = {"none": "446", "mq-deadline": "256"}
+    file = switch_as_kernel(sda, monkeypatch, names, default)
+    host = machine(replace(sda.endpoint(), tags=446))
+    plan = planned(host, *goal)
+    before = read_affected_values(host, plan.drift, means)
+    rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
+    assert can_switch(host, rows, before)
+    keys = [(row.id, row.setting) for row in rows]
+    values = {
+        Side.BEFORE: (f"[{first}] {second}", sides[0]),
+        Side.AFTER: (f"{first} [{second}]", sides[1]),
+    }
+    with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
+        for side in (Side.BEFORE, Side.AFTER, Side.AFTER, Side.BEFORE):
+            assert trial.switch(keys, side) == {}
+            assert (sda.value("queue/scheduler"), file.read_text()) == values[side]
+    assert (sda.value("queue/scheduler"), file.read_text()) == values[Side.AFTER]
+    assert trial.failed == {}
+
+
+def test_switch_to_none_resets_async_depth(
     means: Means, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Since Linux 7.2 the file remains without a scheduler, and has the kernel's value."""
     sda = Disk(
         tmp_path / "sys",
         "sda",
         queue__scheduler="[none] mq-deadline",
         queue__nr_requests="446",
+        queue__async_depth="446",
         mq__0__nr_tags="446",
     )
-    requests = switch_as_kernel(sda, monkeypatch, ("none", "mq-deadline"), "446")
-    host = machine(sda.endpoint())
+    defaults = {"none": "446", "mq-deadline": "256"}
+    switch_as_kernel(sda, monkeypatch, ("none", "mq-deadline"), defaults)
+    host = machine(replace(sda.endpoint(), tags=446))
     plan = planned(host, SCHEDULER, REQUESTS)
     before = read_affected_values(host, plan.drift, means)
     rows = write_plan(host, plan, journal.load(means.journal, host.boot_id)[0], means)
     keys = [(row.id, row.setting) for row in rows]
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
-        refused = trial.switch(keys, Side.BEFORE)
-        assert {key[1]: result.outcome for key, result in refused.items()} == {
-            "nr_requests": Outcome.REFUSED
-        }
-    assert (sda.value("queue/scheduler"), requests.read_text()) == ("none [mq-deadline]", "2048")
-    assert trial.failed == {}
+        for side in (Side.BEFORE, Side.AFTER, Side.BEFORE, Side.AFTER):
+            assert trial.switch(keys, side) == {}
+    assert (sda.value("queue/nr_requests"), sda.value("queue/async_depth")) == ("2048", "2048")
 
 
 def test_foreign_requests_survive_switch(
@@ -332,7 +388,8 @@ def test_foreign_requests_survive_switch(
     sda = Disk(
         tmp_path / "sys", "sda", queue__scheduler="[kyber] mq-deadline", queue__nr_requests="256"
     )
-    requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), "256")
+    defaults = dict.fromkeys(("kyber", "mq-deadline"), "256")
+    requests = switch_as_kernel(sda, monkeypatch, ("kyber", "mq-deadline"), defaults)
     host = machine(sda.endpoint())
     plan = planned(host, SCHEDULER, ("nr_requests", Exactly(512)))
     before = read_affected_values(host, plan.drift, means)

@@ -7,13 +7,17 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import ValidationError, convert
 
+from hbatune.policy.config import ProbeConfig
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import verdict
 from hbatune.probe.result import Figures
 from hbatune.probe.verdict import (
     ALPHA,
     DEFAULT_PAIRS,
+    MAX_ADVICE_S,
+    MAX_PAIRS,
     MIN_PAIRS,
     Conclusion,
     Design,
@@ -115,16 +119,16 @@ def test_quiet_machine_proves_no_change() -> None:
 
 @pytest.mark.usefixtures("fast")
 def test_noisy_verdict_estimates_time() -> None:
-    conclusions = Counter[Conclusion]()
+    conclusions, seconds = Counter[Conclusion](), 0.5
     for seed in range(20):
         first = evaluate_pairs(
-            NoisyDisk(Noise(0.06), seed).pairs(DEFAULT_PAIRS), TOLERANCE, SECONDS
+            NoisyDisk(Noise(0.06), seed).pairs(DEFAULT_PAIRS), TOLERANCE, seconds
         )
         assert first.word is Conclusion.CANNOT_TELL
         assert first.more_seconds is not None
-        assert first.more_seconds >= SECONDS
+        assert first.more_seconds >= seconds
         # With so many more pairs it can, as a rule: the seconds are no mere phrase.
-        count = DEFAULT_PAIRS + round(first.more_seconds / SECONDS)
+        count = DEFAULT_PAIRS + round(first.more_seconds / seconds)
         longer = evaluate_pairs(NoisyDisk(Noise(0.06), seed).pairs(count), TOLERANCE, SECONDS)
         conclusions[longer.word] += 1
     assert conclusions[Conclusion.UNCHANGED] >= 10
@@ -190,7 +194,8 @@ def test_any_figures_give_valid_verdict(
         evaluate_blocks(before, after, TOLERANCE, SECONDS),
     ):
         assert msgspec.json.decode(msgspec.json.encode(judgement), type=Verdict) == judgement
-        assert (judgement.more_seconds is None) is (judgement.word is not Conclusion.CANNOT_TELL)
+        assert judgement.more_seconds is None or judgement.word is Conclusion.CANNOT_TELL
+        assert judgement.runs + (judgement.more_runs or 0) <= MAX_PAIRS
         for change in judgement.changes:
             assert 0 < change.low <= change.high < math.inf
 
@@ -203,13 +208,35 @@ def test_outlier_pair_gives_finite_interval() -> None:
     assert all(math.isfinite(change.high) for change in judgement.changes)
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_pairs_estimate_time(count: int) -> None:
+@pytest.mark.parametrize(("count", "more"), [(0, None), (1, 7)])
+def test_too_few_pairs_are_inconclusive(count: int, more: int | None) -> None:
     pairs = NoisyDisk(NOISES["quiet"], 1).pairs(count, 8.0)
     judgement = evaluate_pairs(pairs, TOLERANCE, SECONDS)
-    more = 8 - count
     words = (Conclusion.CANNOT_TELL, Design.INTERLEAVED, count, ())
-    assert judgement == Verdict(*words, more, more * SECONDS)
+    assert judgement == Verdict(*words, more, None if more is None else more * SECONDS)
+
+
+def test_excessive_advice_is_omitted() -> None:
+    slow, fast = figures(1000, 400, 900), figures(1200, 333, 750)
+    pairs = [(slow, fast), (fast, slow)] * 5
+    usual = evaluate_pairs(pairs, TOLERANCE, 0.001)
+    assert usual.more_runs is not None
+    assert usual.runs + usual.more_runs <= MAX_PAIRS
+    seconds = 1.1 * MAX_ADVICE_S / (usual.runs + usual.more_runs)
+    narrow = Tolerance(0.001, 0.001, 0.001)
+    for excessive in (
+        evaluate_pairs(pairs, TOLERANCE, seconds),
+        evaluate_pairs(pairs, narrow, 0.001),
+    ):
+        assert (excessive.word, excessive.more_runs) == (Conclusion.CANNOT_TELL, None)
+        assert excessive.more_seconds is None
+
+
+def test_advice_obeys_configuration() -> None:
+    config = convert({"verify_pairs": MAX_PAIRS}, ProbeConfig)
+    assert config.verify_limit == MAX_ADVICE_S
+    with pytest.raises(ValidationError):
+        convert({"verify_pairs": MAX_PAIRS + 1}, ProbeConfig)
 
 
 def test_seven_pairs_are_inconclusive() -> None:

@@ -208,17 +208,99 @@ def test_rollback_restores_unreverted_values(bench: Bench, capsys: Capture) -> N
 
 def test_missing_fio_prevents_revert(bench: Bench, capsys: Capture) -> None:
     bench.refuses = Skipped("sda", Skip.NO_FIO)
-    assert main([*VERIFY]) == 0
+    assert main([*VERIFY]) == 1, "the comparison was requested"
     output = capsys.readouterr().out
     assert "sda: not measured: fio is not installed." in output
     assert bench.values("nomerges") == [1, 1]
 
 
-def test_unchanged_machine_skips_verification(bench: Bench, capsys: Capture) -> None:
-    main([*VERIFY])
-    bench.probed.clear()
+def test_verify_compares_set_values(bench: Bench, capsys: Capture) -> None:
+    main([*APPLY, "--no-probe"])
+    bench.costs = {"rq_affinity": 0.5}
+    assert main([*APPLY]) == 0
+    assert bench.probed == [], "only --verify compares them"
+    capsys.readouterr()
+    assert main([*VERIFY, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    [proof] = document["verdicts"]
+    assert (proof["verdict"]["word"], proof["settings"]) == (
+        "improved",
+        ["nomerges", "rq_affinity"],
+    )
+    assert document["summary"]["outcomes"] == {"kept": 4}
+    assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([1, 1], [2, 2])
+
+
+def test_verify_reverts_set_value(bench: Bench, capsys: Capture) -> None:
+    main([*APPLY, "--no-probe"])
+    bench.costs = {"nomerges": 2.0}
+    capsys.readouterr()
+    assert main([*VERIFY]) == 1
+    output = capsys.readouterr().out
+    assert "sda sdb: nomerges is back at 0: with 1 sda has IOPS -5" in output
+    assert "Profile test: 2 kept, 2 reverted." in output
+    assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([0, 0], [2, 2])
+    main(["history", "--json"])
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    changes = {
+        (change["setting"], change["before"], change["after"])
+        for change in entries[0]["record"]["settings"]
+    }
+    assert changes == {("nomerges", 0, 1), ("rq_affinity", 1, 2)}
+    assert main(["diff", "--profile", "test"]) == 0, "no later run sets it again"
+    assert main(["rollback"]) == 0
+    assert bench.values("rq_affinity") == [1, 1]
+
+
+def test_verify_measures_drift_and_set_values(bench: Bench, capsys: Capture) -> None:
+    main([*APPLY, "--no-probe", "sda"])
+    bench.costs = {"nomerges": 0.5}
     assert main([*VERIFY]) == 0
+    assert bench.probed
+    assert "improved" in capsys.readouterr().out
+    assert (bench.values("nomerges"), bench.values("rq_affinity")) == ([1, 1], [2, 2])
+
+
+def test_unswitchable_set_value_stays_unmeasured(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main([*APPLY, "--no-probe"])
+    monkeypatch.setattr(
+        "hbatune.operations.verify.can_switch", lambda machine, rows, before: not rows
+    )
+    assert main([*VERIFY]) == 1
+    output = capsys.readouterr().out
+    assert "sda: not measured: " in output
+    assert (bench.probed, bench.values("nomerges")) == ([], [1, 1])
+
+
+def test_verify_needs_changed_value(bench: Bench, capsys: Capture) -> None:
+    for disk in bench.disks:
+        (disk.path / "queue/nomerges").write_text("1")
+        (disk.path / "queue/rq_affinity").write_text("2")
+    assert main([*VERIFY]) == 1
+    message = "nothing was compared: no disk has a setting that hbatune changed"
+    assert message in capsys.readouterr().err
     assert bench.probed == []
+    assert main([*APPLY]) == 0
+
+
+@pytest.mark.parametrize("command", [APPLY, VERIFY])
+def test_empty_comparison_is_no_success(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def disturbed(subject: Subject) -> Skipped | None:
+        return Skipped(subject.target, Skip.BUSY) if bench.probed else None
+
+    monkeypatch.setattr(run, "find_disturbance", disturbed)
+    assert main([*command]) == 1
+    output = capsys.readouterr().out
+    assert "sda: the comparison ended after 0 pairs: it is busy." in output
+    assert "sda: no verdict: repeat the command with --verify, or `hbatune rollback sda`." in output
+    assert "it takes" not in output
+    assert bench.values("nomerges") == [1, 1]
+    monkeypatch.setattr(run, "find_disturbance", lambda subject: None)
+    assert main([*VERIFY]) == 0, "the remedy works"
 
 
 def test_verification_requires_probe(bench: Bench, capsys: Capture) -> None:
@@ -301,7 +383,8 @@ def test_noise_suggests_pair_count(bench: Bench, capsys: Capture) -> None:
     bench.noise = NoisyDisk(Noise(0.1), 1)
     assert main([*VERIFY]) == 0
     output = capsys.readouterr().out
-    assert "cannot tell: with this much noise it takes" in output
+    assert "sda: cannot tell: IOPS between -" in output
+    assert " %: with this much noise it takes " in output
     assert "(verify_pairs = " in output
     assert bench.values("nomerges") == [1, 1], "what cannot be told stays"
 
@@ -313,7 +396,7 @@ def test_profile_shows_tolerance(bench: Bench, capsys: Capture) -> None:
 
 def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteFolder) -> None:
     site.put("hbatune.toml", "[probe]\nverify_limit = 10\n")
-    assert main([*VERIFY]) == 0
+    assert main([*VERIFY]) == 1
     output = capsys.readouterr().out
     assert "sda: not measured: no time, see verify_limit" in output
     assert bench.probed == []
