@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
@@ -34,7 +35,8 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
+    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are the sentences, with names
+    of facts in braces; the advice may also contain ``{target}``. Methods are for other sentences.
     """
 
     DESCRIPTION: ClassVar[str] = ""
@@ -42,11 +44,16 @@ class CheckEvidence(Struct, frozen=True):
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        return self.DESCRIPTION
+        return self._fill(self.DESCRIPTION)
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
-        return self.ADVICE
+        return self._fill(self.ADVICE, target=target)
+
+    def _fill(self, sentence: str, **facts: str) -> str:
+        for name, fact in asdict(self).items():
+            facts[name] = format_fact(fact)
+        return sentence.format_map(facts)
 
     def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
         """Return the advice, and that root may read more if something was denied."""
