@@ -7,7 +7,6 @@ are saved as local rules, which `apply` then follows.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from hbatune.plan.rows import Row
 from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
+from hbatune.probe.guard import resolve_links
 from hbatune.probe.history import Record, ValueChange, make_record
 from hbatune.probe.result import (
     Doubt,
@@ -500,11 +500,7 @@ def _make_writing_probe(
 
         return probe_file
     if request.destructive:
-        # A link's target counts as named if it is a disk, not if it is a partition.
-        names = list(request.targets)
-        for name in request.targets:
-            if name.startswith("/dev/"):
-                names.append(os.path.realpath(name))
+        names = resolve_links(request.targets)
         return lambda ready, workload: running.probe_guarded(ready, workload, names)
     return None
 
