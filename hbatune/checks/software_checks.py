@@ -18,7 +18,6 @@ from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
-from hbatune.policy.config import ApprovedVersions
 from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 from hbatune.text.limit_text import describe_limit
@@ -219,21 +218,19 @@ class _MissingFio(CheckEvidence, frozen=True):
     ADVICE = "install it: without it `apply` proves nothing"
 
 
-def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report that fio is missing, which probes require."""
-    if inputs.health.tools.get("fio") is False:
-        yield check.report_machine(Severity.INFO, _MissingFio())
-
-
 class _MissingBpftrace(CheckEvidence, frozen=True):
     DESCRIPTION = "bpftrace is not installed"
     ADVICE = "install it to see latencies while the machine works"
 
 
-def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report that bpftrace is missing, which live latency measurements require."""
-    if inputs.health.tools.get("bpftrace") is False:
-        yield check.report_machine(Severity.INFO, _MissingBpftrace())
+_MISSING_TOOLS = {"fio": _MissingFio(), "bpftrace": _MissingBpftrace()}
+
+
+def find_missing_tools(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report the missing tool of the check: probes need fio, live latencies need bpftrace."""
+    tool = check.id.removesuffix("-missing")
+    if inputs.health.tools.get(tool) is False:
+        yield check.report_machine(Severity.INFO, _MISSING_TOOLS[tool])
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
@@ -323,10 +320,7 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
     for adapter in inputs.adapters:
-        approved: list[str] = []
-        for entry in _list_approved(inputs, adapter):
-            approved += entry.firmware
-        yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
+        yield from _check_version(check, inputs, adapter, adapter.firmware, _UnapprovedFirmware)
 
 
 def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -335,29 +329,23 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
     A driver without a version has the kernel's version.
     """
     for adapter in inputs.adapters:
-        approved: list[str] = []
-        for entry in _list_approved(inputs, adapter):
-            approved += entry.driver
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, adapter, version, approved, _UnapprovedDriver)
-
-
-def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
-    for entry in inputs.site.approved:
-        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
-            yield entry
+        yield from _check_version(check, inputs, adapter, version, _UnapprovedDriver)
 
 
 def _check_version(
     check: Check,
+    inputs: CheckInput,
     adapter: Adapter,
     version: str | Missing,
-    globs: Collection[str],
     evidence: type[_UnapprovedVersion],
 ) -> Iterator[Finding]:
-    approved = tuple(globs)
+    approved: tuple[str, ...] = ()
+    for entry in inputs.site.approved:
+        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
+            approved += getattr(entry, evidence.COMPONENT)
     if not approved:
         return
     if isinstance(version, Missing):
