@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
-from hbatune.checks.finding import Severity
+from hbatune.checks.finding import Severity, format_fact
 from hbatune.fleet.audit import (
     Audit,
     AuditedHost,
@@ -138,13 +138,13 @@ def summarise_audit(audit: Audit) -> str:
     groups = format_count(len(audit.groups), "group")
     parts = [
         f"{format_count(len(audit.hosts), 'host')} in {groups} of alike ones",
-        _format_count(len(audit.drifting), "drifts", "drift"),
-        _format_count(len(audit.odd_hosts), "is odd", "are odd"),
+        format_count(len(audit.drifting), "drifts", "drift"),
+        format_count(len(audit.odd_hosts), "is odd", "are odd"),
     ]
     if without := sum(host.profile is None for host in audit.hosts):
-        parts.append(f"{_format_count(without, 'has', 'have')} no profile to drift from")
+        parts.append(f"{format_count(without, 'has', 'have')} no profile to drift from")
     if anonymous := sum(host.anonymous for host in audit.hosts):
-        parts.append(f"{_format_count(anonymous, 'is', 'are')} anonymous and named by file")
+        parts.append(f"{format_count(anonymous, 'is', 'are')} anonymous and named by file")
     if audit.unusable:
         parts.append(f"{format_count(len(audit.unusable), 'file')} could not be audited")
     return "; ".join(parts) + "."
@@ -200,10 +200,6 @@ def _format_stock_value(stock: Stock) -> str:
     return stock.value
 
 
-def _format_count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
-
-
 def _format_valued(valued: Valued) -> str:
     value = _format_scalar(valued.value)
     if not valued.targets:
@@ -214,11 +210,7 @@ def _format_valued(valued: Valued) -> str:
 
 
 def _format_scalar(value: Scalar) -> str:
-    if value is None:
-        return UNKNOWN_TEXT
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return UNKNOWN_TEXT if value is None else format_fact(value)
 
 
 def _show_section(name: str, heads: str, rows: Sequence[Sequence[Cell]]) -> None:
