@@ -30,7 +30,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Column, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_section
 
 UNKNOWN_TEXT = "not known"
@@ -313,8 +313,7 @@ def _name_sides(comparison: HostComparison) -> tuple[str, str]:
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
     # The names of hosts are from their snapshots.
-    columns = [Column(name, ColumnKind.VALUE) for name in names]
-    table = Table([fact, *columns, reason])
+    table = Table([fact, *map(Column, names), reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
         why = (difference.subject, f"{_explain_difference(difference)}{source}")
@@ -333,7 +332,7 @@ def _explain_difference(difference: Difference) -> str:
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
     heads = "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
     workload, *others = make_columns(heads)
-    p99s = [Column(f"P99 {name}", ColumnKind.VALUE, right=True) for name in names]
+    p99s = [Column(f"P99 {name}", right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:
         first, second = result.first, result.second
