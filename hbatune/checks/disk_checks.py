@@ -58,14 +58,13 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _NoCache(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "volumes {volumes}: {product} has no write cache",
+        "; counted as rotational: {spinning}",
+    )
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
-
-    def describe(self) -> str:
-        volumes, product = format_fact(self.volumes), format_fact(self.product)
-        disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
-        return f"volumes {volumes}: {product} has no write cache{disks}"
 
     def advise(self, target: str) -> str:
         text = (

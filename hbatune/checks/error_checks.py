@@ -79,14 +79,11 @@ class _SpaceErrors(_FailedIo, frozen=True):
 
 
 class _TransportErrors(_FailedIo, frozen=True):
+    DESCRIPTION = (
+        "failed I/O in the kernel's log that did not get through to the drive or back: {count}",
+        "; resets of the device: {resets}",
+    )
     FAULTS = (ErrorKind.TRANSPORT,)
-
-    def describe(self) -> str:
-        text = (
-            "failed I/O in the kernel's log that did not get through to the drive or back: "
-            f"{self.count}"
-        )
-        return text + (f"; resets of the device: {self.resets}" if self.resets is not None else "")
 
     def advise(self, target: str) -> str:
         if self.cabled is not None:
@@ -136,13 +133,10 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _Timeouts(CheckEvidence, frozen=True):
+    DESCRIPTION = ("{timeouts}", " of {done}", " commands timed out")
     timeouts: int
     done: int | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        total = f" of {self.done}" if self.done is not None else ""
-        return f"{self.timeouts}{total} commands timed out"
 
     def advise(self, target: str) -> str:
         text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
@@ -165,16 +159,15 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnexplainedErrors(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{errors}",
+        " of {done}",
+        " commands ended without good status; polls of the drive's health count as well, and the "
+        "kernel's log, which would tell, could not be read",
+    )
     errors: int
     done: int | None
     denied: str | None
-
-    def describe(self) -> str:
-        total = f" of {self.done}" if self.done is not None else ""
-        return (
-            f"{self.errors}{total} commands ended without good status; polls of the drive's health "
-            "count as well, and the kernel's log, which would tell, could not be read"
-        )
 
     def advise(self, target: str) -> str:
         if self.denied is None:

@@ -36,10 +36,11 @@ class CheckEvidence(Struct, frozen=True):
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
     JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are the sentences, with names
-    of facts in braces; the advice may also contain ``{target}``. Methods are for other sentences.
+    of facts in braces; the advice may also contain ``{target}``. If a sentence has several parts, a
+    later part with an unknown fact is omitted. Methods are for other sentences.
     """
 
-    DESCRIPTION: ClassVar[str] = ""
+    DESCRIPTION: ClassVar[str | tuple[str, ...]] = ""
     ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
 
     def describe(self) -> str:
@@ -50,10 +51,17 @@ class CheckEvidence(Struct, frozen=True):
         """Return the advice for the target of the finding."""
         return self._fill(self.ADVICE, target=target)
 
-    def _fill(self, sentence: str, **facts: str) -> str:
+    def _fill(self, sentence: str | tuple[str, ...], **facts: str) -> str:
+        unknown = []
         for name, fact in asdict(self).items():
             facts[name] = format_fact(fact)
-        return sentence.format_map(facts)
+            if fact in (None, (), UNSET):
+                unknown.append(f"{{{name}}}")
+        text, *parts = (sentence,) if isinstance(sentence, str) else sentence
+        for part in parts:
+            if not any(name in part for name in unknown):
+                text += part
+        return text.format_map(facts)
 
     def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
         """Return the advice, and that root may read more if something was denied."""

@@ -118,17 +118,13 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
+    DESCRIPTION = ("{file}, line {line}, sets {setting}", " to {value}", " of {of}")
     ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
     file: str
     line: int
     of: tuple[str, ...]
-
-    def describe(self) -> str:
-        value = f" to {self.value}" if self.value is not None else ""
-        of = f" of {format_fact(self.of)}" if self.of else ""
-        return f"{self.file}, line {self.line}, sets {self.setting}{value}{of}"
 
 
 def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -253,13 +249,10 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
+    DESCRIPTION = ("not known whether they run: {daemons}", ": {process}")
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
-
-    def describe(self) -> str:
-        process = f": {self.process}" if isinstance(self.process, str) else ""
-        return f"not known whether they run: {format_fact(self.daemons)}{process}"
 
     def advise(self, target: str) -> str:
         if self.unit is UNSET:
@@ -377,6 +370,12 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
 
 
 class _UnmetAdvice(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{setting} is {current}, where {vendor} asks for {advised}",
+        "; rule {against} of the profile wants {planned}",
+        "; here: {limit}",
+        "; note: {note}",
+    )
     vendor: str
     rule: str
     setting: str
@@ -387,13 +386,6 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     limit: str | None
     note: str | None
     open: str | None
-
-    def describe(self) -> str:
-        text = f"{self.setting} is {self.current}, where {self.vendor} asks for {self.advised}"
-        if self.against is not None and self.planned is not None:
-            text += f"; rule {self.against} of the profile wants {self.planned}"
-        text += f"; here: {self.limit}" if self.limit is not None else ""
-        return text + (f"; note: {self.note}" if self.note is not None else "")
 
     def advise(self, target: str) -> str:
         if self.against is not None:
