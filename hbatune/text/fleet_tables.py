@@ -96,9 +96,9 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
     for host in audit.lone:
         rows["lone"].append((host.host, format_adapters(host.adapters), describe_nearest(host)))
     for drift in audit.drift:
-        values = (drift.setting, *_format_drift(drift), drift.profile)
+        setting = (drift.setting, *_format_drift(drift), drift.profile)
         counts = (str(len(drift.hosts)), str(drift.targets))
-        rows["drift"].append((*values, *counts, _format_hosts(drift.hosts), drift.source))
+        rows["drift"].append((*setting, *counts, _format_hosts(drift.hosts), drift.source))
     for entry in audit.findings:
         check = (str(entry.severity), entry.id, str(len(entry.hosts)), _format_hosts(entry.hosts))
         rows["findings"].append((*check, entry.evidence, entry.advice, entry.source))
