@@ -62,19 +62,14 @@ class _NoCache(CheckEvidence, frozen=True):
         "volumes {volumes}: {product} has no write cache",
         "; counted as rotational: {spinning}",
     )
+    ADVICE = (
+        "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half of "
+        "the writes",
+        "; put {spinning} behind an adapter with a cache, where response time matters",
+    )
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        text = (
-            "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half "
-            "of the writes"
-        )
-        if self.spinning:
-            disks = format_fact(self.spinning)
-            text += f"; put {disks} behind an adapter with a cache, where response time matters"
-        return text
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

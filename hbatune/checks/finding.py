@@ -41,7 +41,7 @@ class CheckEvidence(Struct, frozen=True):
     """
 
     DESCRIPTION: ClassVar[str | tuple[str, ...]] = ""
-    ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
+    ADVICE: ClassVar[str | tuple[str, ...]] = "nothing: it is only worth knowing"
 
     def describe(self) -> str:
         """Return the evidence as text."""

@@ -55,7 +55,7 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if not self.settings:
-            return self.ADVICE
+            return super().advise(target)
         return (
             f"choose a profile of tuned's that leaves {format_fact(self.settings)} alone "
             "(`tuned-adm profile NAME`): whichever of the two writes last wins"
@@ -98,7 +98,7 @@ class _RunningIrqbalance(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.start is None:
-            return self.ADVICE
+            return super().advise(target)
         return f"start it with --policyscript={self.start}, so that it leaves those alone"
 
 
