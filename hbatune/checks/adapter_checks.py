@@ -22,17 +22,19 @@ _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vecto
 
 
 class _SlowLink(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "the link runs at {speed} GT/s x{width}, where {possible_speed} GT/s x{possible_width} is "
-        "possible",
-        "; port above: {port}",
-    )
     ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
     possible_speed: float | None
     possible_width: int | None
     port: str | None
+
+    def describe(self) -> str:
+        return (
+            f"the link runs at {self.speed:g} GT/s x{self.width}, where "
+            f"{format_fact(self.possible_speed)} GT/s x{format_fact(self.possible_width)} is "
+            "possible" + (f"; port above: {self.port}" if self.port is not None else "")
+        )
 
 
 def find_slow_links(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -65,11 +67,14 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
 
 
 class _SlowPorts(CheckEvidence, frozen=True):
-    DESCRIPTION = "{ports}: at {rate} Gbit/s, where {possible} are possible"
     ports: tuple[str, ...]
     rate: float
     possible: float
     fabric: str | None
+
+    def describe(self) -> str:
+        ports = format_fact(self.ports)
+        return f"{ports}: at {self.rate:g} Gbit/s, where {self.possible:g} are possible"
 
     def advise(self, target: str) -> str:
         if self.fabric is None:
@@ -95,12 +100,6 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BusErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "errors at the adapter and its port: {correctable} correctable, {nonfatal} nonfatal, "
-        "{fatal} fatal",
-        "; reported to root port {root} by everything below it: {root_correctable}, "
-        "{root_nonfatal}, {root_fatal}",
-    )
     ADVICE = "look at cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
@@ -109,6 +108,18 @@ class _BusErrors(CheckEvidence, frozen=True):
     root_correctable: int
     root_nonfatal: int
     root_fatal: int
+
+    def describe(self) -> str:
+        text = (
+            f"errors at the adapter and its port: {self.correctable} correctable, "
+            f"{self.nonfatal} nonfatal, {self.fatal} fatal"
+        )
+        if self.root is not None:
+            text += (
+                f"; reported to root port {self.root} by everything below it: "
+                f"{self.root_correctable}, {self.root_nonfatal}, {self.root_fatal}"
+            )
+        return text
 
 
 def find_bus_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -147,9 +158,11 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 
 class _UncountedErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel counts no PCI Express errors of this adapter ({reason})"
     ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
     reason: str
+
+    def describe(self) -> str:
+        return f"the kernel counts no PCI Express errors of this adapter ({self.reason})"
 
 
 def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -163,15 +176,16 @@ def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _MissingMsix(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "served over one interrupt line, though the card offers MSI-X or MSI",
-        "; the module's options: {options}",
-        "; the kernel's command line: {word}",
-    )
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
     set: tuple[str, ...]
+
+    def describe(self) -> str:
+        text = "served over one interrupt line, though the card offers MSI-X or MSI"
+        if self.options:
+            text += f"; the module's options: {format_fact(self.options)}"
+        return text + (f"; the kernel's command line: {self.word}" if self.word is not None else "")
 
     def advise(self, target: str) -> str:
         if self.word is not None:
@@ -213,14 +227,19 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
 
 
 class _FewVectors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs",
-        "; the module's options: {options}",
-    )
     vectors: int
     queues: int
     cpus: int
     options: tuple[str, ...]
+
+    def describe(self) -> str:
+        text = (
+            f"{self.vectors} interrupt vectors for {self.queues} hardware queues and "
+            f"{self.cpus} CPUs"
+        )
+        if self.options:
+            text += f"; the module's options: {format_fact(self.options)}"
+        return text
 
     def advise(self, target: str) -> str:
         if not self.options:
@@ -249,13 +268,16 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _CrowdedVectors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter"
-    )
     vectors: int
     cpu: str | None
     near: int
     movable: int | None
+
+    def describe(self) -> str:
+        return (
+            f"all {self.vectors} data vectors are served by CPU {self.cpu}, one of {self.near} "
+            "near the adapter"
+        )
 
     def advise(self, target: str) -> str:
         if self.movable is None:
@@ -290,10 +312,13 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _FarVectors(CheckEvidence, frozen=True):
-    DESCRIPTION = "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})"
     vectors: tuple[str, ...]
     near: str
     movable: int | None
+
+    def describe(self) -> str:
+        vectors = format_fact(self.vectors)
+        return f"{vectors}: served by CPUs of another NUMA node than the adapter's ({self.near})"
 
     def advise(self, target: str) -> str:
         if self.movable is None:
@@ -406,10 +431,6 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TargetLimit(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} lets a target have {limit} commands (lpfc_tgt_queue_depth), and the {luns} LUNs of "
-        "target {to} are {depths} deep together"
-    )
     ADVICE = (
         "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
         "stands beside the depth of each LUN"
@@ -419,6 +440,12 @@ class _TargetLimit(CheckEvidence, frozen=True):
     luns: int
     depths: int
     to: str
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} lets a target have {self.limit} commands (lpfc_tgt_queue_depth), and the "
+            f"{self.luns} LUNs of target {self.to} are {self.depths} deep together"
+        )
 
 
 def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -441,13 +468,15 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TimeLimit(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} lowers what a target may have in flight where commands take longer than {limit} ms "
-        "(lpfc_max_scsicmpl_time)"
-    )
     ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
     host: str
     limit: int
+
+    def describe(self) -> str:
+        return (
+            f"{self.host} lowers what a target may have in flight where commands take longer than "
+            f"{self.limit} ms (lpfc_max_scsicmpl_time)"
+        )
 
 
 def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -459,10 +488,12 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BrokenAdapter(CheckEvidence, frozen=True):
-    DESCRIPTION = "{host} says of itself: {state}"
     ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
     host: str
     state: str
+
+    def describe(self) -> str:
+        return f"{self.host} says of itself: {self.state}"
 
 
 def find_broken_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

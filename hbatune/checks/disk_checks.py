@@ -27,9 +27,11 @@ _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
 class _DriveCache(CheckEvidence, frozen=True):
-    DESCRIPTION = "the drive's cache: {cache}"
     ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
+
+    def describe(self) -> str:
+        return f"the drive's cache: {self.cache}"
 
 
 def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -42,13 +44,16 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenCache(CheckEvidence, frozen=True):
-    DESCRIPTION = "volumes {volumes} ({family}): no attribute shows the controller's cache"
     ADVICE = (
         "see with the maker's tool that the controller's protected write cache is on and its "
         "battery or flash is well; leave the drives' own caches as they are"
     )
     volumes: tuple[str, ...]
     family: str
+
+    def describe(self) -> str:
+        volumes = format_fact(self.volumes)
+        return f"volumes {volumes} ({self.family}): no attribute shows the controller's cache"
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -58,18 +63,24 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _NoCache(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "volumes {volumes}: {product} has no write cache",
-        "; counted as rotational: {spinning}",
-    )
-    ADVICE = (
-        "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half of "
-        "the writes",
-        "; put {spinning} behind an adapter with a cache, where response time matters",
-    )
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
+
+    def describe(self) -> str:
+        volumes, product = format_fact(self.volumes), format_fact(self.product)
+        disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
+        return f"volumes {volumes}: {product} has no write cache{disks}"
+
+    def advise(self, target: str) -> str:
+        text = (
+            "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half "
+            "of the writes"
+        )
+        if self.spinning:
+            disks = format_fact(self.spinning)
+            text += f"; put {disks} behind an adapter with a cache, where response time matters"
+        return text
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -94,10 +105,13 @@ def _find_volume_adapters(
 
 
 class _AccessTimes(CheckEvidence, frozen=True):
-    DESCRIPTION = "{point} is mounted without noatime; relatime: {relatime}"
     ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
+
+    def describe(self) -> str:
+        relatime = format_fact(self.relatime)
+        return f"{self.point} is mounted without noatime; relatime: {relatime}"
 
 
 def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -198,10 +212,14 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class _SinglePath(CheckEvidence, frozen=True):
-    DESCRIPTION = "one path to the drive; profile {profile} wants a p99 of {objective_ms} ms"
     ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
     profile: str
     objective_ms: float
+
+    def describe(self) -> str:
+        return (
+            f"one path to the drive; profile {self.profile} wants a p99 of {self.objective_ms:g} ms"
+        )
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -228,11 +246,13 @@ _WORKING = frozenset({"running", "live", ABSENT})
 
 
 class _FewPaths(CheckEvidence, frozen=True):
-    DESCRIPTION = "working paths: {working} of {expected} ({maps})"
     ADVICE = "repair or connect a path: `journalctl -k` shows the paths that failed"
     maps: tuple[str, ...]
     working: int
     expected: int
+
+    def describe(self) -> str:
+        return f"working paths: {self.working} of {self.expected} ({format_fact(self.maps)})"
 
 
 class _SuspendedMap(CheckEvidence, frozen=True):
@@ -276,11 +296,16 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
-    DESCRIPTION = "{preferred} targets prefer this adapter, another of {adapters} only {least}"
     ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
     least: int
     adapters: tuple[str, ...]
+
+    def describe(self) -> str:
+        adapters = format_fact(self.adapters)
+        return (
+            f"{self.preferred} targets prefer this adapter, another of {adapters} only {self.least}"
+        )
 
 
 def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -317,7 +342,6 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 
 class _SharedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "reports the same WWN or serial number as {others}: {name}"
     ADVICE = (
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
@@ -325,6 +349,10 @@ class _SharedName(CheckEvidence, frozen=True):
     )
     name: str
     others: tuple[str, ...]
+
+    def describe(self) -> str:
+        others = format_fact(self.others)
+        return f"reports the same WWN or serial number as {others}: {self.name}"
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -357,10 +385,12 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnmatchedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "[site] {key}: {name} is no disk or adapter of this machine"
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
+
+    def describe(self) -> str:
+        return f"[site] {self.key}: {self.name} is no disk or adapter of this machine"
 
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -378,11 +408,13 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):
-    DESCRIPTION = "could not be read: {facts} ({reasons})"
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]
     failed: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"could not be read: {format_fact(self.facts)} ({format_fact(self.reasons)})"
 
     def advise(self, target: str) -> str:
         if self.roots:

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
 from hbatune.facts import health
 from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
@@ -55,10 +55,15 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
-    DESCRIPTION = "failed I/O in the kernel's log that the drive is to blame for: {count} ({kinds})"
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
+
+    def describe(self) -> str:
+        kinds = format_fact(self.kinds)
+        return (
+            f"failed I/O in the kernel's log that the drive is to blame for: {self.count} ({kinds})"
+        )
 
     def advise(self, target: str) -> str:
         if self.volume is not None:
@@ -70,20 +75,24 @@ class _MediumErrors(_FailedIo, frozen=True):
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
-    DESCRIPTION = (
-        "failed I/O in the kernel's log, for want of room behind this thin volume: {count}"
-    )
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
     ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
 
+    def describe(self) -> str:
+        text = "failed I/O in the kernel's log, for want of room behind this thin volume"
+        return f"{text}: {self.count}"
+
 
 class _TransportErrors(_FailedIo, frozen=True):
-    DESCRIPTION = (
-        "failed I/O in the kernel's log that did not get through to the drive or back: {count}",
-        "; resets of the device: {resets}",
-    )
     FAULTS = (ErrorKind.TRANSPORT,)
+
+    def describe(self) -> str:
+        text = (
+            "failed I/O in the kernel's log that did not get through to the drive or back: "
+            f"{self.count}"
+        )
+        return text + (f"; resets of the device: {self.resets}" if self.resets is not None else "")
 
     def advise(self, target: str) -> str:
         if self.cabled is not None:
@@ -96,9 +105,13 @@ class _TransportErrors(_FailedIo, frozen=True):
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
-    DESCRIPTION = "failed I/O in the kernel's log, without a reason: {count}"
-    ADVICE = "look at what the log says around them: `journalctl -k -g {target}`"
     FAULTS = (ErrorKind.OTHER,)
+
+    def describe(self) -> str:
+        return f"failed I/O in the kernel's log, without a reason: {self.count}"
+
+    def advise(self, target: str) -> str:
+        return f"look at what the log says around them: `journalctl -k -g {target}`"
 
 
 _EVIDENCE_BY_CHECK: dict[str, type[_FailedIo]] = {
@@ -133,10 +146,13 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _Timeouts(CheckEvidence, frozen=True):
-    DESCRIPTION = ("{timeouts}", " of {done}", " commands timed out")
     timeouts: int
     done: int | None
     denied: str | UnsetType
+
+    def describe(self) -> str:
+        total = f" of {self.done}" if self.done is not None else ""
+        return f"{self.timeouts}{total} commands timed out"
 
     def advise(self, target: str) -> str:
         text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
@@ -159,15 +175,16 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnexplainedErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{errors}",
-        " of {done}",
-        " commands ended without good status; polls of the drive's health count as well, and the "
-        "kernel's log, which would tell, could not be read",
-    )
     errors: int
     done: int | None
     denied: str | None
+
+    def describe(self) -> str:
+        total = f" of {self.done}" if self.done is not None else ""
+        return (
+            f"{self.errors}{total} commands ended without good status; polls of the drive's health "
+            "count as well, and the kernel's log, which would tell, could not be read"
+        )
 
     def advise(self, target: str) -> str:
         if self.denied is None:
@@ -192,7 +209,6 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RisingCounter(CheckEvidence, frozen=True):
-    DESCRIPTION = "{counter}: from {was} to {now} within {minutes} minutes"
     counter: str
     was: int
     now: int
@@ -201,6 +217,9 @@ class _RisingCounter(CheckEvidence, frozen=True):
     card: str | None
     link: str | None
     denied: str | UnsetType
+
+    def describe(self) -> str:
+        return f"{self.counter}: from {self.was} to {self.now} within {self.minutes} minutes"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:
@@ -246,11 +265,13 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _OfflineDevice(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel has given it up: its state is {state}"
     state: str
     disk: str | None
     controller: str | None
     denied: str | UnsetType
+
+    def describe(self) -> str:
+        return f"the kernel has given it up: its state is {self.state}"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import ClassVar
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
@@ -35,33 +34,19 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are the sentences, with names
-    of facts in braces; the advice may also contain ``{target}``. If a sentence has several parts, a
-    later part with an unknown fact is omitted. Methods are for other sentences.
+    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
     """
 
-    DESCRIPTION: ClassVar[str | tuple[str, ...]] = ""
-    ADVICE: ClassVar[str | tuple[str, ...]] = "nothing: it is only worth knowing"
+    DESCRIPTION: ClassVar[str] = ""
+    ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        return self._fill(self.DESCRIPTION)
+        return self.DESCRIPTION
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
-        return self._fill(self.ADVICE, target=target)
-
-    def _fill(self, sentence: str | tuple[str, ...], **facts: str) -> str:
-        unknown = []
-        for name, fact in asdict(self).items():
-            facts[name] = format_fact(fact)
-            if fact in (None, (), UNSET):
-                unknown.append(f"{{{name}}}")
-        text, *parts = (sentence,) if isinstance(sentence, str) else sentence
-        for part in parts:
-            if not any(name in part for name in unknown):
-                text += part
-        return text.format_map(facts)
+        return self.ADVICE
 
     def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
         """Return the advice, and that root may read more if something was denied."""

@@ -18,6 +18,7 @@ from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
+from hbatune.policy.config import ApprovedVersions
 from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
 from hbatune.text.limit_text import describe_limit
@@ -31,9 +32,15 @@ _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another 
 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
-    DESCRIPTION = "tuned is running; what its profile sets could not be read ({unread})"
-    ADVICE = "see with `tuned-adm active` that its profile leaves disks alone; here: {unread}"
     unread: str
+
+    def describe(self) -> str:
+        return f"tuned is running; what its profile sets could not be read ({self.unread})"
+
+    def advise(self, target: str) -> str:
+        return (
+            f"see with `tuned-adm active` that its profile leaves disks alone; here: {self.unread}"
+        )
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
@@ -55,7 +62,7 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if not self.settings:
-            return super().advise(target)
+            return self.ADVICE
         return (
             f"choose a profile of tuned's that leaves {format_fact(self.settings)} alone "
             "(`tuned-adm profile NAME`): whichever of the two writes last wins"
@@ -98,7 +105,7 @@ class _RunningIrqbalance(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.start is None:
-            return super().advise(target)
+            return self.ADVICE
         return f"start it with --policyscript={self.start}, so that it leaves those alone"
 
 
@@ -118,13 +125,17 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
-    DESCRIPTION = ("{file}, line {line}, sets {setting}", " to {value}", " of {of}")
     ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
     file: str
     line: int
     of: tuple[str, ...]
+
+    def describe(self) -> str:
+        value = f" to {self.value}" if self.value is not None else ""
+        of = f" of {format_fact(self.of)}" if self.of else ""
+        return f"{self.file}, line {self.line}, sets {self.setting}{value}{of}"
 
 
 def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -149,12 +160,14 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignOption(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {option} to {value}"
     option: str
     value: str
     file: str
     line: int
     overridden: bool
+
+    def describe(self) -> str:
+        return f"{self.file}, line {self.line}, sets {self.option} to {self.value}"
 
     def advise(self, target: str) -> str:
         if self.overridden:
@@ -178,9 +191,13 @@ def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedShares(CheckEvidence, frozen=True):
-    DESCRIPTION = "no disk has a scheduler that uses the I/O shares of {units}"
-    ADVICE = "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
     units: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"no disk has a scheduler that uses the I/O shares of {format_fact(self.units)}"
+
+    def advise(self, target: str) -> str:
+        return "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
 
 
 def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -198,9 +215,11 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IgnoredElevator(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel ignores {option} on its command line"
     ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
     option: str
+
+    def describe(self) -> str:
+        return f"the kernel ignores {self.option} on its command line"
 
 
 def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -214,31 +233,36 @@ class _MissingFio(CheckEvidence, frozen=True):
     ADVICE = "install it: without it `apply` proves nothing"
 
 
+def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report that fio is missing, which probes require."""
+    if inputs.health.tools.get("fio") is False:
+        yield check.report_machine(Severity.INFO, _MissingFio())
+
+
 class _MissingBpftrace(CheckEvidence, frozen=True):
     DESCRIPTION = "bpftrace is not installed"
     ADVICE = "install it to see latencies while the machine works"
 
 
-_MISSING_TOOLS = {"fio": _MissingFio(), "bpftrace": _MissingBpftrace()}
-
-
-def find_missing_tools(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report the missing tool of the check: probes need fio, live latencies need bpftrace."""
-    tool = check.id.removesuffix("-missing")
-    if inputs.health.tools.get(tool) is False:
-        yield check.report_machine(Severity.INFO, _MISSING_TOOLS[tool])
+def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report that bpftrace is missing, which live latency measurements require."""
+    if inputs.health.tools.get("bpftrace") is False:
+        yield check.report_machine(Severity.INFO, _MissingBpftrace())
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
-        "{settings}"
-    )
     ADVICE = (
         "run it after `hbatune apply`, and once more when one of these has changed: what it has "
         "measured holds for the values of then"
     )
     settings: tuple[str, ...]
+
+    def describe(self) -> str:
+        settings = format_fact(self.settings)
+        return (
+            "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
+            f"{settings}"
+        )
 
 
 def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -249,10 +273,13 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
-    DESCRIPTION = ("not known whether they run: {daemons}", ": {process}")
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
+
+    def describe(self) -> str:
+        process = f": {self.process}" if isinstance(self.process, str) else ""
+        return f"not known whether they run: {format_fact(self.daemons)}{process}"
 
     def advise(self, target: str) -> str:
         if self.unit is UNSET:
@@ -313,7 +340,10 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
     for adapter in inputs.adapters:
-        yield from _check_version(check, inputs, adapter, adapter.firmware, _UnapprovedFirmware)
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.firmware
+        yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
 
 
 def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -322,23 +352,29 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
     A driver without a version has the kernel's version.
     """
     for adapter in inputs.adapters:
+        approved: list[str] = []
+        for entry in _list_approved(inputs, adapter):
+            approved += entry.driver
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, inputs, adapter, version, _UnapprovedDriver)
+        yield from _check_version(check, adapter, version, approved, _UnapprovedDriver)
+
+
+def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
+    for entry in inputs.site.approved:
+        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
+            yield entry
 
 
 def _check_version(
     check: Check,
-    inputs: CheckInput,
     adapter: Adapter,
     version: str | Missing,
+    globs: Collection[str],
     evidence: type[_UnapprovedVersion],
 ) -> Iterator[Finding]:
-    approved: tuple[str, ...] = ()
-    for entry in inputs.site.approved:
-        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
-            approved += getattr(entry, evidence.COMPONENT)
+    approved = tuple(globs)
     if not approved:
         return
     if isinstance(version, Missing):
@@ -370,12 +406,6 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
 
 
 class _UnmetAdvice(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{setting} is {current}, where {vendor} asks for {advised}",
-        "; rule {against} of the profile wants {planned}",
-        "; here: {limit}",
-        "; note: {note}",
-    )
     vendor: str
     rule: str
     setting: str
@@ -386,6 +416,13 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     limit: str | None
     note: str | None
     open: str | None
+
+    def describe(self) -> str:
+        text = f"{self.setting} is {self.current}, where {self.vendor} asks for {self.advised}"
+        if self.against is not None and self.planned is not None:
+            text += f"; rule {self.against} of the profile wants {self.planned}"
+        text += f"; here: {self.limit}" if self.limit is not None else ""
+        return text + (f"; note: {self.note}" if self.note is not None else "")
 
     def advise(self, target: str) -> str:
         if self.against is not None:
@@ -471,12 +508,17 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {setting} to {value}, but {disks} has another value"
     setting: str
     value: str
     file: str
     line: int
     disks: tuple[str, ...]
+
+    def describe(self) -> str:
+        return (
+            f"{self.file}, line {self.line}, sets {self.setting} to {self.value}, but "
+            f"{', '.join(self.disks)} has another value"
+        )
 
     def advise(self, target: str) -> str:
         names = " ".join(f"/dev/{disk}" for disk in self.disks)
