@@ -4,8 +4,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hbatune.errors import UsageError
 from hbatune.text.basic_output import COLORS
@@ -13,6 +14,8 @@ from hbatune.text.basic_output import COLORS
 if TYPE_CHECKING:
     import argparse  # imported in the functions below, because a daemon never needs it
     from typing import Any
+
+Parsed = TypeVar("Parsed", int, float)
 
 GLOBAL_OPTIONS = "options of every command"
 """The title of the options that are accepted before and after the name of any command."""
@@ -92,58 +95,47 @@ def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     parser.add_argument("targets", metavar="TARGET", nargs="*", help=purpose)
 
 
-def make_seconds_type(minimum: float | None = None) -> Callable[[str], float]:
-    """Return an argument type: finite seconds, at least ``minimum``."""
-    wanted = "a number of seconds" + ("" if minimum is None else f", at least {minimum:g},")
+def make_type(
+    convert: Callable[[str], Parsed], is_valid: Callable[[Parsed], bool], wanted: str
+) -> Callable[[str], Parsed]:
+    """Return an argument type: a text that ``convert`` turns into a valid value.
 
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or (minimum is not None and value < minimum):
-            raise _make_type_error(f"takes {wanted} and not {text!r}")
-        return value
+    ``convert`` raises ValueError for other texts, and ``wanted`` describes the valid ones.
+    """
+
+    def parse(text: str) -> Parsed:
+        with suppress(ValueError):
+            if is_valid(value := convert(text)):
+                return value
+        import argparse
+
+        raise argparse.ArgumentTypeError(f"takes {wanted} and not {text!r}")
 
     return parse
+
+
+def make_seconds_type(minimum: float = -math.inf) -> Callable[[str], float]:
+    """Return an argument type: finite seconds, at least ``minimum``."""
+    wanted = "a number of seconds" + (f", at least {minimum:g}," if math.isfinite(minimum) else "")
+    return make_type(float, lambda value: math.isfinite(value) and value >= minimum, wanted)
 
 
 def make_number_type(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Return an argument type: an integer from ``minimum`` to ``maximum`` if given."""
     wanted = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum or (maximum is not None and value > maximum):
-            raise _make_type_error(f"takes a whole number, {wanted}, and not {text!r}")
-        return value
-
-    return parse
+    highest = math.inf if maximum is None else maximum
+    return make_type(int, lambda value: minimum <= value <= highest, f"a whole number, {wanted},")
 
 
 def make_size_type(maximum: int) -> Callable[[str], int]:
     """Return an argument type: bytes of an I/O up to ``maximum``, optionally with k or m."""
 
-    def parse(text: str) -> int:
+    def convert(text: str) -> int:
         match = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
-        size = int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()] if match else 0
-        if size % 512 or not 512 <= size <= maximum:
-            raise _make_type_error(
-                f"takes a multiple of 512 bytes such as 4k, up to {maximum >> 20}m, "
-                f"and not {text!r}"
-            )
-        return size
+        return int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()] if match else 0
 
-    return parse
-
-
-def _make_type_error(message: str) -> Exception:
-    import argparse
-
-    return argparse.ArgumentTypeError(message)
+    wanted = f"a multiple of 512 bytes such as 4k, up to {maximum >> 20}m,"
+    return make_type(convert, lambda size: size % 512 == 0 and 512 <= size <= maximum, wanted)
 
 
 def resolve_root(root: Path) -> Path:

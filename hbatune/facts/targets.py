@@ -129,13 +129,16 @@ def _select_by_id(machine: Machine, ids: Collection[str]) -> tuple[Endpoint, ...
     return tuple(endpoint for endpoint in machine.endpoints if endpoint.id in ids)
 
 
-def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]:
+def find_named_targets(
+    machine: Machine, names: Iterable[str], past: Collection[tuple[str, str]] = ()
+) -> frozenset[str]:
     """Return the ids of all targets that the names mean; an adapter's name means all its targets.
 
     A name is a disk (``sda``, ``/dev/sda``), an NVMe controller, a PCI address, a SCSI host, an
     interrupt (``irq27``) or a stable id. The route after the ``@`` of an id is optional, and any
     spelling is accepted (``ids.normalise_name``). A map also means its paths. The id of an adapter
-    is its ``target``. UnknownTargetError for a name that means nothing.
+    is its ``target``. ``past`` has the names and ids of targets that may be removed since: a name
+    that a present target has means only this one. UnknownTargetError for a name that means nothing.
     """
     # Include the adapter itself: rows of its module's options and coalescing have its name.
     all_names = _list_adapter_names(machine) | list_all_names(machine)
@@ -143,6 +146,7 @@ def find_named_targets(machine: Machine, names: Iterable[str]) -> frozenset[str]
     for name in names:
         ids = {id for id, aliases in all_names.items() if name in aliases}
         ids = ids or _find_by_spelling(machine, name)
+        ids = ids or {id for target, id in past if name in (target, id)}
         if not ids:
             for vector in machine.vectors:
                 if vector.target == name:

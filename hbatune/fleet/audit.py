@@ -372,6 +372,8 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
     odd = gauge("odd_facts", "Facts in which a host differs from alike ones.", "host")
     findings = gauge("findings", "Findings of the checks.", "host", "severity")
     snapshot_time = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
+    unusable = gauge("unusable_files", "Files that could not be audited.")
+    audit_time = gauge("timestamp_seconds", "When the audit was made.")
     for host in audit.hosts:
         profile, group = host.profile or "", str(host.group)
         info.add_metric((host.name, profile, host.kernel, host.hbatune, group), 1)
@@ -384,10 +386,6 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
             versions = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
             labels = (host.name, adapter.target, adapter.family, adapter.name, *versions)
             adapters.add_metric(labels, 1)
-    yield from (info, adapters, drift, odd, findings, snapshot_time)
-    unusable = gauge("unusable_files", "Files that could not be audited.")
     unusable.add_metric((), len(audit.unusable))
-    yield unusable
-    audit_time = gauge("timestamp_seconds", "When the audit was made.")
     audit_time.add_metric((), timestamp)
-    yield audit_time
+    yield from (info, adapters, drift, odd, findings, snapshot_time, unusable, audit_time)

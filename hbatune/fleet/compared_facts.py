@@ -21,7 +21,6 @@ from hbatune.facts.health import (
     ErrorCounters,
     ErrorKind,
     Health,
-    collect_counters,
 )
 from hbatune.facts.model import (
     Adapter,
@@ -35,6 +34,7 @@ from hbatune.facts.model import (
     TargetKind,
 )
 from hbatune.facts.names import natural_key
+from hbatune.operations.snapshot import get_error_counters
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.snapshot.file import Snapshot
 
@@ -305,7 +305,7 @@ def pair_facts(
         _add_models(facts, snapshot.machine)
         _add_interrupts(facts, snapshot.machine)
     if first.machine.boot_id == second.machine.boot_id:
-        _add_counters(second_facts, second, _count_errors(first))
+        _add_counters(second_facts, second, get_error_counters(first))
     else:
         _add_counters(first_facts, first, None)
         _add_counters(second_facts, second, None)
@@ -359,16 +359,12 @@ def _add_interrupts(facts: _GatheredFacts, machine: Machine) -> None:
         facts.add(FactKind.INTERRUPTS, name, FactName.SERVING_CPUS, len(cpus), adapter)
 
 
-def _count_errors(snapshot: Snapshot) -> ErrorCounters:
-    return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
-
-
 def _add_counters(facts: _GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
     """Add each counter's sum over the disks of a model or the adapters of a product."""
     machine = snapshot.machine
     subjects = map_disk_subjects(machine, _list_disks(machine)) | map_adapter_names(machine)
     sums: dict[tuple[str, str], int] = defaultdict(int)
-    for target, values in _count_errors(snapshot).values.items():
+    for target, values in get_error_counters(snapshot).values.items():
         for name, count in values.items():
             increase = count - (before.value(target, name) if before else 0)
             if target in subjects and name != COMMAND_ERRORS and increase > 0:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
@@ -64,21 +65,13 @@ def format_rules(criteria: Match, rules: Iterable[MeasuredRule], source: str) ->
     """Return the text of the file; ``source`` has the date and the device of the measurement."""
     import tomlkit  # heavy, and only needed to write a file
 
-    document = tomlkit.document()
-    tables = tomlkit.aot()
+    condition = tomlkit.inline_table()
+    condition.update(msgspec.to_builtins(criteria))
+    tables = []
     for rule in rules:
-        table = tomlkit.table()
-        table["name"] = f"autotune-{rule.setting}"
-        table["setting"] = rule.setting
-        table["value"] = rule.value
-        table["because"] = rule.because
-        table["source"] = f"{SITE_SOURCE}: {source}"
-        condition = tomlkit.inline_table()
-        condition.update(msgspec.to_builtins(criteria))
-        table["when"] = condition
-        tables.append(table)
-    document["rule"] = tables
-    return f"{FIRST_LINE}\n\n{tomlkit.dumps(document)}"
+        fields = {"name": f"autotune-{rule.setting}", **asdict(rule)}
+        tables.append({**fields, "source": f"{SITE_SOURCE}: {source}", "when": condition})
+    return f"{FIRST_LINE}\n\n{tomlkit.dumps({'rule': tables})}"
 
 
 def is_measured(text: bytes) -> bool:

@@ -17,7 +17,7 @@ from hbatune.errors import LockedError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.model import Machine
 from hbatune.facts.survey import NoWorkerError
-from hbatune.facts.targets import UnknownTargetError, find_named_targets
+from hbatune.facts.targets import find_named_targets
 from hbatune.operations import boot_files
 from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
 from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
@@ -263,13 +263,5 @@ def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[s
     """Return the ids of the named targets; the journal has the id of a removed disk."""
     if not targets:
         return None
-    ids: set[str] = set()
-    for name in map(resolve_target_name, targets):
-        removed = {entry.id for entry in filed.entries if name in (entry.target, entry.id)}
-        try:
-            ids.update(find_named_targets(machine, [name]))
-        except UnknownTargetError:
-            if not removed:
-                raise
-            ids.update(removed)
-    return ids
+    past = [(entry.target, entry.id) for entry in filed.entries]
+    return set(find_named_targets(machine, map(resolve_target_name, targets), past))

@@ -49,11 +49,7 @@ def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O."""
     points = []
     for result in results:
-        iops, p99 = [], []
-        for window in result.figures.windows:
-            if window.ios:
-                iops.append(window.iops)
-                p99.append(window.percentile_us(99))
+        iops, p99 = result.figures.list_windows()
         if iops:
             points.append(Point(result.workload.issued, tuple(iops), tuple(p99)))
     return points

@@ -8,16 +8,15 @@ all of them are compared again. Regressions that this does not confirm are not r
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from random import Random
-from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Key
-from hbatune.act.trial import Side
+from hbatune.act.trial import Side, Trial
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
@@ -36,16 +35,6 @@ class Representative(Struct, frozen=True):
     subject: Subject
     own: tuple[Row, ...]
     all: tuple[Row, ...]
-
-
-class Switching(Protocol):
-    """The interface that switches settings: a trial of ``act``."""
-
-    def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
-        """Apply one side of the settings; return the results of the writes that failed."""
-
-    def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
-        """Restore the settings permanently; return the results of the writes that failed."""
 
 
 class Proving(Struct):
@@ -69,7 +58,7 @@ class Proving(Struct):
     pairs: int = DEFAULT_PAIRS
     due: float | None = None
 
-    def prove(self, trial: Switching, part: Representative) -> tuple[list[Proof], list[Row]]:
+    def prove(self, trial: Trial, part: Representative) -> tuple[list[Proof], list[Row]]:
         """Compare one representative; return its proofs, and the rows that regressed twice."""
         combined = self.compare(trial, part, part.own, None)
         if not combined.verdict.beyond:
@@ -96,7 +85,7 @@ class Proving(Struct):
         return self.idle(subject) or self.measure(subject)
 
     def compare(
-        self, trial: Switching, part: Representative, rows: Sequence[Row], group: str | None
+        self, trial: Trial, part: Representative, rows: Sequence[Row], group: str | None
     ) -> Proof:
         """Compare a representative with and without these rows, in random order."""
         keys = {row.key for row in rows}
@@ -158,7 +147,7 @@ class _Runs:
     """The runs of one comparison. Mutable: stores the latest result and why it ended early."""
 
     def __init__(
-        self, means: Proving, trial: Switching, part: Representative, keys: Collection[Key]
+        self, means: Proving, trial: Trial, part: Representative, keys: Collection[Key]
     ) -> None:
         self._means, self._trial, self._subject, self._keys = means, trial, part.subject, keys
         self._requests = _find_fewest_requests(part)

@@ -281,6 +281,11 @@ class Figures(Struct, frozen=True):
     busy: Figure | None = None
     written_beside: Figure | None = None
 
+    def list_windows(self) -> tuple[list[float], list[float]]:
+        """Return the IOPS, and the p99 in µs, of each window with I/O."""
+        windows = [window for window in self.windows if window.ios]
+        return [window.iops for window in windows], [window.percentile_us(99) for window in windows]
+
     @property
     def iops_per_cpu_percent(self) -> float | None:
         """I/Os per second for each percent of one CPU (D1-1), or None if none was counted."""

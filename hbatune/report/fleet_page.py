@@ -9,8 +9,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from msgspec.structs import astuple
-
 from hbatune import __version__
 from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import Audit, AuditedHost
@@ -18,16 +16,11 @@ from hbatune.render import render_template
 from hbatune.report.page import PageTable, Tile
 from hbatune.text.basic_output import format_count
 from hbatune.text.fleet_tables import (
-    describe_nearest,
     format_adapters,
-    format_drift,
     format_fact_values,
-    format_hosts,
-    format_share,
-    format_stock_value,
     format_values,
+    list_audit_rows,
     name_fact,
-    with_reason,
 )
 from hbatune.text.plan_tables import format_value
 from hbatune.text.units import format_time
@@ -133,38 +126,22 @@ def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> _HostRow:
 
 
 def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
-    rows: list[tuple[str, ...]] = []
-    for odd in audit.odd:
-        values = (format_fact_values(odd.found), format_values(odd.usual))
-        rows.append((odd.host, *values, format_share(odd), name_fact(odd)))
+    rows = list_audit_rows(audit)
     heads: tuple[str, ...] = ("Host", "Here", "Usual", "Hosts", "Differs in")
-    yield "odd", PageTable("Odd among alike hosts", heads, tuple(rows), frozenset({3}), wide=True)
-    rows = []
-    for lone in audit.lone:
-        rows.append((lone.host, format_adapters(lone.adapters), describe_nearest(lone)))
+    caption, right = "Odd among alike hosts", frozenset({3})
+    yield "odd", PageTable(caption, heads, tuple(rows["odd"]), right, wide=True)
     heads = ("Host", "Adapters", "Nearest group")
     caption = "Like no other, or too few to compare"
-    yield "lone", PageTable(caption, heads, tuple(rows), wide=True)
-    rows = []
-    for drift in audit.drift:
-        counts = (str(len(drift.hosts)), str(drift.targets))
-        first = (drift.setting, *format_drift(drift), drift.profile)
-        rows.append((*first, *counts, drift.source, format_hosts(drift.hosts)))
+    yield "lone", PageTable(caption, heads, tuple(rows["lone"]), wide=True)
     heads = ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On")
-    yield "drift", PageTable("What drifts", heads, tuple(rows), frozenset({4, 5}), wide=True)
-    rows = []
-    for finding in audit.findings:
-        about = (str(finding.severity), finding.id, str(len(finding.hosts)), finding.source)
-        rows.append((*about, format_hosts(finding.hosts), finding.evidence, finding.advice))
+    drift = tuple((*values, source, hosts) for *values, hosts, source in rows["drift"])
+    yield "drift", PageTable("What drifts", heads, drift, frozenset({4, 5}), wide=True)
     heads = ("Severity", "Check", "Hosts", "Source", "On")
     heads = (*heads, "Found on the first of them", "What to do")
-    caption = "Findings, by severity"
-    yield "findings", PageTable(caption, heads, tuple(rows), frozenset({2}), wide=True)
-    rows = []
-    for stock in audit.inventory:
-        subject = (str(stock.what), format_value(stock.of), format_stock_value(stock))
-        rows.append((*subject, str(stock.count), str(len(stock.hosts))))
+    findings = tuple((*row[:3], row[-1], *row[3:-1]) for row in rows["findings"])
+    caption, right = "Findings, by severity", frozenset({2})
+    yield "findings", PageTable(caption, heads, findings, right, wide=True)
     heads = ("What", "Of", "Value", "Count", "Hosts")
-    yield "inventory", PageTable("What there is", heads, tuple(rows), frozenset({3, 4}))
-    files = tuple(astuple(with_reason(snapshot)) for snapshot in audit.unusable)
-    yield "unusable", PageTable("Not audited", ("File", "Why"), files, wide=True)
+    inventory = tuple(rows["inventory"])
+    yield "inventory", PageTable("What there is", heads, inventory, frozenset({3, 4}))
+    yield "unusable", PageTable("Not audited", ("File", "Why"), tuple(rows["unusable"]), wide=True)

@@ -8,6 +8,7 @@ loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,11 +38,7 @@ _NAMES = {
 }
 """The names of the swept parameter in a sentence and in the head of a table."""
 IOPS_TITLE = "IOPS, I/Os per second"
-
-
-def get_iops(figures: Figures) -> float:
-    """Return the IOPS of a run."""
-    return figures.iops
+get_iops: MetricGetter = attrgetter("iops")
 
 
 def make_size_blocks(data: page.ReportData) -> list[page.Block]:

@@ -80,15 +80,11 @@ class Curve(Struct, frozen=True):
 
 def make_measurement(result: ProbeResult) -> Measurement:
     """Convert a probe to a measurement; its errors are 0 if it has fewer than two windows."""
-    figures, iops, p99 = result.figures, [], []
-    for window in figures.windows:
-        if window.ios:
-            iops.append(window.iops)
-            p99.append(window.percentile_us(99))
+    iops, p99 = result.figures.list_windows()
     return Measurement(
         depth=result.workload.issued,
-        iops=figures.iops,
-        p99_us=figures.p99_us,
+        iops=result.figures.iops,
+        p99_us=result.figures.p99_us,
         iops_error=compute_log_error(iops),
         p99_error=compute_log_error(p99),
     )

@@ -169,10 +169,5 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
 
 
 def _get_versions(adapter: Adapter) -> AdapterVersions:
-    return AdapterVersions(
-        target=adapter.target,
-        family=adapter.family,
-        driver=get_fact(adapter.driver),
-        driver_version=get_fact(adapter.driver_version),
-        firmware=get_fact(adapter.firmware),
-    )
+    versions = map(get_fact, (adapter.driver, adapter.driver_version, adapter.firmware))
+    return AdapterVersions(adapter.target, adapter.family, *versions)

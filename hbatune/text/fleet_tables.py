@@ -5,12 +5,13 @@ comma-separated values, with a line for each host and fact. A comparison has the
 between two hosts, the most important first.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
-from hbatune.checks.finding import Severity
+from hbatune.checks.finding import Severity, format_fact
 from hbatune.fleet.audit import (
     Audit,
     AuditedHost,
@@ -29,7 +30,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import EMPTY_CELL, Cell, Column, ColumnKind, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Column, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_section
 
 UNKNOWN_TEXT = "not known"
@@ -85,44 +86,50 @@ def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
     return UnusableEntry(snapshot.file, _FAILURES[snapshot.failure].format(snapshot.detail))
 
 
+def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
+    """Return the rows of an audit's tables, by section: outliers first, unusable files last."""
+    rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for outlier in audit.odd:
+        values = (format_fact_values(outlier.found), format_values(outlier.usual))
+        share = f"{outlier.agreeing}/{outlier.compared}"
+        rows["odd"].append((outlier.host, *values, share, name_fact(outlier)))
+    for host in audit.lone:
+        rows["lone"].append((host.host, format_adapters(host.adapters), describe_nearest(host)))
+    for drift in audit.drift:
+        setting = (drift.setting, *_format_drift(drift), drift.profile)
+        counts = (str(len(drift.hosts)), str(drift.targets))
+        rows["drift"].append((*setting, *counts, _format_hosts(drift.hosts), drift.source))
+    for entry in audit.findings:
+        check = (str(entry.severity), entry.id, str(len(entry.hosts)), _format_hosts(entry.hosts))
+        rows["findings"].append((*check, entry.evidence, entry.advice, entry.source))
+    for stock in audit.inventory:
+        subject = (str(stock.what), format_value(stock.of), _format_stock_value(stock))
+        rows["inventory"].append((*subject, str(stock.count), str(len(stock.hosts))))
+    rows["unusable"] = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
+    return rows
+
+
 def show_audit(audit: Audit) -> None:
     """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
-    rows: list[Sequence[Cell]] = []
-    for odd in audit.odd:
-        values = [format_fact_values(odd.found), format_values(odd.usual), format_share(odd)]
-        rows.append([odd.host, *values, name_fact(odd)])
+    rows = list_audit_rows(audit)
     columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
-    _show_section("Odd among alike hosts", columns, rows)
-    rows = []
-    for lone in audit.lone:
-        rows.append([lone.host, (format_adapters(lone.adapters), describe_nearest(lone))])
+    _show_section("Odd among alike hosts", columns, rows["odd"])
     columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
-    _show_section("Like no other, or too few to compare", columns, rows)
-    rows = []
-    for drift in audit.drift:
-        counts = [str(len(drift.hosts)), str(drift.targets)]
-        values = [*format_drift(drift), drift.profile, *counts, format_hosts(drift.hosts)]
-        rows.append([drift.setting, *values, drift.source])
+    lone = [(host, texts) for host, *texts in rows["lone"]]
+    _show_section("Like no other, or too few to compare", columns, lone)
     columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
     columns += "number TARGETS | text ON | value SOURCE"
-    _show_section("What drifts", columns, rows)
-    rows = []
-    for entry in audit.findings:
-        if entry.severity is not Severity.INFO:
-            details = (format_hosts(entry.hosts), entry.evidence, f"→ {entry.advice}")
-            cells = [str(entry.severity), entry.id, str(len(entry.hosts))]
-            rows.append([*cells, details, entry.source])
+    _show_section("What drifts", columns, rows["drift"])
     columns = "state SEVERITY | id CHECK | number HOSTS | "
     columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
-    _show_section("Findings", columns, rows)
-    rows = []
-    for stock in audit.inventory:
-        subject = [str(stock.what), format_value(stock.of), format_stock_value(stock)]
-        rows.append([*subject, str(stock.count), str(len(stock.hosts))])
+    findings = []
+    for *check, hosts, evidence, advice, source in rows["findings"]:
+        if check[0] != Severity.INFO:
+            findings.append((*check, (hosts, evidence, f"→ {advice}"), source))
+    _show_section("Findings", columns, findings)
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
-    _show_section("What there is", columns, rows)
-    rows = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
-    _show_section("Not audited", "id FILE | text WHY", rows)
+    _show_section("What there is", columns, rows["inventory"])
+    _show_section("Not audited", "id FILE | text WHY", rows["unusable"])
     print_line(summarise_audit(audit))
 
 
@@ -131,13 +138,13 @@ def summarise_audit(audit: Audit) -> str:
     groups = format_count(len(audit.groups), "group")
     parts = [
         f"{format_count(len(audit.hosts), 'host')} in {groups} of alike ones",
-        _format_count(len(audit.drifting), "drifts", "drift"),
-        _format_count(len(audit.odd_hosts), "is odd", "are odd"),
+        format_count(len(audit.drifting), "drifts", "drift"),
+        format_count(len(audit.odd_hosts), "is odd", "are odd"),
     ]
     if without := sum(host.profile is None for host in audit.hosts):
-        parts.append(f"{_format_count(without, 'has', 'have')} no profile to drift from")
+        parts.append(f"{format_count(without, 'has', 'have')} no profile to drift from")
     if anonymous := sum(host.anonymous for host in audit.hosts):
-        parts.append(f"{_format_count(anonymous, 'is', 'are')} anonymous and named by file")
+        parts.append(f"{format_count(anonymous, 'is', 'are')} anonymous and named by file")
     if audit.unusable:
         parts.append(f"{format_count(len(audit.unusable), 'file')} could not be audited")
     return "; ".join(parts) + "."
@@ -153,11 +160,6 @@ def format_fact_values(values: Sequence[Valued]) -> str:
 def format_values(values: Iterable[Scalar]) -> str:
     """Return values as text."""
     return ", ".join(map(_format_scalar, values))
-
-
-def format_share(odd: Outlier) -> str:
-    """Return the number of compared hosts with the usual values, and of all, as text."""
-    return f"{odd.agreeing}/{odd.compared}"
 
 
 def name_fact(odd: Outlier) -> str:
@@ -179,27 +181,23 @@ def describe_nearest(lone: LoneHost) -> str:
     return f"group {lone.group} is nearest: it {' and '.join(parts) or 'has others of that name'}"
 
 
-def format_drift(drift: FleetDrift) -> tuple[str, str]:
+def _format_drift(drift: FleetDrift) -> tuple[str, str]:
     """Return the current and the wanted value of drift."""
     if drift.current is None and drift.value is None:
         return VARIOUS_TEXT, VARIOUS_TEXT
     return format_value(drift.current), format_value(drift.value)
 
 
-def format_hosts(hosts: Sequence[str]) -> str:
+def _format_hosts(hosts: Sequence[str]) -> str:
     """Return the names of hosts as text, with ranges; only the first of many names."""
     return " ".join(fold_names(hosts, count=False))
 
 
-def format_stock_value(stock: Stock) -> str:
+def _format_stock_value(stock: Stock) -> str:
     """Return the value in a line of the inventory."""
     if stock.value is None:
         return "none" if stock.what is Stocked.PROFILE else UNKNOWN_TEXT
     return stock.value
-
-
-def _format_count(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
 
 
 def _format_valued(valued: Valued) -> str:
@@ -212,16 +210,12 @@ def _format_valued(valued: Valued) -> str:
 
 
 def _format_scalar(value: Scalar) -> str:
-    if value is None:
-        return UNKNOWN_TEXT
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return UNKNOWN_TEXT if value is None else format_fact(value)
 
 
-def _show_section(name: str, heads: str, rows: list[Sequence[Cell]]) -> None:
+def _show_section(name: str, heads: str, rows: Sequence[Sequence[Cell]]) -> None:
     if rows:
-        show_section(name, Table(make_columns(heads), rows))
+        show_section(name, Table(make_columns(heads), list(rows)))
 
 
 CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
@@ -249,7 +243,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         yield ("lone", lone.host, None, adapters, near, None, None, None, None)
     for drift in audit.drift:
         for name in drift.hosts:
-            values = format_drift(drift)
+            values = _format_drift(drift)
             yield ("drift", name, None, drift.setting, *values, None, drift.profile, drift.source)
     for entry in audit.findings:
         for name in entry.hosts:
@@ -259,7 +253,7 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for stock in audit.inventory:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
-            yield ("stock", name, None, subject, format_stock_value(stock), None, None, None, None)
+            yield ("stock", name, None, subject, _format_stock_value(stock), None, None, None, None)
     for unusable in map(with_reason, audit.unusable):
         yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
 
@@ -319,8 +313,7 @@ def _name_sides(comparison: HostComparison) -> tuple[str, str]:
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
     fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
     # The names of hosts are from their snapshots.
-    columns = [Column(name, ColumnKind.VALUE) for name in names]
-    table = Table([fact, *columns, reason])
+    table = Table([fact, *map(Column, names), reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
         why = (difference.subject, f"{_explain_difference(difference)}{source}")
@@ -339,7 +332,7 @@ def _explain_difference(difference: Difference) -> str:
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
     heads = "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
     workload, *others = make_columns(heads)
-    p99s = [Column(f"P99 {name}", ColumnKind.VALUE, right=True) for name in names]
+    p99s = [Column(f"P99 {name}", right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:
         first, second = result.first, result.second

@@ -105,14 +105,7 @@ class TargetRow(Protocol):
     def target(self) -> str: ...  # noqa: D102
 
 
-class AdapterRow(TargetRow, Protocol):
-    """A row about one target, with its adapter."""
-
-    @property
-    def adapter(self) -> str | None: ...  # noqa: D102
-
-
-R = TypeVar("R", bound=AdapterRow)
+R = TypeVar("R", Row, Restored)
 N = TypeVar("N", bound=TargetRow)
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ one line, for `grep`.
 import re
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -43,42 +42,29 @@ STYLES = {
 """The style of each state on a terminal."""
 
 
-class ColumnKind(Enum):
-    """The type of a column, which decides where its cells may wrap."""
-
-    IDENTITY = "identity"
-    VALUE = "value"
-    STATE = "state"
-    PROSE = "prose"
-
-
 class Column(Struct, frozen=True):
-    """A column.
+    """A column. Only prose wraps between words, and only a state has a style.
 
     With ``stacked`` the paragraphs of a cell are separate lines in a pipe, too. With ``once`` a
     terminal shows equal text of adjacent rows only once.
     """
 
     title: str
-    kind: ColumnKind
+    is_prose: bool = False
+    is_state: bool = False
     right: bool = False
     stacked: bool = False
     once: bool = False
 
-    @property
-    def is_prose(self) -> bool:
-        """Return whether it wraps between words."""
-        return self.kind is ColumnKind.PROSE
-
 
 _COLUMN_TYPES = {
-    "id": Column("", ColumnKind.IDENTITY),
-    "value": Column("", ColumnKind.VALUE),
-    "number": Column("", ColumnKind.VALUE, right=True),
-    "state": Column("", ColumnKind.STATE),
-    "text": Column("", ColumnKind.PROSE),
-    "reason": Column("", ColumnKind.PROSE, once=True),
-    "paragraphs": Column("", ColumnKind.PROSE, stacked=True, once=True),
+    "id": Column(""),
+    "value": Column(""),
+    "number": Column("", right=True),
+    "state": Column("", is_state=True),
+    "text": Column("", is_prose=True),
+    "reason": Column("", is_prose=True, once=True),
+    "paragraphs": Column("", is_prose=True, stacked=True, once=True),
 }
 
 
@@ -486,9 +472,7 @@ def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
 
 
 def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], position: int) -> str:
-    if columns[position].kind is not ColumnKind.STATE:
-        return ""
-    return STYLES.get(" ".join(row[position]), "")
+    return STYLES.get(" ".join(row[position]), "") if columns[position].is_state else ""
 
 
 def _break_line(line: str, width: int) -> list[str]:

@@ -42,9 +42,11 @@ def show_table(table: Table) -> None:
     _print_lines(fit_table(table, get_width()))
 
 
-def print_line(text: str = "", *, hang: int = 0) -> None:
+def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
     """Print a sentence; on a terminal it wraps, with ``hang`` spaces before further lines."""
-    _print_text(text, hang)
+    width, escaped = get_width(), _escape_text(text)
+    lines = [escaped] if width is None else wrap_text(escaped, width, hang)
+    _print_lines((StyledText(line, style),) for line in lines)
 
 
 def show_line(text: str) -> None:
@@ -54,7 +56,7 @@ def show_line(text: str) -> None:
 
 def print_heading(text: str) -> None:
     """Print a line, in bold on a terminal."""
-    _print_text(text, 2, "bold")
+    print_line(text, hang=2, style="bold")
 
 
 def show_section(title: str, table: Table) -> None:
@@ -134,12 +136,6 @@ def _print_lines(lines: Iterable[Line]) -> None:
             console.print(style_line(line), soft_wrap=True)
         else:
             print("".join(piece.text for piece in line))
-
-
-def _print_text(text: str, hang: int, style: str = "") -> None:
-    width, escaped = get_width(), _escape_text(text)
-    lines = [escaped] if width is None else wrap_text(escaped, width, hang)
-    _print_lines((StyledText(line, style),) for line in lines)
 
 
 def _escape_table(table: Table) -> Table:

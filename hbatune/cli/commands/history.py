@@ -9,7 +9,7 @@ from hbatune.act import paths
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import UnknownTargetError, find_named_targets
+from hbatune.facts.targets import find_named_targets
 from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import load_configuration
 from hbatune.probe import history
@@ -81,19 +81,12 @@ def _resolve_ids(
 ) -> frozenset[str] | None:
     if not targets:
         return None
-    ids: set[str] = set()
-    together = [record for record in records if record.together is not None]
-    for name in map(resolve_target_name, targets):
-        # The name of a removed disk may belong to another one now: only the present one counts.
-        past_ids = {record.id for record in records if name in (record.target, record.id)}
-        ids |= {record.id for record in together if record.target == name}
-        try:
-            ids |= find_named_targets(machine, [name])
-        except UnknownTargetError:
-            if not past_ids:
-                raise
-            ids |= past_ids
-    return frozenset(ids)
+    names, ids = list(map(resolve_target_name, targets)), set[str]()
+    for record in records:
+        if record.together is not None and record.target in names:
+            ids.add(record.id)
+    past = [(record.target, record.id) for record in records]
+    return find_named_targets(machine, names, past) | ids
 
 
 def _make_cells(entry: HistoryEntry) -> list[str]:

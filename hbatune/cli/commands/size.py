@@ -5,8 +5,7 @@ D2-7.
 """
 
 import argparse
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -186,29 +185,25 @@ def _find_model(name: str) -> ArrayModel:
     return matches[0]
 
 
-_FACTORS = {"k": 1e3, "m": 1e6}
-_MOST = 1e12
-
-
-def _parse_number(text: str, factors: dict[str, float], expected: str) -> float:
+def _convert_number(factors: Mapping[str, float], text: str) -> float:
     suffix = text[-1:].lower()
     digits, factor = (text[:-1], factors[suffix]) if suffix in factors else (text, 1.0)
-    try:
-        amount = float(digits) * factor
-    except ValueError:
-        amount = math.nan
-    if not 0 < amount <= _MOST:
-        raise argparse.ArgumentTypeError(f"takes {expected} and not {text!r}")
-    return amount
+    return float(digits) * factor
+
+
+def _make_amount_type(factors: Mapping[str, float], wanted: str) -> Callable[[str], float]:
+    convert = partial(_convert_number, factors)
+    return arguments.make_type(convert, lambda amount: 0 < amount <= 1e12, wanted)
 
 
 _RATE = "a number above 0, such as 200000, 200k or 1.1M,"
-_parse_rate = partial(_parse_number, factors=_FACTORS, expected=_RATE)
-_parse_amount = partial(_parse_number, factors={}, expected="a number above 0")
+_parse_rate = _make_amount_type({"k": 1e3, "m": 1e6}, _RATE)
+_parse_amount = _make_amount_type({}, "a number above 0")
+_parse_size = _make_amount_type({"k": 1 << 10, "m": 1 << 20}, "a size, such as 4096, 8K or 1M,")
 
 
 def _parse_block(text: str) -> int:
-    size = _parse_number(text, {"k": 1024.0, "m": 1024.0**2}, "a size, such as 4096, 8K or 1M,")
+    size = _parse_size(text)
     if size < 512 or size > 1 << 30:
         raise argparse.ArgumentTypeError(f"takes a size of 512 bytes to 1 GiB and not {text!r}")
     return int(size)

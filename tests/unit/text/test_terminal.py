@@ -18,7 +18,7 @@ from hbatune.plan.make import make_plan
 from hbatune.policy.profile import Exactly
 from hbatune.text import terminal
 from hbatune.text.apply_document import make_plan_document
-from hbatune.text.tables import Column, ColumnKind, Table, make_columns, measure_width
+from hbatune.text.tables import Column, Table, make_columns, measure_width
 from hbatune.text.terminal import make_printable, print_heading, print_line, print_note, show_table
 from tests.unit.hostile_names import hostile
 from tests.unit.machines import endpoint, machine
@@ -52,7 +52,7 @@ def test_piped_output_is_plain_text(text: str) -> None:
     with redirect_stdout(out), redirect_stderr(err):
         show_table(
             Table(
-                [Column(text, ColumnKind.IDENTITY), *make_columns("text B")],
+                [Column(text), *make_columns("text B")],
                 [[text, text], [(text, text), text]],
             )
         )
