@@ -69,10 +69,10 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     },
     "megaraid_throttled": {
         "sda": local(),
-        "sdb": local(FIXED),
+        "sdb": local(32),
         "sdc": nvme(975, FIXED),
         "sdd": local(),
-        "sde": local(FIXED),
+        "sde": local(256),
     },
     "smartpqi": {
         "sda": local(FIXED),
@@ -97,9 +97,9 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     # paths of one map are alike: as deep as both adapters go
     "mixed_multipath": {"sda": (None, None, 48), "sdb": (None, None, 48), "dm-0": LEFT},
     # parallel SCSI: read-only depths
-    "qla1280": {"sda": local(FIXED)},
-    "aic7xxx": {"sda": local(FIXED)},
-    "sym53c8xx": {"sda": local(FIXED)},
+    "qla1280": {"sda": local(31)},
+    "aic7xxx": {"sda": local(8)},
+    "sym53c8xx": {"sda": local(16)},
     # virtual disks: as they are
     "virtio_scsi": {"sda": LEFT},
     "virtio_blk": {"vda": LEFT},
