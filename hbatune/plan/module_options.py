@@ -269,17 +269,15 @@ def _complete_unshown_row(row: Row, rule: OptionRule, option: Option, written: s
     Without a witness of the value in use, the row is never ok. It is unreadable, unless hbatune's
     file has the option.
     """
-    if row.current is None:
-        limit = LimitReason(Limit.NOT_SHOWN)
-        if written is None:
-            return replace(row, state=State.UNREADABLE, value=None, limit=limit)
-        return replace(row, limit=limit)
+    used = row.current
+    if used is None:
+        row = replace(row, limit=LimitReason(Limit.NOT_SHOWN))
+        return row if written else replace(row, state=State.UNREADABLE, value=None)
     is_depth = option.purpose is Purpose.LUN_DEPTH
     evidence = LimitReason(Limit.SEEN_IN_LUNS if is_depth else Limit.SEEN_IN_VECTORS)
     row = replace(row, limit=LimitReason(Limit.NOT_SHOWN, parts=(evidence,)))
-    if _satisfies(rule.effect, row.current, option):
-        return replace(row, state=State.OK, value=row.current)
-    return row
+    is_met = _satisfies(rule.effect, used, option)
+    return replace(row, state=State.OK, value=used) if is_met else row
 
 
 def _satisfies(effect: Exactly | AtLeast | AtMost, current: table.Value, option: Option) -> bool:
