@@ -205,7 +205,7 @@ class Source(Struct, frozen=True):
     """The source of a rule: a statement in our words, and its reference.
 
     ``title`` is the document's title. ``section`` is its section, or the kernel's file and
-    function. ``settings`` are those that a rule may cite it for; an option is ``MODULE.OPTION``.
+    function. A rule may cite it for one of ``settings``; an option is ``MODULE.OPTION``.
     """
 
     id: str

@@ -238,7 +238,7 @@ def check_part(
 ) -> profiles.ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 
-    ``sources`` are those that may be cited. Raise ``PolicyError`` for the first invalid entry.
+    Rules may cite ``sources``. Raise ``PolicyError`` for the first invalid entry.
     """
     content = decode_file(file, shape)
     profile = content if isinstance(content, schema.ProfileFile) else schema.ProfileFile()

@@ -23,7 +23,7 @@ RESAMPLES = 999
 CONFIDENCE = 0.95
 MIN_POINTS = 3  # with fewer depths the curve has no usable shape
 MIN_WINDOWS = 5
-WINDOW_S = 0.9  # a window of 1 s, as precisely as fio cuts it
+WINDOW_S = 0.9  # fio cuts a window of 1 s with this tolerance
 FALL = 0.1  # more is a fall in IOPS at a deeper queue, less is noise
 
 
@@ -69,7 +69,7 @@ class Knee(Struct, frozen=True):
 def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O.
 
-    Of several runs at one depth, the one with the most IOPS counts.
+    If there are several runs at one depth, the fastest counts.
     """
     by_depth: dict[int, list[ProbeResult]] = {}
     for result in results:

@@ -270,7 +270,7 @@ def test_missing_logger_leaves_the_message_to_udev(disk: Disk) -> None:
     disk.put("device/state", "offline")
     program = disk.program.read_text().replace(LOGGER, "timeout() { return 127; }\n")
     disk.program.write_text(program)
-    words = ["sh", disk.program, disk.directory, MERGES.format(2)]
+    words = ["sh", str(disk.program), str(disk.directory), MERGES.format(2)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env={})
     assert done.stdout == "nomerges:commands\n"
     assert done.stderr == "hbatune could not set at sda: nomerges:commands\n"
