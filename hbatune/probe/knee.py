@@ -10,7 +10,6 @@ needs no parameter and no smoothing, unlike curvature.
 import statistics
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import accumulate
 from operator import truediv
 from random import Random
 
@@ -88,14 +87,13 @@ def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
 
 def find_falls(points: Sequence[Point]) -> list[Point]:
     """Return the depths with fewer IOPS than a lower depth, by more than noise."""
-    points = sorted(points, key=lambda point: point.depth)
-    iops = [statistics.median(point.iops) for point in points]
-    tops = accumulate(iops, max)
-    return [
-        point
-        for point, rate, top in zip(points, iops, tops, strict=True)
-        if rate < (1 - FALL) * top
-    ]
+    falls, top = [], 0.0
+    for point in sorted(points, key=lambda point: point.depth):
+        rate = statistics.median(point.iops)
+        if rate < (1 - FALL) * top:
+            falls.append(point)
+        top = max(top, rate)
+    return falls
 
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
