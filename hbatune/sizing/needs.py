@@ -201,7 +201,8 @@ class MediumNeed(Struct, frozen=True):
 
     ``drives`` is None if no document has a figure for such a load. ``met`` is whether their p99 is
     within the wanted p99, with headroom, or None if no p99 is wanted. ``in_flight`` are the I/Os on
-    each drive by Little's law at that p99, at most the commands of NCQ on SATA. Beyond ``knee``, more I/Os only wait.
+    each drive by Little's law at that p99, at most NCQ's 32 on SATA. Beyond ``knee``,
+    more I/Os only wait.
     """
 
     medium: str
