@@ -102,8 +102,8 @@ class ExitCode(IntEnum):
     FOUND = (
         1,
         "`diff` or `audit` found drift, `compare` a difference, `check` or `status` something; a "
-        "load is too much for the host, or has no figure (`size`); or not everything could be done: "
-        "a file not read, a setting was not set or not put back, a probe gave no figures, a "
+        "load is too much for the host, or has no figure (`size`); or not everything could be "
+        "done: a file not read, a setting was not set or not put back, a probe gave no figures, a "
         "regression was reverted or, as asked, kept",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
