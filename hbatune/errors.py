@@ -102,9 +102,9 @@ class ExitCode(IntEnum):
     FOUND = (
         1,
         "`diff` or `audit` found drift, `compare` a difference, `check` or `status` something; a "
-        "load is too much for the host (`size`); or not everything could be done: a file not read, "
-        "a setting was not set or not restored, a probe gave no figures, a comparison had no pair "
-        "of runs, a regression was reverted or, as asked, kept",
+        "load is too much for the host, or has no figure (`size`); or not everything could be "
+        "done: a file not read, a setting was not set or not restored, a probe gave no figures, a "
+        "comparison had no pair of runs, a regression was reverted or, as asked, kept",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
     LOCKED = 3, "another hbatune holds the lock, or is the daemon; a rollback is recorded anyway"

@@ -40,8 +40,8 @@ What your own disks say can differ: `hbatune apply` measures it, and `hbatune au
 better ([autotune.md](autotune.md)).
 
 Besides, all but `balanced` place an adapter's interrupts, where the kernel lets them be moved, on
-CPUs near it (D0-3), and have the options of modules that `--module-options` allows. The profiles
-also differ in their probe and in what a change may cost: `hbatune profiles NAME`.
+CPUs near it (K-irq-spread), and have the options of modules that `--module-options` allows. The
+profiles also differ in their probe and in what a change may cost: `hbatune profiles NAME`.
 """
 
 _UNSET = """\

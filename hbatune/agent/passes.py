@@ -172,7 +172,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
             records = history.load(paths.HISTORY).records
-            memory.knees = history.find_latest_knees(records, profile.probe)
+            memory.knees = history.find_latest_knees(records, reconciled.machine, profile.probe)
     looked = [disk.id for disk in endpoints if judge.chosen is not None and disk.id in judge.chosen]
     return PassReport(
         profile=profile.name,

@@ -206,7 +206,7 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     kernel_option = inputs.health.msi_off
     for adapter, health in list_intx_adapters(inputs):
         if health.offers_msi is True:
-            options = _find_options(adapter, health)
+            options = _find_options(inputs, adapter, health)
             advised = () if kernel_option else options
             evidence = _MissingMsix(options, kernel_option, inputs.denied_log, advised)
             yield check.report(Severity.WARNING, adapter, evidence)
@@ -251,18 +251,19 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with fewer vectors than the minimum of hardware queues and CPUs.
 
     Only data vectors count, if they are known. An adapter with a single queue needs a single
-    vector. If the driver has no module options for vectors, the hardware sets the limit, and the
-    finding is only informational.
+    vector, unless its driver has several queues behind it. If the driver has no module options for
+    vectors, the hardware sets the limit, and the finding is only informational.
     """
     cpus = inputs.machine.cpus
     for adapter, health in _find_vector_adapters(inputs):
         vectors = len(_find_data_vectors(inputs, adapter)) or health.vectors
-        queues = adapter.hw_queues
+        driver_queues = family_named(adapter.family).interrupts.driver_queues
+        queues = driver_queues or adapter.hw_queues
         if isinstance(vectors, Missing) or isinstance(queues, Missing):
             continue
-        if queues < 2 or vectors >= cpus:
+        if queues < 2 or vectors >= min(cpus, driver_queues or cpus):
             continue
-        options = _find_options(adapter, health)
+        options = _find_options(inputs, adapter, health) or _find_hidden_options(adapter)
         severity = Severity.ADVICE if vectors < queues and options else Severity.INFO
         yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
 
@@ -380,14 +381,27 @@ def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, Adapter
             yield adapter, health
 
 
-def _find_options(adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
-    """Return the module options for vectors, with their values."""
+def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
+    """Return the module options for vectors, with their values.
+
+    The last line in modprobe.d is the witness of an option that the module does not show.
+    """
+    lines = {(line.module, line.option): line for line in inputs.health.module_options}
     options = []
     for option in family_named(adapter.family).options:
         value = health.options.get(option.name)
+        line = lines.get((adapter.family, option.name))
         if option.purpose is Purpose.VECTORS and isinstance(value, str):
             options.append(f"{option.name}={value}")
+        elif option.purpose is Purpose.VECTORS and not option.shown and line is not None:
+            options.append(f"{option.name}={line.value} ({line.file}, line {line.line})")
     return tuple(options)
+
+
+def _find_hidden_options(adapter: Adapter) -> tuple[str, ...]:
+    """Return the module options for vectors that the module does not show."""
+    options = family_named(adapter.family).options
+    return tuple(o.name for o in options if o.purpose is Purpose.VECTORS and not o.shown)
 
 
 ZIO_DEFAULT = 200

@@ -82,7 +82,8 @@ class Interrupts(Struct, frozen=True):
     The first match among ``handlers`` decides. A vector without a match is not changed.
     ``unmanaged_by`` is the module option that leaves the vectors unmanaged, with its cost.
     ``polled`` returns how many of the given number of data vectors belong to queues that the driver
-    polls: they are the last ones, free to move, and never fire.
+    polls: they are the last ones, free to move, and never fire. ``driver_queues`` is the maximum of
+    the driver's own queues, one per data vector, if the block layer sees a single queue.
     """
 
     vectors: Vectors
@@ -90,6 +91,7 @@ class Interrupts(Struct, frozen=True):
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
     polled: Callable[[Parameters, int], int] = lambda parameters, vectors: 0
+    driver_queues: int | None = None
 
     def expected(self, names: Iterable[str]) -> tuple[Role, bool]:
         """Return the role of a vector with these handlers, and whether it should be managed.
@@ -140,9 +142,9 @@ class Option(Struct, frozen=True):
 
     ``own`` is a special value, often outside of the range from ``low`` to ``high``, for which the
     driver uses as much as the adapter offers. An option that is not ``shown`` has no file below
-    /sys/module (fs/sysfs/group.c: create_files skips mode 0), so the value at load is unknown;
-    ``default`` is then the driver's own. An option with a ``key`` is a text with several parts, for
-    which hbatune writes ``KEY:NUMBER``. Only some versions of the module have an ``optional`` one.
+    /sys/module (fs/sysfs/group.c: create_files skips mode 0), so the value at load is unknown. An
+    option with a ``key`` is a text with several parts, for which hbatune writes ``KEY:NUMBER``.
+    Only some versions of the module have an ``optional`` one.
     """
 
     name: str
@@ -151,7 +153,6 @@ class Option(Struct, frozen=True):
     high: int | None = None
     own: int | None = None
     shown: bool = True
-    default: int | None = None
     key: str = ""
     optional: bool = False
 

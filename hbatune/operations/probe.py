@@ -37,6 +37,7 @@ from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
+from hbatune.probe.knee import find_falls, list_sweep_points
 from hbatune.probe.result import (
     ADAPTER_ID,
     Doubt,
@@ -141,20 +142,30 @@ def find_standings(
 ) -> dict[str, tuple[ProbeResult, Standing]]:
     """Return the comparison of a result of each target with the reference values.
 
-    It is the result closest to the documents' workload. Missing disks are omitted.
+    It is the result closest to the documents' workload. The link is compared with the highest
+    throughput that can be trusted (D4-9). Missing disks are omitted.
     """
     closest: dict[str, ProbeResult] = {}
+    fastest: dict[str, ProbeResult] = {}
     for result in results:
         current = closest.setdefault(result.target, result)
         if _measure_distance(result) < _measure_distance(current):
             closest[result.target] = result
+        current = fastest.setdefault(result.target, result)
+        if _rank_throughput(result) > _rank_throughput(current):
+            fastest[result.target] = result
     standings = {}
     yardsticks = installed_library().yardsticks()
     for target, result in closest.items():
         standing = compare_on_machine(result, machine, profile, yardsticks)
-        if standing is not None:
-            standings[target] = (result, standing)
+        top = compare_on_machine(fastest[target], machine, None, yardsticks)
+        if standing is not None and top is not None:
+            standings[target] = (result, replace(standing, links=top.links))
     return standings
+
+
+def _rank_throughput(result: ProbeResult) -> tuple[bool, float]:
+    return result.doubt is None, result.figures.bandwidth
 
 
 def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
@@ -338,9 +349,11 @@ class _DiskRuns:
     ) -> Iterator[Measured]:
         """Yield one run after the other; stop at the first that fails or times out.
 
-        A depth that is not restored after the runs is an outcome as well.
+        Depths at which the IOPS of a sweep fell are measured again. A depth that is not restored
+        after the runs is an outcome as well.
         """
         lost: list[Skipped] = []
+        results: list[ProbeResult] = []
         with self._set_depths(subject, lost) as ready:
             for workload in workloads:
                 prepared = ready(workload)
@@ -350,11 +363,18 @@ class _DiskRuns:
                     # The disk or hbatune has a problem: further runs would add load for no result.
                     if not isinstance(outcome, ProbeResult):
                         break
+                    results.append(outcome)
                 elif prepared.reason is Skip.CONFLICT:
                     break  # reported below, with the value at the end of the runs
                 else:
                     yield Measured(workload, prepared, None)
                 advance(subject.target)
+            else:
+                for workload in _list_second_visits(results):
+                    prepared = ready(workload)
+                    if isinstance(prepared, Subject):
+                        outcome = running.probe_guarded(prepared, workload, self._names)
+                        yield _make_measured(workload, outcome)
         for skipped in lost:
             yield Measured(self._workloads[-1], skipped, None)
 
@@ -384,6 +404,20 @@ class _DiskRuns:
                 lost.append(Skipped(target, Skip.CONFLICT, str(result.found)))
             else:
                 lost.append(Skipped(target, Skip.NOT_RESTORED, str(result.outcome)))
+
+
+def _list_second_visits(results: Sequence[ProbeResult]) -> list[Workload]:
+    """Return the runs of sweeps in which the IOPS fell, the deepest first.
+
+    In this order, the history does not contain a second sweep.
+    """
+    workloads = []
+    for sweep in list_depth_sweeps(results):
+        falls = {point.depth for point in find_falls(list_sweep_points(sweep.results))}
+        for result in reversed(sweep.results):
+            if result.workload.issued in falls:
+                workloads.append(result.workload)
+    return workloads
 
 
 def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> Subject | Skipped:

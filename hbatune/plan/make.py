@@ -400,6 +400,10 @@ def evaluate_setting(
         return _evaluate_missing(current)
     legal = device_limits.resolve_value(setting, effect.value, current, device)
     if isinstance(legal, FixedSetting):
+        # A read-only depth that reaches the document's minimum needs no change.
+        is_above = is_lower(effect.value, current)
+        if isinstance(effect, AtLeast) and (is_above or current == effect.value):
+            return EvaluatedSetting(State.OK, current, legal.limit)
         return _mark_fixed(legal)
     reference = current if change is None or not change.ours(current) else change.before
     kept_reason = None

@@ -8,6 +8,7 @@ for queue_depth is then planned as this option.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason
+from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason, Role
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
@@ -203,9 +204,17 @@ def _read_depth(endpoint: Endpoint) -> int | None:
     return depth if isinstance(depth, int) else None
 
 
-def _find_lun_depth(machine: Machine, adapters: Sequence[Adapter]) -> int | None:
-    """Return the highest depth of the adapters' LUNs, or None."""
+def _find_witness(machine: Machine, adapters: Sequence[Adapter], purpose: Purpose) -> int | None:
+    """Return the value of an option as the devices show it, or None.
+
+    A depth shows in the LUNs, a number of vectors in ``msi_irqs``. The adapter with the fewest
+    vectors counts. One with an interrupt line, or without readable vectors, shows nothing.
+    """
     targets = {adapter.target for adapter in adapters}
+    if purpose is not Purpose.LUN_DEPTH:
+        vectors = [vector for vector in machine.vectors if vector.role is not Role.LINE]
+        counts = Counter(vector.adapter for vector in vectors)
+        return min(counts[target] for target in targets) or None
     highest = None
     for endpoint in machine.endpoints:
         depth = _read_depth(endpoint)
@@ -221,8 +230,8 @@ def _make_row(
     option = known_options()[rule.module][rule.option]
     attribute = _find_parameter(machine, rule.module, rule.option)
     current: table.Value | None = None
-    if not option.shown and option.purpose is Purpose.LUN_DEPTH:
-        current = _find_lun_depth(machine, adapters)  # shows the value in use
+    if not option.shown:
+        current = _find_witness(machine, adapters, option.purpose)
     elif option.shown and isinstance(attribute, Attribute):
         # A bool reads Y or N (kernel/params.c: param_get_bool).
         current = {"N": 0, "Y": 1}.get(attribute.text, table.parse_number_or_text(attribute.text))
@@ -255,15 +264,20 @@ def _make_row(
 
 
 def _complete_unshown_row(row: Row, rule: OptionRule, option: Option, written: str | None) -> Row:
-    """Complete the row of an option that the loaded module does not show."""
-    used, evidence = row.current, LimitReason(Limit.SEEN_IN_LUNS)
-    if used is None and written is None and option.default is not None:
-        used = option.default
-        evidence = LimitReason(Limit.DRIVER_DEFAULT, (used,))
-    if used is None or not _satisfies(rule.effect, used, option):
-        return replace(row, limit=LimitReason(Limit.NOT_SHOWN))
-    limit = LimitReason(Limit.NOT_SHOWN, parts=(evidence,))
-    return replace(row, state=State.OK, value=used, limit=limit)
+    """Complete the row of an option that the loaded module does not show.
+
+    Without a witness of the value in use, the row is never ok. It is unreadable, unless hbatune's
+    file has the option.
+    """
+    used = row.current
+    if used is None:
+        row = replace(row, limit=LimitReason(Limit.NOT_SHOWN))
+        return row if written else replace(row, state=State.UNREADABLE, value=None)
+    is_depth = option.purpose is Purpose.LUN_DEPTH
+    evidence = LimitReason(Limit.SEEN_IN_LUNS if is_depth else Limit.SEEN_IN_VECTORS)
+    row = replace(row, limit=LimitReason(Limit.NOT_SHOWN, parts=(evidence,)))
+    is_met = _satisfies(rule.effect, used, option)
+    return replace(row, state=State.OK, value=used) if is_met else row
 
 
 def _satisfies(effect: Exactly | AtLeast | AtMost, current: table.Value, option: Option) -> bool:

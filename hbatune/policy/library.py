@@ -44,7 +44,8 @@ def load_sources(shipped: Path) -> Mapping[str, Source]:
             hint = suggest_nearest(entry.document, table.document)
             problem = f"cites document {entry.document}, which has no table"
             raise PolicyError(problem, file=file.path, place=f"source {name}", hint=hint)
-        sources[name] = Source(name, entry.document, document.title, entry.section, entry.says)
+        place = (entry.document, document.title, entry.section)
+        sources[name] = Source(name, *place, entry.says, entry.settings)
     return sources
 
 

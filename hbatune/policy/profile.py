@@ -205,7 +205,7 @@ class Source(Struct, frozen=True):
     """The source of a rule: a statement in our words, and its reference.
 
     ``title`` is the document's title. ``section`` is its section, or the kernel's file and
-    function.
+    function. A rule may cite it for one of ``settings``; an option is ``MODULE.OPTION``.
     """
 
     id: str
@@ -213,6 +213,7 @@ class Source(Struct, frozen=True):
     title: str
     section: str
     says: str
+    settings: tuple[str, ...] = ()
 
 
 class ProfilePart(Struct, frozen=True):

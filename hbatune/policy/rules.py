@@ -5,7 +5,7 @@ every device.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import asdict
 
@@ -28,13 +28,16 @@ _EFFECTS: dict[str, type[profiles.Exactly | profiles.AtLeast | profiles.AtMost]]
 }
 
 
+Sources = Mapping[str, profiles.Source]
+"""The sources that rules may cite, by id."""
+
+
 def check_rules(
-    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Collection[str] | None
+    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Sources | None
 ) -> tuple[Rule, ...]:
     """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation."""
     rules: list[Rule] = []
     for number, table in enumerate(tables):
-        require_source(file, ("rule", number, "source"), table.source, origin, sources)
         rule = Rule(
             name=table.name,
             when=table.when,
@@ -45,6 +48,8 @@ def check_rules(
             file=str(file.path),
             origin=origin,
         )
+        steps = ("rule", number, "source")
+        require_source(file, steps, rule.source, origin, sources, rule.setting)
         _require_askable(file, number, rule)
         _require_no_clash(file, number, rule, rules)
         rules.append(rule)
@@ -82,22 +87,26 @@ def require_source(
     steps: tuple[str | int, ...],
     source: str,
     origin: Origin,
-    sources: Collection[str] | None,
+    sources: Sources | None,
+    setting: str | None = None,
 ) -> None:
-    """Raise ``PolicyError`` unless the source cited at ``steps`` is known or is the site.
+    """Raise ``PolicyError`` unless the source cited at ``steps`` covers the setting, if any.
 
-    Only a site's file may cite the site. A shipped rule always cites a document. Without
-    ``sources``, nothing is checked.
+    Only a site's file may cite the site, which covers all settings. A shipped rule always cites a
+    document. Without ``sources``, nothing is checked.
     """
     if sources is None:
         return
-    cites_site = origin is Origin.SITE and (
-        source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:")
-    )
-    if source in sources or cites_site:
+    if source in sources:
+        if setting is not None and setting not in sources[source].settings:
+            problem = f"{source} does not cover {setting}"
+            hint = f'`hbatune explain {source}` shows its settings; "{SITE_SOURCE}" is for your own'
+            raise make_error(file, steps, problem, key="source", hint=hint)
         return
     allowed = "the id of a shipped source such as D0-1"
     if origin is Origin.SITE:
+        if source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:"):
+            return
         allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
     raise make_value_error(file, steps, source, allowed, suggest_nearest(source, sources))
 
@@ -224,12 +233,12 @@ def _find_option(file: TomlFile, number: int, table: schema.OptionTable) -> Opti
 def check_part(
     file: TomlFile,
     origin: Origin,
-    sources: Collection[str] | None,
+    sources: Sources | None,
     shape: type[schema.RulesFile] = schema.ProfileFile,
 ) -> profiles.ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 
-    ``sources`` are the ids that may be cited. Raise ``PolicyError`` for the first invalid entry.
+    Rules may cite ``sources``. Raise ``PolicyError`` for the first invalid entry.
     """
     content = decode_file(file, shape)
     profile = content if isinstance(content, schema.ProfileFile) else schema.ProfileFile()
@@ -238,7 +247,8 @@ def check_part(
         require_source(file, ("objective", number, "source"), objective.source, origin, sources)
     options = []
     for number, table in enumerate(content.option):
-        require_source(file, ("option", number, "source"), table.source, origin, sources)
+        option, steps = f"{table.module}.{table.option}", ("option", number, "source")
+        require_source(file, steps, table.source, origin, sources, option)
         shipped = origin is Origin.SHIPPED
         options.append(_make_option_rule(file, number, table, shipped=shipped))
     return profiles.ProfilePart(

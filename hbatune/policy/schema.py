@@ -79,11 +79,15 @@ class DocumentTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[source.ID]``: a statement in our words, its document's id and its section."""
+    """One ``[source.ID]``: a statement in our words, its document's id and its section.
+
+    A rule may cite it only for one of its ``settings``.
+    """
 
     document: Text
     section: Text
     says: Text
+    settings: tuple[Text, ...] = ()
 
 
 class SourcesFile(Struct, frozen=True, forbid_unknown_fields=True):

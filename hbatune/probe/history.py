@@ -274,18 +274,31 @@ def append(path: Path, records: Iterable[Record], *, max_bytes: int = MAX_HISTOR
     return len(old) + len(new) - len(retained)
 
 
-def find_latest_knees(records: Iterable[Record], spec: ProbeSpec) -> dict[str, int]:
+def find_latest_knees(
+    records: Iterable[Record], machine: Machine, spec: ProbeSpec
+) -> dict[str, int]:
     """Return by endpoint id the depth at which the latest sweep just saturated the endpoint.
 
     Only sweeps of such a workload count: 1 MiB writes saturate a disk at depth 1, and reads of a
-    database at a far greater one. An endpoint that was not saturated at any depth has no knee.
+    database at a far greater one. An endpoint that was not saturated at any depth has no knee. A
+    sweep that is stale on this machine or has a doubtful knee does not count.
     """
     depths: dict[str, int] = {}
-    for record in sorted(records, key=lambda record: record.time):
-        if record.workload is not None and is_like(record.workload, spec):
-            depths.pop(record.id, None)
-            if record.knee is not None and record.knee.past is not None:
-                depths[record.id] = record.knee.depth
+    results: dict[object, ProbeResult] = {}
+    for record in sorted(records, key=lambda record: (record.time, record.result is None)):
+        run = (record.id, record.time, record.command)
+        if record.result is not None:
+            results[run] = record.result
+        knee = record.knee
+        if record.workload is None or not is_like(record.workload, spec):
+            continue
+        # The sweep's runs have the driver and the firmware.
+        swept = replace(record, result=results.get(run))
+        if knee is None or knee.doubt is not None or any(_find_stale_reasons(swept, machine)):
+            continue
+        depths.pop(record.id, None)
+        if knee.past is not None:
+            depths[record.id] = knee.depth
     return depths
 
 

@@ -9,6 +9,7 @@ needs no parameter and no smoothing, unlike curvature.
 
 import statistics
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from operator import truediv
 from random import Random
 
@@ -20,21 +21,39 @@ from hbatune.probe.result import ProbeResult
 RESAMPLES = 999
 CONFIDENCE = 0.95
 MIN_POINTS = 3  # with fewer depths the curve has no usable shape
+MIN_WINDOWS = 5
+WINDOW_S = 0.9  # fio cuts a window of 1 s with this tolerance
+FALL = 0.1  # more is a fall in IOPS at a deeper queue, less is noise
+
+
+class KneeDoubt(StrEnum):
+    """The reason why alerts and limits do not use a knee."""
+
+    SHORT = "short"
+    UNCERTAIN = "uncertain"
+    FALL = "fall"
 
 
 class Point(Struct, frozen=True):
-    """One depth of a sweep: IOPS and p99 in µs, each from several windows of the same run."""
+    """One depth of a sweep: IOPS and p99 in µs, each from several windows of the same run.
+
+    ``seconds`` is the length of the shortest window, 0 if unknown. ``visits`` counts the runs.
+    """
 
     depth: int
     iops: tuple[float, ...]
     p99_us: tuple[float, ...]
+    seconds: float = 0.0
+    visits: int = 1
 
 
 class Knee(Struct, frozen=True):
     """The depth at which the device is just saturated, with its confidence interval.
 
     ``iops`` and ``p99`` are the relative changes at the next depth, ``past`` (0.02 is 2 % more).
-    They are None if the knee is the deepest depth tried, so the true one may be deeper.
+    They are None if the knee is the deepest depth tried, so the true one may be deeper. ``doubt``
+    is None if each depth had ``MIN_WINDOWS`` of 1 s, the interval is at most a factor of two as in
+    the document (D0-12), and each fall in IOPS was measured twice.
     """
 
     depth: Count
@@ -43,16 +62,36 @@ class Knee(Struct, frozen=True):
     past: Count | None
     iops: Figure | None
     p99: Figure | None
+    doubt: KneeDoubt | None = KneeDoubt.SHORT
 
 
 def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
-    """Return the depths of a sweep, each with the windows of its run that have I/O."""
-    points = []
+    """Return the depths of a sweep, each with the windows of its run that have I/O.
+
+    If there are several runs at one depth, the fastest counts.
+    """
+    by_depth: dict[int, list[ProbeResult]] = {}
     for result in results:
-        iops, p99 = result.figures.list_windows()
+        by_depth.setdefault(result.workload.issued, []).append(result)
+    points = []
+    for depth, runs in by_depth.items():
+        best = max(runs, key=lambda result: result.figures.iops)
+        iops, p99 = best.figures.list_windows()
         if iops:
-            points.append(Point(result.workload.issued, tuple(iops), tuple(p99)))
+            seconds = min(window.seconds for window in best.figures.windows if window.ios)
+            points.append(Point(depth, tuple(iops), tuple(p99), seconds, len(runs)))
     return points
+
+
+def find_falls(points: Sequence[Point]) -> list[Point]:
+    """Return the depths with fewer IOPS than a lower depth, by more than noise."""
+    falls, top = [], 0.0
+    for point in sorted(points, key=lambda point: point.depth):
+        rate = statistics.median(point.iops)
+        if rate < (1 - FALL) * top:
+            falls.append(point)
+        top = max(top, rate)
+    return falls
 
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
@@ -66,15 +105,25 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     index = _find_most_power(iops, p99)
     # The resampled range need not contain the knee of the medians; it is widened to do so.
     low, high = _resample_range(points, points[index].depth)
+    low, high = min(low, points[index].depth), max(high, points[index].depth)
     last = index == len(points) - 1
     return Knee(
         depth=points[index].depth,
-        low=min(low, points[index].depth),
-        high=max(high, points[index].depth),
+        low=low,
+        high=high,
         past=None if last else points[index + 1].depth,
         iops=None if last else iops[index + 1] / iops[index] - 1,
         p99=None if last else p99[index + 1] / p99[index] - 1,
+        doubt=_find_doubt(points, low, high),
     )
+
+
+def _find_doubt(points: Sequence[Point], low: int, high: int) -> KneeDoubt | None:
+    if any(len(point.iops) < MIN_WINDOWS or point.seconds < WINDOW_S for point in points):
+        return KneeDoubt.SHORT
+    if any(point.visits < 2 for point in find_falls(points)):
+        return KneeDoubt.FALL
+    return KneeDoubt.UNCERTAIN if high > 2 * low else None
 
 
 def _find_most_power(iops: Sequence[float], p99: Sequence[float]) -> int:

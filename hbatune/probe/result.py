@@ -70,7 +70,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     return Histogram(dict(total))
 
 
-RUN_WINDOWS = 4  # parts of a run
+RUN_WINDOWS = 6  # parts of a run
 MAX_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
 MIN_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping

@@ -100,9 +100,9 @@ class Limit(StrEnum):
     # of a module option (plan/module_options.py)
     AT_MAXIMUM = "at maximum"
     BY_DRIVE = "by drive"
-    DRIVER_DEFAULT = "driver default"  # the default
     NOT_SHOWN = "not shown"
     SEEN_IN_LUNS = "seen in LUNs"
+    SEEN_IN_VECTORS = "seen in vectors"
     UNDER_ROOT = "under root"  # the adapter
     # of an installation (operations/situation.py)
     DEVICE_EXCLUDED = "device excluded"  # the device

@@ -172,6 +172,7 @@ def _sum_load(moment: WatchedMoment) -> WantedLoad:
 LINK_WIDTHS = (8, 16)
 """Lanes of the links in the answer. The documents' adapters have these."""
 
+NCQ_DEPTH = 32  # include/linux/libata.h: ATA_MAX_QUEUE
 CACHELESS_CARD = "57B4 (D4)"
 """The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
@@ -181,7 +182,8 @@ class MediumNeed(Struct, frozen=True):
 
     ``drives`` is None if no document has a figure for such a load. ``met`` is whether their p99 is
     within the wanted p99, with headroom, or None if no p99 is wanted. ``in_flight`` are the I/Os on
-    each drive by Little's law at that p99. Beyond ``knee``, more I/Os only wait.
+    each drive by Little's law at that p99, at most NCQ's 32 on SATA. Beyond ``knee``,
+    more I/Os only wait.
     """
 
     medium: str
@@ -282,6 +284,9 @@ def _size_medium(
     if protocol is figures.paths.protocol and load.iops >= figures.paths.iops:
         paths = figures.paths.paths
         sources.append(figures.paths.source)
+    in_flight = None if drives is None or large else load.iops / drives * figured.p99_ms / 1e3
+    if in_flight is not None and protocol is Protocol.SATA:
+        in_flight = min(in_flight, NCQ_DEPTH)
     met = None if load.p99_ms is None else figured.p99_ms <= load.p99_ms * (1 - headroom)
     return MediumNeed(
         medium=str(protocol) if protocol is Protocol.NVME else f"{protocol} ssd",
@@ -290,7 +295,7 @@ def _size_medium(
         unit="GB/s" if large else "IOPS",
         p99_ms=figured.p99_ms,
         met=None if large else met,
-        in_flight=None if drives is None or large else load.iops / drives * figured.p99_ms / 1e3,
+        in_flight=in_flight,
         knee=figured.knee,
         paths=paths,
         sources=tuple(dict.fromkeys(sources)),

@@ -19,7 +19,7 @@ from hbatune.policy.library import MediumFigures, RaidFigures, installed_library
 from hbatune.probe import comparison
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
-from hbatune.probe.knee import Knee
+from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import (
     Doubt,
     Failed,
@@ -156,6 +156,14 @@ def describe_standing(
         yield f"{result.target}: {_describe_raid(result.workload.pattern, standing.raid)}."
 
 
+_KNEE_DOUBTS = {
+    None: "",
+    KneeDoubt.SHORT: "; no alert uses it: it takes 5 windows of 1 s at each depth",
+    KneeDoubt.UNCERTAIN: "; no alert uses it: it is too uncertain",
+    KneeDoubt.FALL: "; no alert uses it: no second run confirmed the fall in IOPS",
+}
+
+
 def describe_knee(knee: Knee) -> str:
     """Return the knee with its confidence interval and the gain of the next depth, as text."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
@@ -163,7 +171,7 @@ def describe_knee(knee: Knee) -> str:
     iops, p99 = _format_difference(knee.iops), _format_difference(knee.p99)
     unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
     text = f"past depth {knee.depth}: {iops} IOPS for {p99} p99"
-    return text + unsure if knee.low < knee.high else text
+    return (text + unsure if knee.low < knee.high else text) + _KNEE_DOUBTS[knee.doubt]
 
 
 def describe_jobs(advice: JobsAdvice) -> str:
@@ -187,8 +195,14 @@ def describe_mix(mix: comparison.MixCost) -> str:
     )
 
 
-def show_curves(curves: Sequence[DepthSweep]) -> None:
-    """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit."""
+def show_curves(
+    curves: Sequence[DepthSweep],
+    standings: Mapping[str, tuple[ProbeResult, comparison.Standing]],
+) -> None:
+    """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit.
+
+    The source document's knee, if any, is next to the measured one.
+    """
     table = Table(_TAILS)
     for curve in curves:
         for position, result in _select_tails(curve):
@@ -200,7 +214,12 @@ def show_curves(curves: Sequence[DepthSweep]) -> None:
     for curve in curves:
         name = _name_curve(curve, curves)
         if curve.knee is not None:
-            print_line(f"{name}: {describe_knee(curve.knee)}.")
+            text = describe_knee(curve.knee)
+            document = standings[curve.target][1].document if curve.target in standings else None
+            if document is not None and document.knee is not None:
+                low, high = document.knee
+                text += f"; on such a medium it is at depth {low} to {high} ({document.source})"
+            print_line(f"{name}: {text}.")
         for line in describe_cpu_limits(curve.results):
             print_line(f"{name}: {line}.")
     for group in group_items(curves, _get_load).values():

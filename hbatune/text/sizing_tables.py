@@ -146,7 +146,7 @@ def _format_rate(need: MediumNeed) -> str:
 def _describe_in_flight(need: MediumNeed) -> str:
     if need.in_flight is None:
         return EMPTY_CELL
-    text = f"{need.in_flight:.0f} at that p99 (D3-6)"
+    text = f"{need.in_flight:.0f} at that p99 ({need.sources[0]})"
     return text if need.knee is None else f"{text}; knee at {need.knee[0]} to {need.knee[1]}"
 
 

@@ -4,14 +4,18 @@ Each row is (scheduler, nr_requests, queue_depth) as planned, None where there i
 because the profile leaves it, ``EXCLUDED`` where the endpoint is, ``FIXED`` where nobody sets it.
 """
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from hbatune.facts.model import Machine, Missing, Reason
 from hbatune.plan.make import make_plan
-from hbatune.plan.rows import State
-from hbatune.policy.library import Library, load_profile
+from hbatune.plan.module_options import plan_options
+from hbatune.plan.rows import Row, State
+from hbatune.policy.library import Library, list_profiles, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.shipped import find_shipped
 from tests.hosts.conftest import NAMED, Surveyed
@@ -65,10 +69,10 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     },
     "megaraid_throttled": {
         "sda": local(),
-        "sdb": local(FIXED),
+        "sdb": local(32),
         "sdc": nvme(975, FIXED),
         "sdd": local(),
-        "sde": local(FIXED),
+        "sde": local(256),
     },
     "smartpqi": {
         "sda": local(FIXED),
@@ -93,9 +97,9 @@ OLTP: dict[str, dict[str, tuple[Cell, Cell, Cell]]] = {
     # paths of one map are alike: as deep as both adapters go
     "mixed_multipath": {"sda": (None, None, 48), "sdb": (None, None, 48), "dm-0": LEFT},
     # parallel SCSI: read-only depths
-    "qla1280": {"sda": local(FIXED)},
-    "aic7xxx": {"sda": local(FIXED)},
-    "sym53c8xx": {"sda": local(FIXED)},
+    "qla1280": {"sda": local(31)},
+    "aic7xxx": {"sda": local(8)},
+    "sym53c8xx": {"sda": local(16)},
     # virtual disks: as they are
     "virtio_scsi": {"sda": LEFT},
     "virtio_blk": {"vda": LEFT},
@@ -156,3 +160,44 @@ def test_oltp_lowers_no_depth(surveyed: Survey, oltp: Profile, name: str) -> Non
         if row.setting == "queue_depth" and isinstance(row.value, int):
             assert isinstance(row.current, int)
             assert row.value >= row.current
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_no_row_is_ok_without_value(surveyed: Survey, profiles: list[Profile], name: str) -> None:
+    machine = surveyed(name).machine
+    for profile in profiles:
+        rows = [row for row in plan_all(machine, profile) if row.state is State.OK]
+        assert [row for row in rows if row.current is None] == []
+        unread_rows = plan_all(make_blind(machine), profile)
+        assert [row for row in unread_rows if row.state is State.OK] == []
+
+
+def plan_all(machine: Machine, profile: Profile) -> list[Row]:
+    """Return the rows of settings and of module options."""
+    options = plan_options(machine, profile, {})
+    return [*make_plan(machine, profile).rows, *(planned.row for planned in options)]
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> list[Profile]:
+    """All shipped profiles, and so all shipped rules."""
+    library = Library(find_shipped("rules"), site=tmp_path_factory.mktemp("etc"))
+    return [load_profile(listed.name, library) for listed in list_profiles(library)]
+
+
+def make_blind(machine: Machine) -> Machine:
+    """Return the machine without the value of any attribute, option or interrupt."""
+    unread = Missing(Reason.UNREADABLE, errno.EIO)
+    endpoints = tuple(
+        replace(endpoint, attributes=dict.fromkeys(endpoint.attributes, unread))
+        for endpoint in machine.endpoints
+    )
+    controls = tuple(
+        replace(control, attributes=dict.fromkeys(control.attributes, unread))
+        for control in machine.controls
+    )
+    modules = tuple(
+        replace(module, parameters=dict.fromkeys(module.parameters, unread))
+        for module in machine.modules
+    )
+    return replace(machine, endpoints=endpoints, controls=controls, modules=modules, vectors=())

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.families import families
-from hbatune.facts.model import Attribute, Machine
+from hbatune.facts.model import Attribute, Machine, Role
 from hbatune.plan.module_options import RenderedOptions, plan_options
 from hbatune.plan.rows import Row, State
 from hbatune.policy.library import Library, load_profile
@@ -25,10 +25,8 @@ Survey = Callable[[str], Surveyed]
 def test_family_options_match_module() -> None:
     for family in families():
         for option in family.options:
-            mode, text = real_parameters(family.name, [option.name])[option.name]
+            mode, _ = real_parameters(family.name, [option.name])[option.name]
             assert option.shown is bool(mode), option.name
-            if not option.shown:
-                assert str(option.default) == text
 
 
 def row(machine: Machine, profile: Profile, rendered: RenderedOptions | None = None) -> Row:
@@ -36,7 +34,7 @@ def row(machine: Machine, profile: Profile, rendered: RenderedOptions | None = N
     return planned.row
 
 
-def test_ipr_vector_option_is_unreadable(surveyed: Survey, tmp_path: Path) -> None:
+def test_ipr_vector_option_needs_a_witness(surveyed: Survey, tmp_path: Path) -> None:
     described = surveyed("ipr")
     folder = described.root / "sys" / "module" / "ipr" / "parameters"
     assert "number_of_msix" not in os.listdir(folder)
@@ -45,14 +43,30 @@ def test_ipr_vector_option_is_unreadable(surveyed: Survey, tmp_path: Path) -> No
     assert (vector_row.setting, vector_row.state, vector_row.current) == (
         "ipr.number_of_msix",
         State.OK,
-        None,
+        16,
     )
-    assert "does not say what is in use; 16 is the driver's own" in describe_limit(vector_row.limit)
-    # Another number that hbatune wrote down was wanted once, and nothing says that it is gone.
-    fewer = row(described.machine, oltp, {("ipr", "number_of_msix"): "4"})
-    assert (fewer.state, fewer.value) == (State.DRIFT, 15)
-    down = row(described.machine, oltp, {("ipr", "number_of_msix"): "15"})
-    assert down.state is State.PENDING
+    assert "does not say what is in use; counted in msi_irqs" in describe_limit(vector_row.limit)
+    one_vector = replace(described.machine, vectors=described.machine.vectors[:1])
+    lone = row(one_vector, oltp)
+    assert (lone.state, lone.current, lone.value) == (State.DRIFT, 1, 15)
+    # Loaded before hbatune wrote its file.
+    later = row(one_vector, oltp, {("ipr", "number_of_msix"): "15"})
+    assert (later.state, later.current) == (State.PENDING, 1)
+
+
+def test_ipr_without_witness_is_never_ok(surveyed: Survey, tmp_path: Path) -> None:
+    oltp = load_profile("oltp", Library(find_shipped("rules"), site=tmp_path))
+    described = surveyed("ipr").machine
+    line = replace(described.vectors[0], role=Role.LINE)
+    for vectors in ((), (line,)):
+        blind = replace(described, vectors=vectors)
+        vector_row = row(blind, oltp)
+        assert (vector_row.state, vector_row.value) == (State.UNREADABLE, None)
+        # Another number that hbatune wrote down was wanted once, and may still be in use.
+        fewer = row(blind, oltp, {("ipr", "number_of_msix"): "4"})
+        assert (fewer.state, fewer.value) == (State.DRIFT, 15)
+        down = row(blind, oltp, {("ipr", "number_of_msix"): "15"})
+        assert down.state is State.PENDING
 
 
 def test_symbios_depth_uses_option(surveyed: Survey) -> None:

@@ -22,9 +22,11 @@ from hbatune.policy.budget import (
     PortShare,
     is_shared,
 )
+from hbatune.policy.library import installed_library, list_profiles, load_profile
 from hbatune.policy.match import Traits
-from hbatune.policy.profile import Match, Source
+from hbatune.policy.profile import Match, OptionRule, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
+from hbatune.policy.vendors import load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
@@ -69,19 +71,37 @@ class ExplainDocument(Struct, frozen=True):
     without_rules: tuple[differences.WithoutRules, ...] = ()
 
 
-SUMMARY = "why a setting of a target is planned as it is"
+class SourceUse(Struct, frozen=True):
+    """A rule that cites a source: its file, and the setting for which it does."""
+
+    rule: str
+    setting: str
+    file: str
+
+
+class SourceDocument(Struct, frozen=True):
+    """The JSON document of `explain SOURCE`; ``checks`` are ids of checks."""
+
+    source: Source
+    rules: tuple[SourceUse, ...]
+    checks: tuple[str, ...]
+    schema: str = "hbatune.explain-source/1"
+
+
+SUMMARY = "why a setting of a target is planned as it is, or a source"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune explain sda nr_requests", "one setting of a disk"),
     ("hbatune explain nvme0n1 --profile latency", "all of another profile"),
     ("hbatune explain 0000:01:00.0 irq_affinity", "an adapter's interrupts"),
+    ("hbatune explain D0-8", "a source, and the rules and checks that cite it"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     parser.add_argument(
-        "target", metavar="TARGET", help="a disk, an interrupt (irq27), or what means several"
+        "target", metavar="TARGET", help="a disk, an interrupt (irq27), several, or a source (D0-8)"
     )
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
@@ -89,6 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
+    source = installed_library().sources().get(args.target)
+    if source is not None:
+        return _show_source(source, as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
         raise UsageError(problem, hint=suggest_nearest(args.setting, SETTINGS))
@@ -114,6 +137,31 @@ def run(args: argparse.Namespace) -> int:
         print_heading("What the documents say")
         for source in sources:
             print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
+    return 0
+
+
+def _show_source(source: Source, *, as_json: bool) -> int:
+    """Print a source, and the rules of all profiles, the vendors' rules and the checks with it."""
+    from hbatune.checks.registry import CHECKS
+
+    library = installed_library()
+    rules: list[Rule | OptionRule] = [vendor.rule for vendor in load_vendors(library.shipped)]
+    for listed in list_profiles(library):
+        profile = load_profile(listed.name, library)
+        rules += (*profile.rules, *profile.options)
+    citing = [rule for rule in rules if rule.source == source.id]
+    # Profiles share rules.
+    uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
+    checks = tuple(check.id for check in CHECKS if check.source == source.id)
+    if as_json:
+        show_json(SourceDocument(source, tuple(uses), checks))
+        return 0
+    print_heading(f"{source.id}: {source.says}")
+    _print_fact("document", f"{source.title}, {source.section}")
+    _print_fact("settings", ", ".join(source.settings) or "none: no rule may cite it")
+    for use in uses:
+        _print_fact("rule", f"{use.rule} ({use.setting}; {use.file})")
+    _print_fact("checks", ", ".join(checks) or "none")
     return 0
 
 

@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(_make_document(chosen, probed))
     else:
         _show_runs(probed.runs)
-        probe_tables.show_curves(probed.sweeps)
+        probe_tables.show_curves(probed.sweeps, probed.standings)
         _print_conclusions(probed)
     return 0 if probed.complete else 1
 

@@ -68,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
         active = "yes" if profile.name == config.profile else ""
         table.rows.append([profile.name, active, str(profile.origin), profile.title])
     show_table(table)
+    print_line()
+    sources = ", ".join(installed_library().sources())
+    print_line(f"`hbatune explain SOURCE` prints one of these sources: {sources}.", hang=2)
     return 0
 
 

@@ -113,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
             if required is not None:
                 print_line()
             show_depth(array, depth)
-    return ExitCode.FOUND if shortfall.can_carry(resources) is False else 0
+    # Without a document's figure for the host's drives, it is unknown whether they suffice.
+    is_answered = required is None or shortfall.can_carry(resources) is True
+    return 0 if is_answered else ExitCode.FOUND
 
 
 def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:

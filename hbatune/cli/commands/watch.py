@@ -105,7 +105,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
 def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
     name = profile or config.profile
     chosen = load_chosen_profile(name, config) if name else None
-    knees = _load_knees(ProbeSpec() if chosen is None else chosen.probe)
+    knees = _load_knees(machine, ProbeSpec() if chosen is None else chosen.probe)
     yardsticks = load_yardsticks(find_shipped("rules"))
     return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
 
@@ -121,10 +121,10 @@ def _explain_no_p99() -> str:
     return "no p99 yet: latencies have not been measured for long enough"
 
 
-def _load_knees(spec: ProbeSpec) -> dict[str, int]:
+def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:
     """Return the measured knees, or an empty dict if this user may not read the history."""
     try:
-        return history.find_latest_knees(history.load(paths.HISTORY).records, spec)
+        return history.find_latest_knees(history.load(paths.HISTORY).records, machine, spec)
     except HbatuneError as error:
         print_note(f"{error.message}: knees are those of the documents")
         return {}

@@ -44,10 +44,9 @@ FAMILY = family.Family(
         family.Vectors.FREE,
         "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
         (family.Handler(r"host\d+-0", Role.ADMIN), family.Handler(r"host\d+-\d+|ipr")),
+        driver_queues=15,  # ipr.h: IPR_MAX_HRRQ, without the driver's own queue
     ),
-    options=(
-        family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False, default=16),
-    ),
+    options=(family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False),),
     traps={
         "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.": (
             "ipr.c: ipr_probe_ioa"

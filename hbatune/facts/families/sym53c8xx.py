@@ -18,7 +18,5 @@ FAMILY = family.Family(
         family.Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"
     ),
     # A depth of 0 or 1 means no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).
-    options=(
-        family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH, 2, 64, shown=False, default=16),
-    ),
+    options=(family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH, 2, 64, shown=False),),
 )

@@ -113,12 +113,13 @@ def test_sandbox_allows_apply_and_probe(in_place: None) -> None:
     with instead_of_the_daemon(*work):
         done = subprocess.run(["systemctl", "restart", "hbatune.service"], check=False)
         output = subprocess.run(
-            ["journalctl", "--unit=hbatune.service", "--no-pager", "--lines=60"],
+            ["journalctl", "--identifier=hbatune", "--no-pager", "--lines=60"],
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, output.stdout
+        assert disk in output.stdout, "printed by `apply`"
         assert cat(disk, "queue/nr_requests") == "2048"
 
 

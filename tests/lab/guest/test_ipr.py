@@ -121,12 +121,12 @@ def test_cacheless_card_advice_is_reported() -> None:
     assert not any("battery" in str(finding) for finding in of_card)
 
 
-def test_vector_count_cannot_be_read() -> None:
+def test_vector_count_shows_in_vectors() -> None:
     assert not Path("/sys/module/ipr/parameters/number_of_msix").exists()
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--module-options", "--json")
     assert done.code == 0, done.out + done.err
     [row] = done.rows(setting="ipr.number_of_msix")
-    assert (row["state"], row["current"]) == ("ok", None)
+    assert (row["state"], row["current"]) == ("ok", 16)
     assert "does not say what is in use" in row["limit"]
     back = hbatune("rollback")
     assert back.code == 0, back.out + back.err
@@ -150,6 +150,12 @@ def test_lone_vector_serves_data() -> None:
         [irq] = vectors().values()
         [vector] = [entry for entry in document["vectors"] if entry["irq"] == irq]
         assert vector["role"] == "data"
+        plan = hbatune("diff", "--profile", "oltp", "--module-options", "--json")
+        [row] = plan.rows(setting="ipr.number_of_msix")
+        assert (row["state"], row["current"], row["value"]) == ("drift", 1, 15)
+        findings = hbatune("check", "--json").json["findings"]
+        [finding] = [finding for finding in findings if finding["id"] == "msix-few"]
+        assert (finding["severity"], finding["facts"]["vectors"]) == ("advice", 1)
 
 
 def verification(*disks: str, more: tuple[str, ...]) -> list[str]:

@@ -167,7 +167,7 @@ def with_a_knee(disk: str, depth: int) -> None:
         [
             Record(
                 *(time.time(), "probe", os.uname().release, boot, None, disk, id, None),
-                knee=Knee(full, full, full, 2 * full, 0.0, 1.0),
+                knee=Knee(full, full, full, 2 * full, 0.0, 1.0, None),
                 workload=workload,
             )
             for full, workload in sweeps

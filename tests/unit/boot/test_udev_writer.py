@@ -42,6 +42,11 @@ sleep() {{ :; }}
 """
 
 
+# The journal's program, in place of the machine's own.
+LOGGER = 'timeout() { printf "%s|" "$@" >"$0.log"; }\n'
+LOGGED = "5|logger|--priority|daemon.warning|--tag|hbatune|--|"
+
+
 class Disk:
     """A directory with the files of a SCSI disk, and the program to run for it."""
 
@@ -71,7 +76,7 @@ class Disk:
             text = text.replace(f"-e {mark} ]", f"-e {place} ]")
         # A short wait for commands that do not end.
         assert "PATIENCE=100 " in text
-        self.program.write_text(text.replace("PATIENCE=100 ", "PATIENCE=20 "))
+        self.program.write_text(LOGGER + text.replace("PATIENCE=100 ", "PATIENCE=20 "))
 
     def put(self, name: str, text: str) -> None:
         """Set the content of a file."""
@@ -85,6 +90,8 @@ class Disk:
 
     def run(self, *wishes: str) -> str:
         """Return the settings that the program could not set."""
+        log = self.program.with_name("write.sh.log")
+        log.write_text("")
         done = subprocess.run(
             [self._shell, self.program, self.directory, *wishes],
             capture_output=True,
@@ -93,8 +100,9 @@ class Disk:
             env={},  # as udev starts it, without PATH
         )
         unset = done.stdout.strip()
-        log = f"hbatune could not set at sda: {unset}" if unset else ""
-        assert done.stderr.strip() == log
+        message = f"hbatune could not set at sda: {unset}"
+        assert log.read_text() == (f"{LOGGED}{message}|" if unset else "")
+        assert done.stderr == ""
         return unset
 
     def refuse_writes(self, error: str, times: int) -> Path:
@@ -256,6 +264,16 @@ def test_rollback_stops_writes(disk: Disk, number: int) -> None:
     disk.marks[number].touch()
     assert disk.run(MERGES.format(2)) == "nomerges:rolled-back"
     assert disk.read("queue/nomerges") == "0"
+
+
+def test_missing_logger_leaves_the_message_to_udev(disk: Disk) -> None:
+    disk.put("device/state", "offline")
+    program = disk.program.read_text().replace(LOGGER, "timeout() { return 127; }\n")
+    disk.program.write_text(program)
+    words = ["sh", str(disk.program), str(disk.directory), MERGES.format(2)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={})
+    assert done.stdout == "nomerges:commands\n"
+    assert done.stderr == "hbatune could not set at sda: nomerges:commands\n"
 
 
 def test_vanished_disk_is_no_error(disk: Disk) -> None:

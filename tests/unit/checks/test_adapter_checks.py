@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
-from hbatune.facts.health import Errors, LinkRate, Root
+from hbatune.facts.health import Errors, LinkRate, ModuleOptionLine, Root
 from hbatune.facts.model import Attribute, CpuRestriction, Endpoint, Protocol, Role, Storage, Vector
 from hbatune.policy.library import load_arrays
 from hbatune.policy.profile import AtLeast
@@ -315,6 +315,31 @@ def test_mpi3mr_vector_shortage_is_advice() -> None:
     finding = only(found(seen(few, fares), "msix-few"))
     assert (finding.severity, finding.source) == (ADVICE, "D4-2")
     assert "poll_queues=4" in format_finding(finding).advice
+
+
+@pytest.mark.parametrize(
+    ("vectors", "cpus", "severity"),
+    [(1, 4, ADVICE), (1, 1, None), (3, 4, ADVICE), (4, 4, None), (15, 64, None), (14, 64, ADVICE)],
+)
+def test_single_queue_of_ipr_counts_vectors(
+    vectors: int, cpus: int, severity: Severity | None
+) -> None:
+    card = machine(adapters=(adapter(family="ipr", hw_queues=1),), cpus=cpus)
+    fares = health(card, **adapters(card, vectors=vectors))
+    findings = found(seen(card, fares), "msix-few")
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert all("number_of_msix" in format_finding(finding).advice for finding in findings)
+
+
+def test_modprobe_line_is_witness_of_vectors() -> None:
+    card = machine(adapters=(adapter(family="ipr", hw_queues=1),), cpus=4)
+    lines = tuple(
+        ModuleOptionLine("/etc/modprobe.d/a.conf", number, "ipr", "number_of_msix", value)
+        for number, value in ((1, "8"), (2, "1"))
+    )
+    fares = health(card, **adapters(card, vectors=1), module_options=lines)
+    finding = only(found(seen(card, fares), "msix-few"))
+    assert facts(finding)["options"] == ("number_of_msix=1 (/etc/modprobe.d/a.conf, line 2)",)
 
 
 def test_admin_vectors_never_count() -> None:

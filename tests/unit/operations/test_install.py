@@ -282,6 +282,10 @@ def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path / str(name)
 
 
+def test_unit_entries_have_the_identifier(unit: Path) -> None:
+    assert "\nSyslogIdentifier=hbatune\n" in unit.read_text()
+
+
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="needs systemd-analyze"
 )

@@ -96,8 +96,16 @@ def test_depth_is_only_raised() -> None:
 
 def test_read_only_depth_is_fixed() -> None:
     given_depth: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("16", False)}
-    row = rows(endpoint(attributes=given_depth), ("queue_depth", AtLeast(4)))["queue_depth"]
+    row = rows(endpoint(attributes=given_depth), ("queue_depth", AtLeast(17)))["queue_depth"]
     assert (row.state, row.value, row.current) == (State.FIXED, None, 16)
+
+
+@pytest.mark.parametrize("minimum", [4, 16])
+def test_read_only_depth_above_minimum_is_ok(minimum: int) -> None:
+    given_depth: dict[str, Attribute | Missing] = {"device/queue_depth": Attribute("16", False)}
+    row = rows(endpoint(attributes=given_depth), ("queue_depth", AtLeast(minimum)))["queue_depth"]
+    assert (row.state, row.value, row.current) == (State.OK, 16, 16)
+    assert "read-only" in describe_limit(row.limit)
 
 
 def test_unread_limit_makes_setting_unreadable() -> None:

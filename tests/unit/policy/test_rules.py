@@ -170,6 +170,14 @@ MISTAKES = {
         'source = "D0-99"\n\n',
         ['line 7: rule "first": key `source`: found "D0-99", expected the id of a shipped source'],
     ),
+    "source of another setting": (
+        'source = "site"\n\n',
+        'source = "D0-2"\n\n',
+        [
+            'line 7: rule "first": key `source`: D0-2 does not cover queue_depth',
+            "`hbatune explain D0-2` shows its settings",
+        ],
+    ),
     "include in rules.d": (
         "# a comment",
         'include = ["oltp"]',
@@ -229,7 +237,7 @@ def test_later_file_overrides_equal_condition(site: SiteFolder) -> None:
     assert site.load().rules[-1].file.endswith("20.toml")
 
 
-@pytest.mark.parametrize("source", ["site", "site: array team, 2024", "D2-5"])
+@pytest.mark.parametrize("source", ["site", "site: array team, 2024", "K-bio-based"])
 def test_site_rule_may_cite_documents(site: SiteFolder, source: str) -> None:
     site.put("rules.d/x.toml", RULE.replace('source = "site"', f'source = "{source}"'))
     assert site.load().rules[-1].source == source

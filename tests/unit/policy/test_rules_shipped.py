@@ -6,10 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hbatune.facts.families import known_options
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Protocol, Storage
 from hbatune.policy.library import Library, list_profiles, load_profile
 from hbatune.policy.match import Matcher, build_traits, find_objective
-from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Origin, Profile
+from hbatune.policy.rules import check_part
+from hbatune.policy.toml_files import read_toml
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
 from tests.unit.machines import adapter, endpoint, link
@@ -277,3 +280,15 @@ def test_shipped_profiles_never_disrupt(name: str, tmp_path: Path) -> None:
     rules = load_profile(name, Library(find_shipped("rules"), tmp_path)).rules
     named = {rule.setting for rule in rules if not isinstance(rule.effect, Leave)}
     assert not [name for name in named if SETTINGS[name].disrupts]
+
+
+def test_shipped_rules_cite_only_what_is_covered(site: SiteFolder) -> None:
+    sources = site.library.sources()
+    for path in sorted(find_shipped("rules").glob("*.toml")):
+        if path.stem not in ("sources", "arrays", "yardsticks", "sizing"):
+            check_part(read_toml(path), Origin.SHIPPED, sources)
+    options = {f"{module}.{name}" for module in known_options() for name in known_options()[module]}
+    for source in sources.values():
+        assert set(source.settings) <= {*SETTINGS, *options}, source.id
+    assert sources["D0-3"].settings
+    assert "irq_affinity" not in sources["D0-3"].settings

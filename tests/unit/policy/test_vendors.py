@@ -25,7 +25,7 @@ def test_exact_vendor_depth_is_refused(tmp_path: Path) -> None:
     with (rules / "vendors/pure.toml").open("a") as file:
         file.write(
             '\n[[rule]]\nname = "low"\nsetting = "queue_depth"\nvalue = 8\n'
-            'because = "so"\nsource = "V-pure-rules"\n'
+            'because = "so"\nsource = "V-nimble-fc"\n'
         )
     with pytest.raises(PolicyError, match=r'pure\.toml: line \d+: rule "low".*it lowers none'):
         load_vendors(rules)

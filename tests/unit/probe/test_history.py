@@ -23,7 +23,7 @@ from hbatune.probe.history import (
     list_entries,
     load,
 )
-from hbatune.probe.knee import Knee
+from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import Histogram, Pattern, ProbeResult, Served, Window, Workload
 from hbatune.text.probe_tables import format_history_csv
 from tests.unit import report_server as reported
@@ -31,6 +31,7 @@ from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.noisy_disks import figures
 
 DISK = endpoint()
+HOST = machine(DISK)
 
 
 def served(hba: Adapter) -> Served:
@@ -212,8 +213,14 @@ def test_concurrent_appends_lose_nothing(path: Path) -> None:
     assert len(load(path).records) == 40
 
 
-def knee(number: int, depth: int, workload: Workload | None, past: int | None = 512) -> Record:
-    measured_knee = Knee(depth, depth, depth, past, 0.0, 1.0)
+def knee(
+    number: int,
+    depth: int,
+    workload: Workload | None,
+    past: int | None = 512,
+    doubt: KneeDoubt | None = None,
+) -> Record:
+    measured_knee = Knee(depth, depth, depth, past, 0.0, 1.0, doubt)
     return replace(record(number), result=None, knee=measured_knee, workload=workload)
 
 
@@ -223,19 +230,37 @@ LARGE = Workload(Pattern.WRITE, 1 << 20, 96)
 
 def test_knee_belongs_to_workload() -> None:
     corners = [knee(1, 64, READS), knee(1, 1, LARGE), knee(1, 2, replace(READS, block_size=8192))]
-    assert find_latest_knees(corners, ProbeSpec()) == {DISK.id: 64}
-    assert find_latest_knees(corners, ProbeSpec(block_size="8k")) == {DISK.id: 2}
-    assert find_latest_knees(corners[1:], ProbeSpec()) == {}
+    assert find_latest_knees(corners, HOST, ProbeSpec()) == {DISK.id: 64}
+    assert find_latest_knees(corners, HOST, ProbeSpec(block_size="8k")) == {DISK.id: 2}
+    assert find_latest_knees(corners[1:], HOST, ProbeSpec()) == {}
     own_depth_set = knee(2, 8, replace(READS, queue_depth=8))
-    assert find_latest_knees([*corners, own_depth_set, knee(3, 4, None)], ProbeSpec()) == {
+    assert find_latest_knees([*corners, own_depth_set, knee(3, 4, None)], HOST, ProbeSpec()) == {
         DISK.id: 64
     }
 
 
 def test_newest_sweep_wins_even_partial() -> None:
     first, second = knee(1, 64, READS), knee(2, 32, READS)
-    assert find_latest_knees([second, first], ProbeSpec()) == {DISK.id: 32}
-    assert find_latest_knees([first, second, knee(3, 256, READS, past=None)], ProbeSpec()) == {}
+    assert find_latest_knees([second, first], HOST, ProbeSpec()) == {DISK.id: 32}
+    assert (
+        find_latest_knees([first, second, knee(3, 256, READS, past=None)], HOST, ProbeSpec()) == {}
+    )
+
+
+@pytest.mark.parametrize("doubt", list(KneeDoubt))
+def test_doubtful_knee_does_not_count(doubt: KneeDoubt) -> None:
+    first, second = knee(1, 64, READS), knee(2, 4, READS, doubt=doubt)
+    assert find_latest_knees([first, second], HOST, ProbeSpec()) == {DISK.id: 64}
+    assert Knee(4, 4, 4, 8, 0.0, 1.0).doubt is KneeDoubt.SHORT, "of an older version"
+
+
+def test_stale_knee_does_not_count() -> None:
+    newer = replace(HOST, kernel="6.12.0")
+    assert find_latest_knees([knee(1, 64, READS)], newer, ProbeSpec()) == {}
+    other_firmware = machine(DISK, adapters=(adapter(firmware="99"),))
+    sweep = [record(1), knee(1, 64, READS)]
+    assert find_latest_knees(sweep, HOST, ProbeSpec()) == {DISK.id: 64}
+    assert find_latest_knees(sweep, other_firmware, ProbeSpec()) == {}
 
 
 def test_csv_has_row_per_run() -> None:

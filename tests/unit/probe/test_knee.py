@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
+from hbatune.probe.knee import Knee, KneeDoubt, Point, find_falls, find_knee, list_sweep_points
 from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
 from tests.unit.noisy_disks import figures
 
@@ -106,6 +106,62 @@ def test_knee_reports_gain_beyond() -> None:
 def test_late_knee_is_unclaimed() -> None:
     knee = find_knee(sweep(saturating, 1024, lambda: 1.0))
     assert knee == Knee(256, 256, 256, None, None, None)
+
+
+def make_points(
+    iops: tuple[float, ...], seconds: float = 1.0, windows: int = 5, visits: int = 1
+) -> list[Point]:
+    return [
+        Point(depth, (rate,) * windows, (1e6 * depth / rate,) * windows, seconds, visits)
+        for depth, rate in zip(DEPTHS, iops, strict=False)
+    ]
+
+
+RISING = (100.0, 190.0, 300.0, 310.0)
+FALLING = (100.0, 190.0, 19.0, 18.0)
+
+
+@pytest.mark.parametrize(
+    ("points", "doubt"),
+    [
+        (make_points(RISING), None),
+        (make_points(RISING, seconds=0.2), KneeDoubt.SHORT),
+        (make_points(RISING, windows=4), KneeDoubt.SHORT),
+        (make_points(FALLING), KneeDoubt.FALL),
+        (make_points(FALLING, visits=2), None),
+        (make_points((100.0, 190.0, 185.0, 180.0)), None),
+    ],
+)
+def test_unmet_condition_is_a_doubt(points: list[Point], doubt: KneeDoubt | None) -> None:
+    knee = find_knee(points)
+    assert knee is not None
+    assert knee.doubt is doubt
+
+
+def test_wide_range_is_a_doubt() -> None:
+    random = Random(3)
+    points = []
+    for depth in DEPTHS:
+        rate, wait = balanced(depth, 32)
+        noise = [random.uniform(0.4, 1.6) for _ in range(5)]
+        waits = tuple(wait * factor for factor in noise)
+        points.append(Point(depth, tuple(rate / factor for factor in noise), waits, 1.0, 2))
+    knee = find_knee(points)
+    assert knee is not None
+    assert knee.high > 2 * knee.low
+    assert knee.doubt is KneeDoubt.UNCERTAIN
+
+
+def test_better_visit_of_a_depth_counts() -> None:
+    runs = []
+    for depth, rate in ((1, 1000.0), (2, 1900.0), (4, 190.0), (4, 3000.0)):
+        window = Window(1.0, int(rate), 0, Histogram({1000: int(rate)}), 0.0, 0.0)
+        measured = replace(figures(rate, 200, 300), windows=(window,) * 5)
+        runs.append(ProbeResult("sda", "x", Workload(depth=depth), measured, "3.33", ()))
+    points = list_sweep_points(runs)
+    assert [(point.iops[0], point.visits) for point in points] == [(1000, 1), (1900, 1), (3000, 2)]
+    assert find_falls(points) == []
+    assert [point.depth for point in find_falls(list_sweep_points(runs[:3]))] == [4]
 
 
 def test_point_order_is_irrelevant() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.probe.comparison import Standing, compare_on_machine
-from hbatune.probe.knee import Knee
+from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import ProbeResult, Workload
 from hbatune.text.probe_tables import describe_knee, describe_standing
 from tests.unit.command_runs import see_machine
@@ -74,10 +74,12 @@ def test_missing_disk_lacks_standing(site: SiteFolder) -> None:
 
 
 def test_knee_is_described() -> None:
-    knee = Knee(64, 64, 64, 128, 0.02, 0.9)
+    knee = Knee(64, 64, 64, 128, 0.02, 0.9, None)
     assert describe_knee(knee) == "past depth 64: 2 % more IOPS for 90 % more p99"
-    unsure = Knee(64, 32, 128, 128, -0.01, 0.9)
+    unsure = Knee(64, 32, 128, 128, -0.01, 0.9, None)
     assert describe_knee(unsure) == (
         "past depth 64: 1 % less IOPS for 90 % more p99 (it may be anywhere from 32 to 128)"
     )
+    fell = Knee(2, 2, 2, 4, -0.9, 0.9, KneeDoubt.FALL)
+    assert "no alert uses it: no second run confirmed the fall" in describe_knee(fell)
     assert "no knee up to depth 256" in describe_knee(Knee(256, 256, 256, None, None, None))

@@ -308,7 +308,7 @@ def test_probe_fits_any_width(show: Show) -> None:
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
     show(by=lambda: probe._show_runs(runs))
-    show(by=lambda: show_curves([DepthSweep(MAP, None, tuple(records), None)]))
+    show(by=lambda: show_curves([DepthSweep(MAP, None, tuple(records), None)], {}))
 
 
 def test_apply_fits_any_width(show: Show) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind, Medium, Protocol
+from tests.documented import validate
 from tests.unit.command_runs import See, lun, see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine
 from tests.unit.site_folder import SiteFolder
@@ -180,3 +181,27 @@ def test_lowered_depth_shows_decision(
     see_machine(monkeypatch, lambda: machine(lowered))
     output = " ".join(explained(capsys).split())
     assert "below the driver's own 254: an administrator's decision" in output
+
+
+def test_source_shows_rules_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "D4-2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("D4-2: ")
+    assert "2nd Generation IBM Power Systems SAS RAID Adapters" in out
+    assert "ipr-vectors (ipr.number_of_msix; " in out
+    assert "checks    msix-few" in out
+    assert main(["explain", "V-vast-nvme", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert {use["setting"] for use in document["rules"]} == {"ctrl_loss_tmo", "iopolicy"}
+    assert document["source"]["settings"] == ["ctrl_loss_tmo", "iopolicy"]
+
+
+def test_rule_with_wrong_source_exits_2(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = 'name = "deep"\nsetting = "read_ahead_kb"\nvalue = 64\nbecause = "x"\n'
+    site.put("rules.d/mine.toml", f'[[rule]]\n{rule}source = "D0-2"\n')
+    assert main(["diff", "--profile", "oltp"]) == 2
+    error = capsys.readouterr().err
+    assert 'rule "deep": key `source`: D0-2 does not cover read_ahead_kb' in error

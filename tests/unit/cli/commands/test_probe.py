@@ -13,7 +13,7 @@ from hbatune.act import paths
 from hbatune.act.lock import read_held_ids
 from hbatune.cli import main
 from hbatune.errors import LockedError
-from hbatune.facts.model import Machine, Protocol
+from hbatune.facts.model import Machine, Medium, Protocol
 from hbatune.operations import probe as operation
 from hbatune.operations.verify import find_mount_point
 from hbatune.probe import guard, history
@@ -31,6 +31,7 @@ from hbatune.probe.result import (
     Window,
     Workload,
 )
+from hbatune.probe.sweeps import find_sweeps
 from tests.documented import validate
 from tests.unit.disk_files import Disk
 from tests.unit.machines import attributes, endpoint, machine
@@ -44,6 +45,7 @@ class Bench:
         self.asked: list[Workload] = []
         self.depths: list[object] = []
         self.fails = False
+        self.falls_at = 1000
         self.blank: bool | None = False
         self.machine = machine(endpoint())
 
@@ -66,9 +68,11 @@ class Bench:
         [subject] = subjects
         if self.fails:
             return [Failed(subject.target, Failure.STUCK)]
-        wait = workload.issued / FIGURES.iops
-        window = Window(1.0, 60_000, 0, Histogram({round(wait * 1e9): 60_000}), 0.0, 0.0)
-        figures = msgspec.structs.replace(FIGURES, mean_us=wait * 1e6, windows=(window,) * 4)
+        iops = FIGURES.iops if workload.issued < self.falls_at else FIGURES.iops / 10
+        wait, ios = workload.issued / iops, round(iops)
+        window = Window(1.0, ios, 0, Histogram({round(wait * 1e9): ios}), 0.0, 0.0)
+        figures = msgspec.structs.replace(FIGURES, iops=iops, mean_us=wait * 1e6)
+        figures = msgspec.structs.replace(figures, windows=(window,) * 5)
         figures = msgspec.structs.replace(figures, busy=0.95 if workload.issued > 64 else 0.5)
         id, settings = subject.endpoint.id, subject.settings
         self.depths.append(
@@ -248,6 +252,26 @@ def test_blank_disk_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]
 def test_depth_sweep_names_knee(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda"]) == 0
     assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
+
+
+def test_fall_in_iops_is_measured_again(bench: Bench) -> None:
+    bench.falls_at = 64
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    depths = [workload.depth for workload in bench.asked]
+    assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 128, 64]
+    records = history.load(paths.HISTORY).records
+    [knee] = [record.knee for record in records if record.knee]
+    assert (knee.depth, knee.doubt) == (1, None)
+    assert [len(sweep.results) for sweep in find_sweeps(records)] == [9], "no second sweep"
+
+
+def test_documented_knee_is_next_to_measured(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.machine = machine(endpoint(protocol=Protocol.NVME, medium=Medium.NVME))
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    text = "for 100 % more p99; on such a medium it is at depth 64 to 128"
+    assert text in capsys.readouterr().out
 
 
 def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

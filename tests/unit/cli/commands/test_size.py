@@ -38,7 +38,7 @@ def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
     )
     nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-9$"
     assert re.search(nvme, out, re.M), out
-    assert re.search(r"^sata ssd +16 .* missed +81 at that p99 \(D3-6\) +D0-12$", out, re.M)
+    assert re.search(r"^sata ssd +16 .* missed +32 at that p99 \(D0-12\) +D0-12$", out, re.M)
     assert re.search(r"^Gen3 x8 +1 +5\.85 +D4-9$", out, re.M)
     assert re.search(r"^57CE \(D4\) +Gen3 +5 +1 +51 % +36 Gen1, .* +D4-12, D4-10$", out, re.M)
     assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12$", out, re.M)
@@ -47,6 +47,13 @@ def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
 def test_shortfall_exits_1(snapshot: list[str], capsys: Capture) -> None:
     assert sized(capsys, "--iops", "50k", *snapshot)[0] == 0
     assert sized(capsys, "--iops", "500k", *snapshot)[0] == 1
+
+
+def test_missing_figure_exits_1(snapshot: list[str], capsys: Capture) -> None:
+    """No document has the throughput of the host's SAS drive."""
+    code, out, _ = sized(capsys, "--gb-per-s", "1", "--block", "64k", *snapshot)
+    assert re.search(r"^sas ssd +no figure ", out, re.M)
+    assert code == 1
 
 
 def test_json_matches_schema(snapshot: list[str], capsys: Capture) -> None:
