@@ -29,6 +29,7 @@ from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status, Times
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.facts.sampler import read_reset_counts
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 from hbatune.processes import has_living_author, read_clock_id
@@ -137,7 +138,7 @@ class DaemonLoop:
         self._service, self._reporter, self._save = service, reporter, save
         self._monitor = monitor
         self._paths = Paths()
-        self._depths = DepthWatch()
+        self._depths, self._resets = DepthWatch(), read_reset_counts()
         self._status = Status(find_this_process(), time.time(), None)
         self._clock_id = read_clock_id()
         self._started = self._saved = time.monotonic()
@@ -187,6 +188,7 @@ class DaemonLoop:
         current_time = time.monotonic()
         if self._running is not None or not self._schedule.is_due(current_time):
             return
+        self._add_resets(current_time)
         self._refresh_configuration()
         config, profile = self._configuration.policy.config, self._configuration.policy.profile
         reason, events = self._schedule.take()
@@ -332,7 +334,16 @@ class DaemonLoop:
                 self._service.notify("WATCHDOG=1")
                 self._alive = current_time
 
+    def _add_resets(self, current_time: float) -> None:
+        """Scan the NVMe controllers that were reset, since the event of a reset may be lost."""
+        before, self._resets = self._resets, read_reset_counts()
+        for name, count in self._resets.items():
+            # A counter that fell starts again: root has set it to 0, or the controller is new.
+            if count > before.get(name, count):
+                self._schedule.add_events([DeviceEvent(name, Cause.CONNECTED)], current_time)
+
     def _take_sample(self) -> None:
+        self._add_resets(time.monotonic())
         state, events = self._monitor.tick(self._status)
         if self._monitor.problem != self._problem:
             self._problem = self._monitor.problem
@@ -368,15 +379,13 @@ class DaemonLoop:
             # The kernel does not report which events were lost.
             self._schedule.add_everything(PassReason.OVERRUN, time.monotonic() + EVENT_LOSS_DELAY_S)
         current_time = time.monotonic()
-        resets = [event for event in events if event.cause is Cause.RESET]
-        other_events = [event for event in events if event.cause is not Cause.RESET]
-        if other_events:
-            self._schedule.add_events(other_events, current_time)
-        if resets:
+        for event in events:
+            is_reset = event.cause is Cause.RESET
             # The depth watch notices earlier when the driver has reset the depths. A pass before
             # that would be useless.
-            self._schedule.add_events(resets, current_time, RESET_DELAY_S)
-            self._depths.hurry(current_time)
+            self._schedule.add_events([event], current_time, RESET_DELAY_S if is_reset else 0.0)
+            if is_reset:
+                self._depths.hurry(current_time)
 
     # -- results of child processes ------------------------------------------------------------
 

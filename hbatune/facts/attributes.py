@@ -168,13 +168,15 @@ def _describe_state(state: str) -> Missing:
 def _add_values(values: Attributes, directory: int, name: str) -> None:
     """Read a file or a feature, the names in a directory, or all files that a pattern matches."""
     if "*" in name:
-        folder, _, leaf = name.partition("*")
+        start, _, leaf = name.partition("*")
+        folder, _, prefix = start.rpartition("/")
         names = _list_names(directory, folder)
         if isinstance(names, list):
             # Numbered directories are in the order of their numbers.
             for entry in sorted(names, key=lambda entry: (len(entry), entry)) if leaf else names:
-                path = f"{folder}{entry}{leaf}"
-                values[path] = _read_file(directory, path)
+                if entry.startswith(prefix):
+                    path = f"{folder}/{entry}{leaf}"
+                    values[path] = _read_file(directory, path)
     elif name.endswith("/"):
         names = _list_names(directory, name)
         values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names

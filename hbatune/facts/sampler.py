@@ -81,6 +81,7 @@ _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
 _COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
+_CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 
 Clock = Callable[[], float]
 
@@ -236,6 +237,15 @@ def _build_link(values: Attributes) -> LinkSample | None:
     if isinstance(speed, float) and isinstance(width, int) and width:
         return LinkSample(speed, width)
     return None
+
+
+def read_reset_counts() -> dict[str, int]:
+    """Return by name the resets that each NVMe controller counts (drivers/nvme/host/sysfs.c)."""
+    counts: dict[str, int] = {}
+    values = attributes.read_attributes(_CLASSES, (_RESETS,))
+    for path in values:
+        _add_count(counts, path.split("/")[1], parse_integer(values, path))
+    return counts
 
 
 class Activity(Struct, frozen=True):

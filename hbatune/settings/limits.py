@@ -46,6 +46,7 @@ SCSI_TIMEOUT = "device/timeout"
 REQUEST_TIMEOUT = "queue/io_timeout"
 CONTROLLER_TIMEOUT = "device/io_timeout"
 """The timeout of an NVMe controller, in ms, since Linux 7.2: a write sets all its namespaces'."""
+NAMESPACE_TIMEOUTS = "device/nvme*/queue/io_timeout"
 
 RECONNECT_DELAY = "reconnect_delay"
 """Seconds between two attempts to reconnect a lost NVMe controller."""
@@ -156,11 +157,8 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
     # its table is loaded.
     attributes, endpoint = device.attributes, device.endpoint
     maps = find_multipath_maps(attributes)
-    sizes = {
-        name: size
-        for name, size in _get_sectors(attributes, HOLDER_SECTORS).items()
-        if name in maps
-    }
+    holders = _match_numbers(attributes, HOLDER_SECTORS)
+    sizes = {name: holders[name] for name in holders if name in maps}
     largest_map = max(sizes, key=lambda name: sizes[name], default=None)
     if largest_map is not None and wanted < sizes[largest_map]:
         facts = (largest_map, sizes[largest_map])
@@ -169,7 +167,7 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
     unseen = endpoint is not None and endpoint.kind is model.Kind.PATH and largest_map is None
     if unseen and wanted < current:
         return FixedSetting(LimitReason(Limit.MAP_UNREAD))
-    paths = _get_sectors(attributes, SLAVE_SECTORS)
+    paths = _match_numbers(attributes, SLAVE_SECTORS)
     smallest_path = min(paths, key=lambda name: paths[name], default=None)
     if smallest_path is not None and wanted > paths[smallest_path]:
         size = paths[smallest_path]
@@ -190,16 +188,16 @@ def limit_to_pages(wanted: int, current: int, device: Device) -> LegalValue | Fi
 
 @limit_numbers
 def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """A SCSI disk has `timeout` instead. A namespace unlike its controller keeps its value."""
+    """A SCSI disk has `timeout` instead. Namespaces unlike their controller keep their values."""
     # Both are the queue's rq_timeout (drivers/scsi/scsi_sysfs.c: sdev_show_timeout). Two settings
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
         return FixedSetting(LimitReason(Limit.SAME_AS_TIMEOUT))
-    own = parse_integer(device.attributes, REQUEST_TIMEOUT)
     # A write to the controller replaces it in every namespace, and is all that is saved.
-    has_controller = isinstance(device.attributes.get(CONTROLLER_TIMEOUT), Attribute)
-    if has_controller and isinstance(own, int) and own not in (current, wanted):
-        return FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (own,)))
+    if isinstance(device.attributes.get(CONTROLLER_TIMEOUT), Attribute):
+        for own in _match_numbers(device.attributes, NAMESPACE_TIMEOUTS).values():
+            if own not in (current, wanted):
+                return FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (own,)))
     return LegalValue(wanted)
 
 
@@ -235,9 +233,9 @@ def find_multipath_maps(attributes: formats.Attributes) -> frozenset[str]:
     return frozenset(name for name, text in uuids.items() if text.startswith(MULTIPATH_UUID))
 
 
-def _get_sectors(attributes: formats.Attributes, pattern: str) -> dict[str, int]:
-    sizes = _match_files(attributes, pattern)
-    return {name: int(text) for name, text in sizes.items() if text.isdecimal()}
+def _match_numbers(attributes: formats.Attributes, pattern: str) -> dict[str, int]:
+    texts = _match_files(attributes, pattern)
+    return {name: int(text) for name, text in texts.items() if text.isdecimal()}
 
 
 def _match_files(attributes: formats.Attributes, pattern: str) -> dict[str, str]:

@@ -174,7 +174,7 @@ SETTINGS: dict[str, Setting] = {
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
             "block/blk-sysfs.c: queue_io_timeout_store; drivers/nvme/host/sysfs.c",
             formats.REQUEST_TIMEOUT,
-            needs=(limits.SCSI_TIMEOUT,),
+            needs=(limits.SCSI_TIMEOUT, limits.NAMESPACE_TIMEOUTS),
             limit=limits.limit_request_timeout,
             other_path=limits.CONTROLLER_TIMEOUT,
         ),

@@ -34,7 +34,7 @@ _SENTENCES = {
     Limit.ONE_CPU: "one CPU for each vector",
     Limit.PATH_MAXIMUM: "its path {} takes {} KiB at most",
     Limit.RECONNECT_UNKNOWN: "reconnect_delay is not known",
-    Limit.OWN_TIMEOUT: "this namespace has a timeout of its own: {} ms",
+    Limit.OWN_TIMEOUT: "a namespace of this controller has its own timeout: {} ms",
     Limit.SAME_AS_TIMEOUT: "the same as `timeout`, which is the setting of a SCSI disk",
     Limit.REQUESTS_MAXIMUM: "nr_requests is {}",
     Limit.SCHEDULER_MAXIMUM: "{} with a scheduler",

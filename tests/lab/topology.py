@@ -40,6 +40,8 @@ _NVME_SUBSYSTEM = [  # one namespace over two controllers: hidden paths, a visib
     "-device nvme,id=left,serial=PAIR,subsys=pair",
     "-device nvme,id=right,serial=PAIR,subsys=pair",
     "-device nvme-ns,drive={shared},bus=left,nsid=1,shared=on",
+    # No kernel sees it until a test attaches it (guest/namespaces.py).
+    "-device nvme-ns,drive={detached},bus=left,nsid=2,shared=off,detached=on",
 ]
 _PARAVIRTUAL = [
     "-device virtio-scsi-pci,id=vscsi,num_queues=2",

@@ -26,6 +26,17 @@ def disks() -> list[str]:
     return sorted(path.name for path in (SYS / "block").iterdir())
 
 
+@contextmanager
+def udev_paused() -> Iterator[None]:
+    """Have udev keep all events for later."""
+    subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["udevadm", "control", "--start-exec-queue"], check=True)
+        settle()
+
+
 def scsi_disks(proc_name: str) -> list[str]:
     """Return the disks, by kernel name, whose SCSI host says it is ``proc_name``."""
     return [

@@ -1,11 +1,11 @@
 """There and back again on real drivers: apply, apply once more, roll back, and all is as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.lab.guest import known
+from tests.lab.guest import known, namespaces
 from tests.lab.guest.command import JOURNAL, hbatune, writes
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put, scheduler
@@ -93,6 +93,33 @@ def test_controllers_timeout_is_set_and_restored(before: dict[str, str]) -> None
         known.forget("longer")
     assert back.code == 0, back.out + back.err
     assert {file.read_text() for file in files} == {"30000\n"}
+
+
+def test_each_namespace_keeps_its_timeout(before: dict[str, str]) -> None:
+    """A write to their controller would also replace a value that only one of them has."""
+    with namespaces.second_namespace() as both:
+        disks = nvme_queues()
+        longer = known.profile("longer", "io_timeout", 240_000)
+        try:
+            assert hbatune("apply", *longer, "--no-probe", *disks).code == 0
+            assert set(timeouts(disks)) == {"240000"}
+            assert hbatune("rollback").code == 0
+            assert set(timeouts(disks)) == {"30000"}
+            put(both[1], "queue/io_timeout", "45000")
+            done = hbatune("apply", *longer, "--no-probe", "--json", *disks)
+            if (BLOCK / both[1] / "device/io_timeout").exists():
+                rows = [done.row(disk, "io_timeout") for disk in both]
+                assert {row["state"] for row in rows} == {"fixed"}
+                assert "its own timeout: 45000 ms" in rows[0]["limit"]
+                assert timeouts(both) == ["30000", "45000"]
+            assert hbatune("rollback").code == 0
+            assert timeouts(both) == ["30000", "45000"]
+        finally:
+            known.forget("longer")
+
+
+def timeouts(disks: Sequence[str]) -> list[str]:
+    return [cat(disk, "queue/io_timeout") for disk in disks]
 
 
 def put_async_depth(disk: str, text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused
 from tests.lab.guest.service import QUIET, only_announced, running
 from tests.lab.guest.values import cat, put
 
@@ -23,17 +23,6 @@ FEW = {**MANY, "max_luns": 4}
 DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
 HANGS_SECONDS = "60"
 IGNORE_COMMAND = "0x4"  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
-
-
-@contextmanager
-def udev_paused() -> Iterator[None]:
-    """Have udev keep the events of new disks for later."""
-    subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["udevadm", "control", "--start-exec-queue"], check=True)
-        settle()
 
 
 def read_state(pid: int) -> str:

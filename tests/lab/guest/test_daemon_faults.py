@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.guest import daemon_host
+from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.daemon_host import by_profile, reloaded, well
-from tests.lab.guest.kit import settle
+from tests.lab.guest.kit import settle, udev_paused
 from tests.lab.guest.service import (
     QUICK,
     QUIET,
@@ -76,6 +76,17 @@ def test_lost_events_trigger_full_scan(lun: str) -> None:
         journal.until_said("came faster than they were read")
         journal.until_set(lun, "nr_requests")
         assert cat(lun, "queue/nr_requests") == "2048"
+
+
+def test_unannounced_nvme_reset_is_repaired(lun: str) -> None:
+    """Linux 7.2 and newer count resets, so a reset is found without its event."""
+    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal, udev_paused():
+        reset = appear.Reset()
+        assert reset.right(reset.disk)
+        reset.happen()
+        entry = journal.until_set(reset.disk, "read_ahead_kb")
+        assert "reset by the kernel" in entry["MESSAGE"]
+        assert reset.right(reset.disk)
 
 
 def test_killed_daemon_restarts(lun: str) -> None:

@@ -41,7 +41,7 @@ from hbatune.agent.status import Status
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
-from hbatune.policy.config import Config, DaemonConfig, MetricsConfig
+from hbatune.policy.config import Config, DaemonConfig, MetricsConfig, WatchConfig
 from hbatune.processes import read_clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.subjects import find_subjects
@@ -341,6 +341,27 @@ def test_lost_events_trigger_full_scan(bench: Bench) -> None:
     assert bench.orders == [("start", None), ("overrun", None)]
     assert bench.recorder.of("overrun") == [()]
     assert statuses[-1].overruns == 1
+
+
+def test_lost_nvme_reset_is_scanned(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"nvme0": 5, "nvme1": 0}
+    monkeypatch.setattr(loop, "read_reset_counts", counts.copy)
+    config = replace(bench.policy.config, watch=WatchConfig(interval_seconds=0.5))
+    bench.policy = replace(bench.policy, config=config)
+
+    def answer(order: Order) -> PassReport:
+        return make_report(sum(event.cause is Cause.CONNECTED for event in order.events))
+
+    def set_to_zero() -> None:
+        counts["nvme0"] = 0
+        bench.source.put("sda")
+
+    bench.reports = answer
+    statuses = bench.run(
+        lambda: counts.update(nvme0=6), set_to_zero, lambda: counts.update(nvme0=1, nvme2=3)
+    )
+    assert [names for _, names in bench.orders] == [None, ["nvme0"], ["sda"], ["nvme0"]]
+    assert [status.endpoints for status in statuses] == [0, 1, 0, 1]
 
 
 def test_missing_profile_runs_no_pass(bench: Bench) -> None:

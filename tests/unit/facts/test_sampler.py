@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import sampler as sampler_module
-from hbatune.facts.sampler import SampledPlaces, Sampler, find_sampled_places, parse_disk_sample
+from hbatune.facts.sampler import (
+    SampledPlaces,
+    Sampler,
+    find_sampled_places,
+    parse_disk_sample,
+    read_reset_counts,
+)
 from tests.unit.machines import endpoint, machine
 
 
@@ -48,3 +54,14 @@ def test_update_replaces_named_disks(tmp_path: Path) -> None:
 def test_invalid_line_raises(line: str) -> None:
     with pytest.raises((ValueError, IndexError)):
         parse_disk_sample(line, None)
+
+
+def test_resets_are_counted_by_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "_CLASSES", str(tmp_path))
+    for name, text in {"nvme0": "3\n", "nvme1": "what\n"}.items():
+        (tmp_path / "nvme" / name / "diag").mkdir(parents=True)
+        (tmp_path / "nvme" / name / "diag/reset_count").write_text(text)
+    (tmp_path / "nvme/nvme2").mkdir()  # before Linux 7.2
+    assert read_reset_counts() == {"nvme0": 3}
+    monkeypatch.setattr(sampler_module, "_CLASSES", str(tmp_path / "missing"))
+    assert read_reset_counts() == {}

@@ -11,7 +11,7 @@ from tests.lab.topology import Topology, adapters
 @pytest.mark.parametrize(
     ("topology", "drives"),
     [
-        (Topology.MIXED, 10),
+        (Topology.MIXED, 11),
         (Topology.TRI_MODE, 7),
         (Topology.MANY_DRIVES, 224),
         (Topology.POWER, 8),

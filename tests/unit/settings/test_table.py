@@ -261,11 +261,15 @@ def test_scsi_disk_fixes_io_timeout() -> None:
 
 def test_controller_owns_io_timeout() -> None:
     setting = SETTINGS["io_timeout"]
-    alike = {"queue/io_timeout": "30000", "device/io_timeout": "30000"}
+    files = ("queue/io_timeout", "device/io_timeout", "device/nvme0n1/queue/io_timeout")
+    sibling = "device/nvme0n2/queue/io_timeout"
+    alike = dict.fromkeys((*files, sibling), "30000")
     attributes = {path: Attribute(text, True) for path, text in alike.items()}
     assert setting.find_path(attributes) == "device/io_timeout"
     assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
-    attributes["queue/io_timeout"] = Attribute("45000", True)
+    attributes[sibling] = Attribute("60000", True)  # a write would leave it as it is
+    assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
+    attributes[sibling] = Attribute("45000", True)
     limit = setting.limit(60_000, 30_000, Device(attributes))
     assert limit == FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (45_000,)))
     del attributes["device/io_timeout"]  # before Linux 7.2
