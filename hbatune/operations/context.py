@@ -138,6 +138,8 @@ class RunsAhead(Struct, frozen=True):
     """Whether they destroy the data on the disks."""
 
     file_size: int | None = None
+    again: bool = False
+    """Whether these depths are measured a second time, because the IOPS fell."""
 
 
 class ComparisonsAhead(Struct, frozen=True):

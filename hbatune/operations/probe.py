@@ -370,7 +370,12 @@ class _DiskRuns:
                     yield Measured(workload, prepared, None)
                 advance(subject.target)
             else:
-                for workload in _list_second_visits(results):
+                again = _list_second_visits(results)
+                if again:
+                    seconds = _estimate_seconds(again)
+                    writes = self._workload.writes
+                    self._context.note(RunsAhead(len(again), seconds, writes, again=True))
+                for workload in again:
                     prepared = ready(workload)
                     if isinstance(prepared, Subject):
                         outcome = running.probe_guarded(prepared, workload, self._names)

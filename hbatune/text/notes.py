@@ -267,6 +267,8 @@ def _describe_initramfs(note: context.InitramfsStale) -> str:
 
 def _describe_runs(note: context.RunsAhead) -> str:
     runs = format_count(note.runs, "run")
+    if note.again:
+        runs = f"IOPS fell: {runs} again"
     time = f"which {'takes' if note.runs == 1 else 'take'} about {note.seconds:.0f} s"
     if note.file_size is not None:
         return f"{runs} on a file of {note.file_size / (1 << 20):.0f} MiB, {time}"

@@ -254,9 +254,10 @@ def test_depth_sweep_names_knee(bench: Bench, capsys: pytest.CaptureFixture[str]
     assert "sda: past depth 1: 0 % more IOPS for 100 % more p99." in capsys.readouterr().out
 
 
-def test_fall_in_iops_is_measured_again(bench: Bench) -> None:
+def test_fall_in_iops_is_measured_again(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.falls_at = 64
     assert main(["probe", "depth-sweep", "sda"]) == 0
+    assert "IOPS fell: 3 runs again, which take about" in capsys.readouterr().err
     depths = [workload.depth for workload in bench.asked]
     assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 128, 64]
     records = history.load(paths.HISTORY).records
