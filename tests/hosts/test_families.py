@@ -224,7 +224,7 @@ def test_container_depth_cap_is_256(surveyed: Survey) -> None:
 
 @pytest.mark.parametrize("name", ["smartpqi", "qla1280", "aic7xxx", "sym53c8xx"])
 def test_read_only_depth_is_fixed(surveyed: Survey, name: str) -> None:
-    rows = planned(surveyed(name), AtLeast(200))
+    rows = planned(surveyed(name), AtLeast(5000))
     assert {row.state for row in rows.values()} == {State.FIXED}
     options = {"aic7xxx": "aic7xxx", "sym53c8xx": "cmd_per_lun"}
     reason = f"; its module's option {options[name]} sets it" if name in options else ""

@@ -232,7 +232,7 @@ def test_local_vectors_avoid_isolated_cpus(built: Build) -> None:
         "irq62": "7",
     }
     assert {(row.wanted, row.current, row.source) for row in rows.values()} == {
-        ("local", "5", "D0-3")
+        ("local", "5", "K-irq-spread")
     }
     assert not affinities(planned(machine, "balanced"))
 

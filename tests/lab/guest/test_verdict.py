@@ -190,8 +190,9 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
     for at in range(1, uninterrupted.count + 1, 5):
         where = f"boundary {at} of {uninterrupted.count}"
         hbatune(*words, prepare=prepared(Counter(at)))
-        diff = hbatune("diff", "--profile", "cut", lun)
-        assert everything() == before or "was interrupted" in diff.err or diff.code == 0, where
+        if everything() != before:
+            diff = hbatune("diff", "--profile", "cut", lun)
+            assert "was interrupted" in diff.err or diff.code == 0, where
         back = hbatune("rollback")
         assert back.code == 0, f"{where}: {back.err}"
         assert everything() == before, where

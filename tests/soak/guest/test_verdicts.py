@@ -7,6 +7,7 @@ up meanwhile, or a neighbour starts halfway, not one of twenty may be false.
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,8 @@ def compared(
     words: Counter[str] = Counter()
     ratios: list[float] = []
     for _ in range(times):
-        proof = _proving(pairs).compare(Delay(after), Representative(subject, (), ()), (), None)
+        trial: Any = Delay(after)
+        proof = _proving(pairs).compare(trial, Representative(subject, (), ()), (), None)
         assert proof.outcome is None, proof.outcome
         words[str(proof.verdict.word)] += 1
         ratios += [
@@ -220,7 +222,7 @@ def _spoiled(lun: str, trial: Callable[[], Warming | Neighbour]) -> Counter[str]
     """Compare what changes nothing while something else does; return the words."""
     words: Counter[str] = Counter()
     for _ in range(SPOILED):
-        switching = trial()
+        switching: Any = trial()
         proof = _proving(MIN_PAIRS).compare(
             switching, Representative(_subject(lun), (), ()), (), None
         )

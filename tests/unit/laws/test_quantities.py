@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
+VERBS = {"are", "are odd", "drift", "have"}
+"""Words that follow a count of hosts, and names in other sentences."""
 
 
 def texts() -> Iterator[tuple[Path, ast.JoinedStr]]:
@@ -32,7 +34,7 @@ def nouns() -> set[str]:
 
 
 def test_counted_nouns_use_quantity() -> None:
-    plurals = nouns()
+    plurals = nouns() - VERBS
     assert {"adapters", "values", "passes", "endpoints"} <= plurals
     counted = re.compile(rf"^ ({'|'.join(sorted(plurals))})\b")
     for path, text in texts():

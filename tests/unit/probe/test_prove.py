@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ class Bench:
     """A machine on which each setting makes an I/O so many times as long once it is set."""
 
     def __init__(self, cost: Mapping[str, float], *, fails: Collection[int] = ()) -> None:
-        self.trial = FakeTrial()
+        self.trial: Any = FakeTrial()
         self.runs = 0
         self.seconds = 0.0
         self.cost = cost
