@@ -73,7 +73,7 @@ class Chain(Struct, frozen=True):
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
     which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
     disk of the same adapter of which a write has not returned: EBUSY is then final. A chain that
-    ``takes_turns`` has one other LUN beside it, so EBUSY ends soon.
+    ``takes_turns`` waits for one other LUN of its adapter only, so EBUSY ends soon.
     """
 
     target: str
