@@ -401,7 +401,8 @@ def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -
 def _find_hidden_options(adapter: Adapter) -> tuple[str, ...]:
     """Return the module options for vectors that the module does not show."""
     options = family_named(adapter.family).options
-    return tuple(o.name for o in options if o.purpose is Purpose.VECTORS and not o.shown)
+    hidden = (option for option in options if not option.shown)
+    return tuple(option.name for option in hidden if option.purpose is Purpose.VECTORS)
 
 
 ZIO_DEFAULT = 200

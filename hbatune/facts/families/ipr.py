@@ -44,7 +44,7 @@ FAMILY = family.Family(
         family.Vectors.FREE,
         "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
         (family.Handler(r"host\d+-0", Role.ADMIN), family.Handler(r"host\d+-\d+|ipr")),
-        driver_queues=15,  # ipr.h: IPR_MAX_HRRQ, without the driver's own queue
+        driver_queues=15,  # ipr.h: IPR_MAX_HRRQ_NUM (16), without the driver's own queue
     ),
     options=(family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False),),
     traps={
