@@ -1,19 +1,21 @@
 """Snapshots of the lab's machines right after a boot, and the differences between two of them."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import Attribute, Control, Endpoint, Machine, Missing
 from hbatune.plan.kernel_changes import ChangeKind, forecast_changes
-from hbatune.settings.limits import CONTROLLER_TIMEOUT, SCHEDULER_FILE
+from hbatune.settings.limits import CONTROLLER_TIMEOUT, NAMESPACE_TIMEOUTS, SCHEDULER_FILE
 from hbatune.settings.setting import parse_selected
 from hbatune.snapshot.file import load_snapshot
 
 FOLDER = Path(__file__).parent / "lab" / "boots"
 
-# Failed commands so far, and a file of the controller, which is compared as the controller's.
-_NOT_COMPARED = (ERROR_COUNTER, CONTROLLER_TIMEOUT)
+# Failed commands so far, and files of the controller and of all its namespaces, which are compared
+# as their own.
+_NOT_COMPARED = (ERROR_COUNTER, CONTROLLER_TIMEOUT, NAMESPACE_TIMEOUTS)
 
 Place = tuple[str, str]
 """The name of a target and its adapter, and a path below its directory."""
@@ -52,7 +54,8 @@ def _iterate_texts(machine: Machine) -> Iterator[tuple[Place, str]]:
     targets: list[Endpoint | Control] = [*machine.endpoints, *machine.controls]
     for target in targets:
         for path, attribute in target.attributes.items():
-            if path not in _NOT_COMPARED and not isinstance(attribute, Missing):
+            is_compared = not any(fnmatch(path, pattern) for pattern in _NOT_COMPARED)
+            if is_compared and not isinstance(attribute, Missing):
                 yield (_get_name(target.id), path), _get_text(path, attribute)
 
 
