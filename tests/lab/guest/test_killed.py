@@ -40,6 +40,7 @@ def before() -> Iterator[dict[str, str]]:
     hbatune("rollback")
     yield everything()
     hbatune("rollback")
+    configure("")
 
 
 @pytest.fixture(scope="module")
