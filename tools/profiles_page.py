@@ -41,7 +41,7 @@ better ([autotune.md](autotune.md)).
 
 Besides, all but `balanced` place an adapter's interrupts, where the kernel lets them be moved, on
 CPUs near it (K-irq-spread), and have the options of modules that `--module-options` allows. The
-profiles also differ in their probe and in what a change may cost: `hbatune profiles NAME`.
+profiles also differ in their probe and in the cost that a change may have: `hbatune profiles NAME`.
 """
 
 _UNSET = """\

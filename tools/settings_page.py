@@ -65,7 +65,7 @@ def _section(entry: Setting, device: str) -> Iterator[str]:
     yield f"- takes: {entry.format.allowed}"
     if entry.limit is not accept_any_value:
         yield f"- limit of the device: {_limit(entry)}"
-    other = f", or `{entry.other_path}` where it exists" if entry.other_path else ""
+    other = f", or `{entry.other_path}` if that exists" if entry.other_path else ""
     yield f"- file: `{entry.path}` below the directory of {device}{other}"
     yield f"- order of writing: {entry.order}{_hangs(entry)}"
     if entry.group:

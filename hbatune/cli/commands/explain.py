@@ -88,7 +88,7 @@ class SourceDocument(Struct, frozen=True):
     schema: str = "hbatune.explain-source/1"
 
 
-SUMMARY = "why a setting of a target is planned as it is, or a source"
+SUMMARY = "why a setting has its planned value, or what a source says"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune explain sda nr_requests", "one setting of a disk"),

@@ -2,16 +2,13 @@
 
 import gc
 import re
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.kit import loaded_scsi_debug, udev_paused
 from tests.lab.guest.service import QUIET, daemon, resident, running
 from tests.lab.guest.values import put
 
@@ -58,16 +55,6 @@ def free() -> int:
     return sums[_FREE] + sum(map(int, cpu_pages)) * 4096 + sum(sums[name] for name in _OTHERS)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Have udev start no workers for the schedulers that come and go."""
-    subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["udevadm", "control", "--start-exec-queue"], check=True)
-
-
 @pytest.mark.parametrize("before", ["none", "mq-deadline"])
 @pytest.mark.parametrize("options", [OWN, SHARED], ids=["tags-of-each-queue", "shared-tags"])
 def test_reported_memory_matches_kernel(options: dict[str, object], before: str) -> None:
@@ -86,7 +73,7 @@ def test_reported_memory_matches_kernel(options: dict[str, object], before: str)
             if row["setting"] in ("scheduler", "nr_requests")
         }
         assert len(wanted) == LUNS * (2 if before == "none" else 1)
-        with quiet():
+        with udev_paused():  # no workers for the schedulers that come and go
             measurements = [measured(disks, before, wanted) for _ in range(_TIMES)]
     usual = median(measurements)
     mebibytes = [round(count / _MIB, 2) for count in (reported, *sorted(measurements))]
