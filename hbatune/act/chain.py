@@ -35,7 +35,7 @@ try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysf
 MAX_BUSY_PAUSE_S = 0.04
 TURN_PAUSE_S = 0.002
 """Average seconds between two tries if only one other LUN of the adapter is being written."""
-RAMP_WRITES = 6
+RAMP_WRITES = 12
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes."""
 MAX_RAMP_STEPS = 8

@@ -82,9 +82,10 @@ class UdevMonitor:
     """
 
     def __init__(self, buffer: int) -> None:
+        context = load_context()
         import pyudev  # only the daemon listens: commands share this module's values
 
-        self._monitor = pyudev.Monitor.from_netlink(load_context())
+        self._monitor = pyudev.Monitor.from_netlink(context)
         for subsystem, device_type in SUBSYSTEMS:
             self._monitor.filter_by(subsystem, device_type)
         # SO_RCVBUFFORCE. Without CAP_NET_ADMIN the kernel's default limit stays.

@@ -6,10 +6,12 @@ device: the database is on a memory file system and forgets a removed device.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -32,11 +34,15 @@ _SEARCH_THRESHOLD = 16
 @cache
 def load_context() -> pyudev.Context:
     """Return udev's library, loaded once."""
+    # pyudev takes only this function from ctypes.util. The original would run ldconfig, a process
+    # that may be refused, and import modules that need 1 MiB of the daemon's memory.
+    finder: Any = ModuleType("ctypes.util")
+    finder.find_library = "lib{}.so.1".format
+    sys.modules.setdefault("ctypes.util", finder)
     import pyudev  # most commands need only the names above
-    from pyudev._ctypeslib import utils
 
-    # pyudev would run ldconfig each time to find the library, a process that may be refused.
-    utils.find_library = "lib{}.so.1".format
+    if sys.modules["ctypes.util"] is finder:
+        del sys.modules["ctypes.util"]
     return pyudev.Context()
 
 
@@ -49,6 +55,7 @@ class SavedTexts(Struct, frozen=True):
 
 def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
     """Return, by id, the saved values of these endpoints, without endpoints that lack them."""
+    context = load_context()
     import pyudev
 
     marked, saved_by_id = list(endpoints), {}
@@ -57,7 +64,7 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
         marked = [endpoint for endpoint in marked if endpoint.sysfs in paths]
     for endpoint in marked:
         try:
-            properties = pyudev.Devices.from_sys_path(load_context(), endpoint.sysfs).properties
+            properties = pyudev.Devices.from_sys_path(context, endpoint.sysfs).properties
         except pyudev.DeviceNotFoundError:  # removed since it was surveyed
             continue
         # Each access to a property calls udev's library. Most disks have no mark, and without a

@@ -65,5 +65,7 @@ def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
     finally:
         hbatune("rollback")
         subprocess.run(["systemctl", "stop", "multipathd.socket", "multipathd"], check=False)
-        subprocess.run(["multipath", "-F"], check=True, capture_output=True)
+        settle()
+        # A map that udev or the lab's own programs still read is tried again each second.
+        subprocess.run(["multipath", "-F", "-R", "30"], check=True, capture_output=True)
         settle()
