@@ -135,15 +135,15 @@ class Situation(Struct, frozen=True):
             matcher=self.part.matcher if self.part else None,
         )
 
-    def lacks_peers(self, is_known: Callable[[str], bool] = lambda target: True) -> bool:
+    def lacks_peers(self) -> bool:
         """Return whether this part would raise a depth that equal disks outside of it explain.
 
-        An administrator decides neither depths of new disks nor depths set by hbatune.
+        They also explain a new disk's depth, which an administrator's udev rule may have lowered.
         """
         defaults = find_default_depths(self.machine)
         for row in self.plan().drift:
             default = defaults.get(row.id) if row.setting == QUEUE_DEPTH else None
-            if default is None or not default.by_peers or not is_known(row.target):
+            if default is None or not default.by_peers:
                 continue
             if not self._was_touched(row.id, QUEUE_DEPTH):
                 return True
