@@ -122,6 +122,7 @@ class Situation(Struct, frozen=True):
         earlier = EarlierChanges(
             reverted=frozenset(() if named else self.journal.reverted),
             set_before=self._find_set_values() if reconcile else {},
+            original_depths=self._find_original_depths(),
             set_by_us=self._was_touched,
             targets_named=named,
             scheduler_rules=self._find_scheduler_rules(),
@@ -185,6 +186,14 @@ class Situation(Struct, frozen=True):
             if is_set and entry.setting in SETTINGS and entry.id not in excluded:
                 values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
         return values
+
+    def _find_original_depths(self) -> Mapping[str, int]:
+        """Return, by id, the queue depths before the first write of hbatune."""
+        depths = {}
+        for entry in self.journal.entries:
+            if entry.setting == QUEUE_DEPTH and isinstance(entry.before, int):
+                depths[entry.id] = entry.before
+        return depths
 
     def _find_scheduler_rules(self) -> Mapping[str, str]:
         """Return, by id, the distribution's udev rules files that set bfq although nothing uses it.

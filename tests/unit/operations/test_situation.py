@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hbatune.act.journal import Entry
 from hbatune.act.paths import Paths
 from hbatune.facts.machine import WHOLE_MACHINE, Scope
 from hbatune.facts.model import Endpoint, Machine
@@ -75,6 +76,21 @@ def test_partial_pass_needs_peers(
     means, last = unlocked_means(paths), MachineCache(paths.journal)
     last.take_whole(known, Plan("", ()), ())
     assert scan_disks(Config(), DEEP, ["sdb"], last, means) is None, "the daemon scans everything"
+
+
+@pytest.mark.parametrize("reconcile", [False, True])
+def test_new_disk_is_raised_like_peers(
+    reconcile: bool, monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+) -> None:
+    """The daemon's plan for an event does not reconcile, but knows the depths of the journal."""
+    raised, new = drive("sda", "64"), drive("sdb", "32")
+    monkeypatch.setattr(situation, "gather_machine", lambda *args, **options: machine(raised, new))
+    monkeypatch.setattr(situation, "read_saved_texts", lambda endpoints: {})
+    full = read_situation(SituationRequest(profile=DEEP))
+    entry = Entry(raised.id, raised.target, raised.adapter, "queue_depth", 32, 64)
+    full = replace(full, journal=replace(full.journal, entries=(entry,)))
+    [row] = [row for row in full.plan(reconcile=reconcile).rows if row.target == "sdb"]
+    assert (row.state, row.value) == (State.DRIFT, 64)
 
 
 def test_partial_pass_raises_constant_depth(
