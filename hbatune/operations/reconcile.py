@@ -187,7 +187,7 @@ def scan_disks(
     situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
     if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
         return None  # only a full scan can resolve these ids
-    if situation.lacks_peers(lambda target: cached.get(target) is not None):
+    if situation.lacks_peers():
         return None
     return replace(situation, part=PartialScan(last.requests_without(ids), last.matcher(profile)))
 

@@ -277,10 +277,25 @@ def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
     rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
     section_lines = part(rules, "Depths that only the daemon")
     assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
-    # Another rule has switched queuing off, and that stays.
-    off = 'ENV{.HBATUNE_PROTOCOL}=="sata", ATTR{device/queue_depth}=="1", '
-    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
     assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
+
+
+def test_rules_raise_only_initial_depths(site: SiteFolder) -> None:
+    section_lines = part(compile_rules(site.load(), Site()), "Depths that only the daemon")
+    flag = ".HBATUNE_INITIAL_DEPTH"
+    assert section_lines[-1] == f'ENV{{{flag}}}!="1", ENV{{.HBATUNE_QUEUE_DEPTH}}=""'
+    initial = {
+        tuple(re.findall(r'=="(\w+)"', line))
+        for line in section_lines
+        if line.endswith(f'ENV{{{flag}}}="1"')
+    }
+    assert initial == {
+        ("mpt3sas", "sas", "254"),
+        ("mpt3sas", "sata", "32"),
+        ("mpt3sas", "nvme", "128"),
+        ("mptsas", "sas", "64"),
+        ("mptsas", "sata", "64"),
+    }
 
 
 @given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))
