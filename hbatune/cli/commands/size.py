@@ -1,7 +1,7 @@
 """`hbatune size`: estimate the drives, links and queue depths for a load.
 
-Its reference values are from D0-9, D0-12, D4-9, D4-10 and D4-12. Depths follow D2-2 to D2-5 and
-D2-7.
+Its reference values are from D0-9, D0-12, D0-15, D0-16, D3-11, D4-9, D4-10 and D4-12 to D4-15.
+Depths follow D2-2 to D2-5 and D2-7.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--block", "SIZE", _parse_block, None, "bytes of each I/O (4K; 1M without --iops)"),
         ("--reads", "P", _parse_percent, 100, "percent of reads (100)"),
         ("--p99", "MS", _parse_amount, None, "the p99 that is wanted, in ms"),
+        ("--hdd-iops", "N", _parse_rate, None, "I/Os per second of one HDD, to count HDDs"),
         ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM, headroom),
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default, help=purpose)
@@ -98,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
     resources: tuple[shortfall.ResourceComparison, ...] = ()
     if load is not None:
         yardsticks = installed_library().yardsticks()
-        required = needs.find_needs(load, args.headroom / 100, yardsticks, figures)
+        headroom, hdd_iops = args.headroom / 100, args.hdd_iops
+        required = needs.find_needs(load, headroom, yardsticks, figures, hdd_iops)
         resources = shortfall.compare_host(required, machine)
     if args.hosts is not None:
         array = _make_array(args, machine)
