@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hbatune.probe.result import Pattern, Workload
+from hbatune.probe.result import Figures, Pattern, Workload
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
@@ -99,6 +99,11 @@ def format_digits(value: float) -> str:
 def format_percent(share: float) -> str:
     """Return a fraction (0 to 1) in percent."""
     return f"{share:.0%}".replace("%", " %")
+
+
+def format_depth_share(workload: Workload, figures: Figures, disks: int = 1) -> str:
+    """Return the part of the issued depth that was in flight by Little's law (D3-6)."""
+    return format_percent(figures.concurrency / (disks * workload.issued))
 
 
 def format_change(ratio: float) -> str:
