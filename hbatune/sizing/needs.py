@@ -120,7 +120,8 @@ SEQUENTIAL_BLOCK_SIZE = 1 << 20
 class WantedLoad(Struct, frozen=True):
     """A load: I/Os and GB per second, bytes of each I/O, percent of reads, the p99 in ms.
 
-    ``p99_ms`` is None if the p99 does not matter.
+    ``p99_ms`` is None if the p99 does not matter. ``hdd_iops`` is the rate of one HDD at this load,
+    or None if it is unknown. No document has it.
     """
 
     iops: float
@@ -128,6 +129,7 @@ class WantedLoad(Struct, frozen=True):
     block: int
     reads: int
     p99_ms: float | None
+    hdd_iops: float | None = None
 
 
 class WatchedReading(Struct, frozen=True):
@@ -195,10 +197,8 @@ NCQ_DEPTH = 32  # include/linux/libata.h: ATA_MAX_QUEUE
 CACHELESS_CARD = "57B4 (D4)"
 """The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
-PCI_EXPRESS = "PCI Express"
-"""The source of the theoretical maximum of a link."""
-HDD = "hdd"
-"""The medium of a need for HDDs."""
+PCI_EXPRESS = "PCI Express"  # the source of a link's theoretical maximum
+HDD = "hdd"  # the medium of a need for HDDs
 
 
 class MediumNeed(Struct, frozen=True, kw_only=True):
@@ -282,20 +282,13 @@ class Needs(Struct, frozen=True):
 
 
 def find_needs(
-    load: WantedLoad,
-    headroom: float,
-    yardsticks: Yardsticks,
-    figures: SizingFigures,
-    hdd_iops: float | None = None,
+    load: WantedLoad, headroom: float, yardsticks: Yardsticks, figures: SizingFigures
 ) -> Needs:
-    """Return the needs of the load, with this fraction of each resource kept free.
-
-    ``hdd_iops`` is the rate of one HDD at this load. No document has it.
-    """
+    """Return the needs of the load, with this fraction of each resource kept free."""
     large = load.block >= figures.block.large
     media = [_size_medium(row, load, headroom, figures) for row in yardsticks.medium]
-    if hdd_iops is not None:
-        media.append(_size_hdds(hdd_iops, load, headroom, figures.hdd))
+    if load.hdd_iops is not None:
+        media.append(_size_hdds(load.hdd_iops, load, headroom, figures.hdd))
     return Needs(
         load=load,
         headroom=headroom,

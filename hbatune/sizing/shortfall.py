@@ -18,7 +18,7 @@ from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol, Stora
 from hbatune.policy.budget import DepthBudget, PortShare, compute_lun_limit, is_shared
 from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.sizing.needs import HDD, PCI_EXPRESS, Needs
+from hbatune.sizing.needs import HDD, PCI_EXPRESS, LinkNeed, Needs
 
 
 class Resource(StrEnum):
@@ -128,7 +128,7 @@ def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparis
 
 def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     serving, rates, slow_links, sources = set(), [], [], set()
-    figures = {(need.gen, need.width): need for need in needs.links}
+    figures: dict[object, LinkNeed] = {(need.gen, need.width): need for need in needs.links}
     for endpoint in machine.endpoints:
         if _find_medium(endpoint) or endpoint.protocol is Protocol.VOLUME:
             serving.add(endpoint.adapter)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hbatune import loader
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
@@ -99,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
     resources: tuple[shortfall.ResourceComparison, ...] = ()
     if load is not None:
         yardsticks = installed_library().yardsticks()
-        headroom, hdd_iops = args.headroom / 100, args.hdd_iops
-        required = needs.find_needs(load, headroom, yardsticks, figures, hdd_iops)
+        load = replace(load, hdd_iops=args.hdd_iops)
+        required = needs.find_needs(load, args.headroom / 100, yardsticks, figures)
         resources = shortfall.compare_host(required, machine)
     if args.hosts is not None:
         array = _make_array(args, machine)

@@ -9,7 +9,7 @@ from tests.unit.sizing.load_needs import FIGURES, Find
 
 @pytest.fixture
 def needs(site: SiteFolder) -> Find:
-    def find(load: WantedLoad, headroom: float = 0.0, *, hdd_iops: float | None = None) -> Needs:
-        return find_needs(load, headroom, site.library.yardsticks(), FIGURES, hdd_iops)
+    def find(load: WantedLoad, headroom: float = 0.0) -> Needs:
+        return find_needs(load, headroom, site.library.yardsticks(), FIGURES)
 
     return find

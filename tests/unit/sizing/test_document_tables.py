@@ -130,7 +130,7 @@ def test_hdds_scale_linearly(
     needs: Find, iops: float, drives: int, drawers: int, pairs: int
 ) -> None:
     """96 HDDs in four drawers fit on a pair (D4-14)."""
-    need = find_hdds(needs(random(iops), hdd_iops=150.0).media)
+    need = find_hdds(needs(random(iops, hdd_iops=150.0)).media)
     assert (need.drives, need.drawers, need.pairs) == (drives, drawers, pairs)
     assert need.sources == ("D4-14",)
 

@@ -91,16 +91,16 @@ def test_missed_p99_is_too_little(needs: Find) -> None:
 def test_hdds_are_counted(needs: Find) -> None:
     disks = (factory.endpoint(target=f"sd{n}", id=f"wwn-{n}@a", medium=Medium.HDD) for n in "abc")
     host = factory.machine(*disks, adapters=(factory.adapter(link=factory.link()),))
-    stated = index_by_resource(compare_host(needs(random(450), hdd_iops=150.0), host))
+    stated = index_by_resource(compare_host(needs(random(450, hdd_iops=150.0)), host))
     assert stated[Resource.DRIVES] == (3, 3, True)
-    assert can_carry(compare_host(needs(random(451), hdd_iops=150.0), host)) is False
+    assert can_carry(compare_host(needs(random(451, hdd_iops=150.0)), host)) is False
     assert Resource.DRIVES not in index_by_resource(compare_host(needs(random(450)), host))
 
 
 def test_wanted_p99_without_figure_is_unknown(needs: Find) -> None:
     """No document has the p99 of an HDD, so enough drives do not answer."""
     disk = factory.endpoint(medium=Medium.HDD)
-    wanted = needs(random(100, p99=2.0), hdd_iops=150.0)
+    wanted = needs(random(100, p99=2.0, hdd_iops=150.0))
     comparisons = compare_host(wanted, factory.machine(disk))
     assert index_by_resource(comparisons)[Resource.DRIVES] == (1, 1, None)
     assert can_carry(comparisons) is None

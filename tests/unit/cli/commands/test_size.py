@@ -119,7 +119,14 @@ def test_busiest_watch_moment_counts(tmp_path: Path, snapshot: list[str], capsys
     )
     _, out, _ = sized(capsys, "--json", "--watch", file, *snapshot)
     load = json.loads(out)["needs"]["load"]
-    assert load == {"iops": 50_000, "gb_per_s": 0.4, "block": 8000, "reads": 75, "p99_ms": None}
+    assert load == {
+        "iops": 50_000,
+        "gb_per_s": 0.4,
+        "block": 8000,
+        "reads": 75,
+        "p99_ms": None,
+        "hdd_iops": None,
+    }
 
 
 def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Capture) -> None:
