@@ -155,7 +155,10 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--iops -5", "--iops takes a number above 0, such as 200000, 200k or 1.1M, and not '-5'"),
         ("--iops nan", "--iops takes a number above 0"),
         ("--iops 1e300", "--iops takes a number above 0"),
-        ("--iops 1k --block 7", "--block takes a size of 512 bytes to 1 GiB and not '7'"),
+        (
+            "--iops 1k --block 7",
+            "--block takes a multiple of 512 bytes such as 4k, up to 1024m, and not '7'",
+        ),
         ("--iops 1k --reads 101", "--reads takes a percentage from 0 to 100 and not '101'"),
         ("--iops 1k --headroom 100", "--headroom takes a percentage from 0 to 99 and not '100'"),
         ("--iops 1k --watch x", "--watch has the load, and so has --iops or --gb-per-s"),
