@@ -358,10 +358,10 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
 
 def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
-        if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee)}."
         best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
+        if (knee := sweep.knee) is not None:
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}."
         if standing is not None and standing.raid:
             # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())

@@ -238,38 +238,32 @@ class LinkNeed(Struct, frozen=True):
     source: str
 
 
-class SsdCounts(Struct, frozen=True, kw_only=True):
-    """The SSDs that pairs of one card can fully use, in slots of one generation, with RAID 5.
+class RaidNeed(Struct, frozen=True):
+    """The pairs of one card for arrays of one level, in slots of one generation.
 
-    ``ssds`` are by generation of SSD, if a document has a figure. They can use more than that
-    number of the generations in ``more_than``.
+    ``used`` is the fraction of one pair that the load takes, without headroom. ``ssds`` are the
+    drives that the load needs, by generation of SSD, if a document has a figure. It needs more than
+    that for the generations in ``more_than``. ``advised`` is False for RAID 6 without a cache. Each
+    pair has ``drawers``.
     """
 
     card: str
     gen: int
-    ssds: dict[str, int] = {}
-    more_than: tuple[str, ...] = ()
-    sources: tuple[str, ...]
-
-
-class RaidNeed(SsdCounts, frozen=True, kw_only=True):
-    """The pairs of one card for arrays of one level. Each pair has its ``drawers``.
-
-    ``used`` is the fraction of one pair that the load takes, without headroom. ``ssds`` are the
-    drives that the load needs. ``advised`` is False for RAID 6 without a cache.
-    """
-
     level: int
     pairs: int
     used: float
+    ssds: dict[str, int]
     advised: bool
+    sources: tuple[str, ...]
+    more_than: tuple[str, ...]
     drawers: int
 
 
 class Needs(Struct, frozen=True):
     """All needs of a load; ``headroom`` is the fraction that stays free, 0 to 1.
 
-    ``mix_known`` is False if the load has more writes than any figure of the documents.
+    ``mix_known`` is False if the load has more writes than any figure of the documents. The pairs
+    in ``saturation`` use their numbers for large blocks if the load has ``large_blocks``.
     """
 
     load: WantedLoad
@@ -278,14 +272,14 @@ class Needs(Struct, frozen=True):
     media: tuple[MediumNeed, ...]
     links: tuple[LinkNeed, ...]
     raid: tuple[RaidNeed, ...]
-    saturation: tuple[SsdCounts, ...]
+    saturation: tuple[Saturation, ...]
+    large_blocks: bool
 
 
 def find_needs(
     load: WantedLoad, headroom: float, yardsticks: Yardsticks, figures: SizingFigures
 ) -> Needs:
     """Return the needs of the load, with this fraction of each resource kept free."""
-    large = load.block >= figures.block.large
     media = [_size_medium(row, load, headroom, figures) for row in yardsticks.medium]
     if load.hdd_iops is not None:
         media.append(_size_hdds(load.hdd_iops, load, headroom, figures.hdd))
@@ -296,7 +290,8 @@ def find_needs(
         media=tuple(media),
         links=tuple(_size_links(load, headroom, yardsticks)),
         raid=tuple(_size_raid(row, load, headroom, figures) for row in yardsticks.raid),
-        saturation=tuple(_count_ssds(row, large, 1) for row in figures.saturation),
+        saturation=figures.saturation,
+        large_blocks=load.block >= figures.block.large,
     )
 
 
@@ -391,39 +386,28 @@ def _size_raid(
     planned = used / (1 - headroom)
     pairs = round_up(planned)
     is_fast = load.gb_per_s / (1 - headroom) / pairs > figures.drawers.gb_per_s
-    counts = SsdCounts(card=figured.card, gen=gen, sources=())
+    sources, ssds, more_than = [figured.source], {}, []
     for saturation in figures.saturation:
         # The document's numbers are for RAID 5.
-        if (saturation.card, saturation.gen, 5) == (figured.card, gen, figured.level):
-            counts = _count_ssds(saturation, large, planned)
+        if (saturation.card, saturation.gen, 5) != (figured.card, gen, figured.level):
+            continue
+        counts = saturation.large if large else saturation.small
+        for ssd, count in zip(saturation.ssd, counts, strict=True):
+            ssds[ssd] = round_up(planned * count)
+            if count == saturation.attach:
+                # A lower bound is rounded down: "more than 24" is right for 24.3.
+                ssds[ssd] = int(planned * count + 1e-9)
+                more_than.append(ssd)
+        sources.append(saturation.source)
     return RaidNeed(
         card=figured.card,
         gen=gen,
         level=figured.level,
         pairs=pairs,
         used=used,
-        ssds=counts.ssds,
-        more_than=counts.more_than,
-        advised=not (figured.card == CACHELESS_CARD and figured.level == 6),
-        drawers=figures.drawers.many if is_fast else figures.drawers.few,
-        sources=(figured.source, *counts.sources, figures.drawers.source),
-    )
-
-
-def _count_ssds(saturation: Saturation, large: bool, pairs: float) -> SsdCounts:
-    """Return the SSDs that ``pairs`` of a card can fully use, or a part of one pair."""
-    ssds, more_than = {}, []
-    counts = saturation.large if large else saturation.small
-    for ssd, count in zip(saturation.ssd, counts, strict=True):
-        ssds[ssd] = round_up(pairs * count)
-        if count == saturation.attach:
-            # A lower bound is rounded down: "more than 24" is right for 24.3.
-            more_than.append(ssd)
-            ssds[ssd] = int(pairs * count + 1e-9)
-    return SsdCounts(
-        card=saturation.card,
-        gen=saturation.gen,
         ssds=ssds,
+        advised=not (figured.card == CACHELESS_CARD and figured.level == 6),
+        sources=(*sources, figures.drawers.source),
         more_than=tuple(more_than),
-        sources=(saturation.source,),
+        drawers=figures.drawers.many if is_fast else figures.drawers.few,
     )

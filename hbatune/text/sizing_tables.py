@@ -1,11 +1,11 @@
 """Print the requirements of a load, the shortfall of a host, and the depth of LUNs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
 from hbatune.policy.budget import MAX_LUN_DEPTH
-from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, SsdCounts, WantedLoad
+from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
@@ -42,7 +42,7 @@ def show_needs(needs: Needs) -> None:
     show_section(links, _make_link_table(needs.links))
     show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
     title = "SSDs that one pair can fully use, RAID 5"
-    show_section(title, _make_saturation_table(needs.saturation))
+    show_section(title, _make_saturation_table(needs))
     for need in needs.media:
         if need.pairs is not None and need.drawers is not None:
             pairs = f"{format_count(need.pairs, 'pair')} of adapters with a cache"
@@ -172,22 +172,28 @@ def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
     for need in raid:
         cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
         cells += [format_percent(need.used / need.pairs), str(need.drawers)]
-        ssds = _format_ssds(need) if need.advised else "no RAID 6 without a cache"
+        ssds = "no RAID 6 without a cache"
+        if need.advised:
+            ssds = _format_ssds(need.ssds, need.more_than)
         table.rows.append([*cells, ssds, ", ".join(need.sources)])
     return table
 
 
-def _make_saturation_table(pairs: Sequence[SsdCounts]) -> Table:
+def _make_saturation_table(needs: Needs) -> Table:
     table = Table(make_columns("id CARD | value SLOT | text DRIVES, ABOUT | value SOURCE"))
-    for pair in pairs:
-        table.rows.append([pair.card, f"Gen{pair.gen}", _format_ssds(pair), *pair.sources])
+    for pair in needs.saturation:
+        counts = pair.large if needs.large_blocks else pair.small
+        ssds = dict(zip(pair.ssd, counts, strict=True))
+        more_than = [name for name, count in ssds.items() if count == pair.attach]
+        cells = [pair.card, f"Gen{pair.gen}", _format_ssds(ssds, more_than), pair.source]
+        table.rows.append(cells)
     return table
 
 
-def _format_ssds(need: SsdCounts) -> str:
+def _format_ssds(ssds: Mapping[str, int], more_than: Collection[str]) -> str:
     texts = []
-    for name, count in need.ssds.items():
-        texts.append(f"{'more than ' if name in need.more_than else ''}{count} {name}")
+    for name, count in ssds.items():
+        texts.append(f"{'more than ' if name in more_than else ''}{count} {name}")
     return ", ".join(texts) or EMPTY_CELL
 
 

@@ -14,18 +14,15 @@ from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
-from hbatune.probe.comparison import compare_on_machine
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
-from hbatune.probe.result import ProbeResult, Workload
+from hbatune.probe.result import ProbeResult
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.units import format_block_size, format_depth_share, format_digits, format_time
 from hbatune.text.verdict_tables import format_metric_change
-
-_Run = tuple[str, float, str, Workload | None]
-"""A run in the history: the disk's id, time, command and workload."""
 
 _COLUMNS = make_columns(
     "id WHEN | id TARGET | reason WHAT | number BLOCK | number DEPTH | number JOBS | number IOPS | "
@@ -76,14 +73,17 @@ def run(args: argparse.Namespace) -> int:
     if not entries:
         print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
-    runs: dict[_Run, ProbeResult] = {}
+    runs: dict[object, ProbeResult] = {}
     for record in chosen:
         if record.result is not None:
-            runs[_get_run(record, record.result.workload)] = record.result
-    table = Table(_COLUMNS)
+            runs[record.id, record.time, record.command, record.result.workload] = record.result
+    table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
     for entry in entries:
-        last = runs.get(_get_run(entry.record, entry.record.workload))
-        table.rows.append(_make_cells(entry, last, machine))
+        record = entry.record
+        # The record of a knee has the workload of its sweep's last run.
+        last = runs.get((record.id, record.time, record.command, record.workload))
+        standing = None if last is None else compare_on_machine(last, machine, None, yardsticks)
+        table.rows.append(_make_cells(entry, standing))
     show_table(table)
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
@@ -103,12 +103,7 @@ def _resolve_ids(
     return find_named_targets(machine, names, past) | ids
 
 
-def _get_run(record: Record, workload: Workload | None) -> _Run:
-    return record.id, record.time, record.command, workload
-
-
-def _make_cells(entry: HistoryEntry, last: ProbeResult | None, machine: Machine) -> list[str]:
-    """Return the cells of an entry; ``last`` is the last run of its sweep, if it has a knee."""
+def _make_cells(entry: HistoryEntry, standing: Standing | None) -> list[str]:
     record = entry.record
     measured = record.result or record.together
     workload = record.workload if measured is None else measured.workload
@@ -122,7 +117,7 @@ def _make_cells(entry: HistoryEntry, last: ProbeResult | None, machine: Machine)
         times = map(format_digits, (figures.mean_us, figures.p99_us))
         metrics[3:] = [format_digits(figures.iops), share, *times]
     first = [format_time(record.time), record.target, _describe_record(record)]
-    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry, last, machine)]
+    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry, standing)]
 
 
 def _describe_record(record: Record) -> str:
@@ -148,13 +143,10 @@ def _describe_previous(entry: HistoryEntry) -> str:
     return f"{format_digits(iops)} IOPS, p99 {format_digits(p99)} µs"
 
 
-def _describe_verdict(entry: HistoryEntry, last: ProbeResult | None, machine: Machine) -> str:
+def _describe_verdict(entry: HistoryEntry, standing: Standing | None) -> str:
     record = entry.record
     proof, knee = record.proof, record.knee
     if knee is not None:
-        yardsticks, standing = installed_library().yardsticks(), None
-        if last is not None:
-            standing = compare_on_machine(last, machine, None, yardsticks)
         return probe_tables.describe_knee(knee, standing)
     if record.together is not None:
         parts = [f"limit: {record.together.bottleneck}"]
