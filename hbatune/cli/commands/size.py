@@ -56,16 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(load, "--watch", purpose)
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
-    for option, purpose in (
-        ("--hosts", "hosts that share its ports; asks for the depth"),
-        ("--port-limit", "commands that a port takes of all hosts"),
-        ("--lun-limit", "commands that it takes for each LUN"),
-    ):
-        array.add_argument(option, metavar="N", type=number, help=purpose)
-    purpose = "its make, whose limits are known: vnx, hitachi, svc"
-    array.add_argument("--array", metavar="NAME", help=purpose)
     fabrics = "fabrics that the adapters are on; those on one see the same ports (1)"
     for option, default, purpose in (
+        ("--hosts", None, "hosts that share its ports; asks for the depth"),
+        ("--port-limit", None, "commands that a port takes of all hosts"),
+        ("--lun-limit", None, "commands that it takes for each LUN"),
         ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),
         ("--luns", None, "LUNs of each host; without it, those of this one"),
         ("--hbas", None, "adapters of each host; else those of this one"),
@@ -73,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--fabrics", 1, fabrics),
     ):
         array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
+    purpose = "its make, whose limits are known: vnx, hitachi, svc"
+    array.add_argument("--array", metavar="NAME", help=purpose)
     purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
     purpose += "option) or failover"
     array.add_argument(
