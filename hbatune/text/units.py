@@ -90,6 +90,11 @@ def format_short_workload(workload: Workload) -> str:
     return f"{shape}, {workload.issued} deep{format_writer(workload)}"
 
 
+def format_depth_share(workload: Workload, figures: Figures, disks: int = 1) -> str:
+    """Return the part of the issued depth that was in flight by Little's law (D3-6)."""
+    return format_percent(figures.concurrency / (disks * workload.issued))
+
+
 def format_digits(value: float) -> str:
     """Return a number with three significant digits, or all digits before the point."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
@@ -99,11 +104,6 @@ def format_digits(value: float) -> str:
 def format_percent(share: float) -> str:
     """Return a fraction (0 to 1) in percent."""
     return f"{share:.0%}".replace("%", " %")
-
-
-def format_depth_share(workload: Workload, figures: Figures, disks: int = 1) -> str:
-    """Return the part of the issued depth that was in flight by Little's law (D3-6)."""
-    return format_percent(figures.concurrency / (disks * workload.issued))
 
 
 def format_change(ratio: float) -> str:
