@@ -135,9 +135,9 @@ def make_sweep_table(sweep: Sweep) -> page.PageTable:
     rows = []
     for result in sweep.results:
         rows.append((_show_value(sweep.swept, result.workload), *_list_cells(result)))
-    columns = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
+    columns = ("IOPS", "MB/s", "Of depth", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     heads = (_NAMES[sweep.swept][1], *columns)
-    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(9)))
+    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(10)))
 
 
 def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:
@@ -147,7 +147,7 @@ def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> 
         table = make_sweep_table(sweep)
         for row in table.rows:
             rows.append((name(sweep), *row))
-    heads, right = (head, *table.heads), frozenset(range(1, 10))
+    heads, right = (head, *table.heads), frozenset(range(1, 11))
     return replace(table, heads=heads, rows=tuple(rows), right=right)
 
 
@@ -227,6 +227,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
+    cells.append(units.format_depth_share(result.workload, figures))
     cells += map(units.format_latency, times)
     cost = f"{units.format_digits(figures.cost_us_per_io)} µs"
     return [*cells, cost, probe_tables.describe_doubt(result)]
@@ -286,16 +287,24 @@ def _make_several_block(
     axis = "depth of the workload, I/Os in flight"
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
-        notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
+        notes=(
+            *notes,
+            *_describe_several(data, sweeps, name),
+            units.format_conditions(last),
+            *stale,
+        ),
         figures=tuple(_draw_several(sweeps, name, axis, picture) for picture in pictures),
         folded=(_make_joined_table(sweeps, "Curve", name),),
     )
 
 
-def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str]:
+def _describe_several(
+    data: page.ReportData, sweeps: Sequence[Sweep], name: _CurveName
+) -> Iterator[str]:
     for sweep in sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{name(sweep)}: {probe_tables.describe_knee(knee)}."
+            standing = data.standing(sweep.results[0])
+            yield f"{name(sweep)}: {probe_tables.describe_knee(knee, standing)}."
         for line in probe_tables.describe_cpu_limits(sweep.results):
             yield f"{name(sweep)}: {line}."
 
@@ -349,10 +358,10 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
 
 def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
-        if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee)}."
         best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
+        if (knee := sweep.knee) is not None:
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}."
         if standing is not None and standing.raid:
             # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())

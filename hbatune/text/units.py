@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hbatune.probe.result import Pattern, Workload
+from hbatune.probe.result import Figures, Pattern, Workload
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
@@ -88,6 +88,11 @@ def format_short_workload(workload: Workload) -> str:
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
     shape = f"{format_block_size(workload.block_size)} {workload.pattern}{share}"
     return f"{shape}, {workload.issued} deep{format_writer(workload)}"
+
+
+def format_depth_share(workload: Workload, figures: Figures, disks: int = 1) -> str:
+    """Return the part of the issued depth that was in flight by Little's law (D3-6)."""
+    return format_percent(figures.concurrency / (disks * workload.issued))
 
 
 def format_digits(value: float) -> str:

@@ -1,6 +1,7 @@
 """`probe` as a person sees it, with a machine and a fio that are made up."""
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -33,6 +34,7 @@ from hbatune.probe.result import (
 )
 from hbatune.probe.sweeps import find_sweeps
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.probe_results import FIGURES
@@ -273,6 +275,32 @@ def test_documented_knee_is_next_to_measured(
     assert main(["probe", "depth-sweep", "sda"]) == 0
     text = "for 100 % more p99; on such a medium it is at depth 64 to 128"
     assert text in capsys.readouterr().out
+
+
+def test_history_shows_documented_knee(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.machine = machine(endpoint(protocol=Protocol.NVME, medium=Medium.NVME))
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "on such a medium it is at depth 64 to 128 (D0-12)" in out
+
+
+def test_history_shows_depth_and_jobs(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["probe", "jobs-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 250)
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert re.search(r"BLOCK +DEPTH +JOBS +IOPS +OF DEPTH +MEAN µs +P99 µs", head)
+    assert any(re.search(r" 4K +16 +4 +[\d.]+ +100 % ", line) for line in lines), lines
+    assert any(re.search(r" 4K +- +8 +- +- +- +- .*past depth 8:", line) for line in lines), lines
 
 
 def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
