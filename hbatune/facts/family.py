@@ -253,8 +253,7 @@ class Family(Struct, frozen=True):
     is whether all hardware queues of a host share one tag set, so requests are allocated once for
     each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
     host attributes with the number of commands that the firmware offers. ``inspected`` are host
-    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled. ``traps`` are
-    surprising behaviours, in one sentence each, with their sources.
+    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
     """
 
     name: str
@@ -281,7 +280,6 @@ class Family(Struct, frozen=True):
     interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
-    traps: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.drivers:

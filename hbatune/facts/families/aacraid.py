@@ -32,10 +32,4 @@ FAMILY = family.Family(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
         family.Option("msi", family.Purpose.VECTORS),
     ),
-    traps={
-        "Writing the depth of a drive that is no container sets it to 1 and reports success.": (
-            "linit.c: aac_change_queue_depth"
-        ),
-        "numacb only lowers can_queue; more is ignored.": "comminit.c: aac_init_adapter",
-    },
 )

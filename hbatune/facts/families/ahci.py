@@ -41,9 +41,4 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(
         family.Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (family.Handler(r"ahci.*"),)
     ),
-    traps={
-        "A depth of 1 switches native command queuing off.": (
-            "drivers/ata/libata-sata.c: ata_change_queue_depth"
-        ),
-    },
 )

@@ -23,9 +23,4 @@ FAMILY = family.Family(
         family.Option("msix_enable", family.Purpose.VECTORS, 0, 1),
         family.Option("msi_enable", family.Purpose.VECTORS, 0, 1),
     ),
-    traps={
-        "A depth above 128 is clamped to it in silence.": (
-            "arcmsr_hba.c: arcmsr_adjust_disk_queue_depth"
-        ),
-    },
 )

@@ -30,9 +30,4 @@ FAMILY = family.Family(
             "hpsa.c: hpsa_enter_performant_mode",
         ),
     ),
-    traps={
-        "A depth above the firmware's limit of the drive is clamped in silence.": (
-            "hpsa.c: hpsa_change_queue_depth"
-        ),
-    },
 )

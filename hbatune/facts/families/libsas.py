@@ -38,9 +38,4 @@ FAMILY = family.Family(
         "drivers/scsi/isci/init.c: isci_setup_interrupts",
         (family.Handler(r"isci-msix"),),
     ),
-    traps={
-        "A depth of 1 switches native command queuing of a SATA drive off.": (
-            "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth"
-        ),
-    },
 )

@@ -58,17 +58,4 @@ FAMILY = family.Family(
         family.Option("lpfc_use_msi", family.Purpose.VECTORS, 0, 2),
         family.Option("lpfc_fcp_imax", family.Purpose.COALESCING),
     ),
-    traps={
-        "A shortage of resources lowers the depth of every LUN of the adapter.": (
-            "lpfc_scsi.c: lpfc_ramp_down_queue_handler"
-        ),
-        "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
-        "two of an LP10000 (SLI-3) can be moved.": "lpfc_init.c: lpfc_irq_set_aff",
-        "lpfc_tgt_queue_depth limits all LUNs of a target together, and lpfc_max_scsicmpl_time "
-        "has the driver lower it where commands take longer.": (
-            "lpfc_scsi.c: lpfc_queuecommand; lpfc_attr.c: lpfc_max_scsicmpl_time_set"
-        ),
-        "lpfc_cr_delay and lpfc_cr_count (SLI-3) are accepted at any time and reach the "
-        "hardware only when the link is configured.": "lpfc_mbox.c: lpfc_config_link",
-    },
 )

@@ -82,10 +82,4 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
-    traps={
-        "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
-        "and depths above it are refused.": (
-            "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth"
-        ),
-    },
 )

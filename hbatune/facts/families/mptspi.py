@@ -19,10 +19,4 @@ FAMILY = family.Family(
         "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
         (family.Handler(r"ioc\d+"),),
     ),
-    traps={
-        "A depth above 32, or above 64 on a drive of Ultra160 or faster, is clamped in "
-        "silence, and a drive without tagged queuing stays at 1.": (
-            "drivers/message/fusion/mptscsih.c: mptscsih_change_queue_depth"
-        ),
-    },
 )

@@ -28,11 +28,4 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("use_threaded_interrupts", family.Purpose.VECTORS, 0, 1),
     ),
-    traps={
-        "io_queue_depth takes effect when the driver is bound again; after a mere reset sqsize "
-        "shows it, and the tag set does not have it.": "drivers/nvme/host/pci.c: nvme_pci_enable",
-        "A coalescing that was set is gone after every controller reset.": (
-            "drivers/nvme/host/pci.c: nvme_reset_work"
-        ),
-    },
 )

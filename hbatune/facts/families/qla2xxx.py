@@ -34,12 +34,4 @@ FAMILY = family.Family(
         family.Option("ql2xenablemsix", family.Purpose.VECTORS),
         family.Option("ql2xmqsupport", family.Purpose.VECTORS),
     ),
-    traps={
-        "Writing 1 to zio, or anything while it is on, resets the adapter and its link.": (
-            "qla_attr.c: qla2x00_zio_store"
-        ),
-        "zio_timer only stores a number until the adapter is reset; it reads back at once.": (
-            "qla_attr.c: qla2x00_zio_timer_store"
-        ),
-    },
 )

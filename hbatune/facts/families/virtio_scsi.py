@@ -26,9 +26,4 @@ FAMILY = family.Family(
         ),
     ),
     options=(family.Option("virtscsi_poll_queues", family.Purpose.VECTORS),),
-    traps={
-        "A depth above cmd_per_lun is clamped to it in silence.": (
-            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth"
-        ),
-    },
 )
