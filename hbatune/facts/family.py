@@ -87,7 +87,6 @@ class Interrupts(Struct, frozen=True):
     """
 
     vectors: Vectors
-    source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
     polled: Callable[[Parameters, int], int] = lambda parameters, vectors: 0
@@ -124,7 +123,6 @@ class Coalescing(Struct, frozen=True):
 
     mechanism: Mechanism
     name: str
-    source: str
 
 
 class Purpose(StrEnum):

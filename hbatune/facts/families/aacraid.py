@@ -23,11 +23,8 @@ FAMILY = family.Family(
     depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
     volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/aacraid/comminit.c: aac_define_int_mode",
-        (family.Handler(r"aac.*"),),
-    ),
+    # drivers/scsi/aacraid/comminit.c: aac_define_int_mode
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"aac.*"),)),
     options=(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
         family.Option("msi", family.Purpose.VECTORS),

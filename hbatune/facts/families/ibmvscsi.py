@@ -11,5 +11,6 @@ FAMILY = family.Family(
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
+    # drivers/scsi/ibmvscsi/ibmvscsi.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
 )

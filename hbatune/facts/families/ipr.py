@@ -40,9 +40,9 @@ FAMILY = family.Family(
     protocol=family.classify_by_channel(dict.fromkeys(_VOLUMES, Protocol.VOLUME)),
     depth_default=lambda endpoint, parameters, pci: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
     depth_trap=_find_depth_trap,
+    # drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index
     interrupts=family.Interrupts(
         family.Vectors.FREE,
-        "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
         (family.Handler(r"host\d+-0", Role.ADMIN), family.Handler(r"host\d+-\d+|ipr")),
         driver_queues=15,  # ipr.h: IPR_MAX_HRRQ_NUM (16), without the driver's own queue
     ),

@@ -33,9 +33,6 @@ FAMILY = family.Family(
     depth_cap=_limit_depth,
     depth_default=_get_default_depth,
     # The other drivers' vectors are unknown and are not changed.
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/isci/init.c: isci_setup_interrupts",
-        (family.Handler(r"isci-msix"),),
-    ),
+    # drivers/scsi/isci/init.c: isci_setup_interrupts
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"isci-msix"),)),
 )

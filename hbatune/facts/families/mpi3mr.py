@@ -51,9 +51,9 @@ FAMILY = family.Family(
     shares_tags=lambda parameters, queues: True,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
+    # drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
         (
             family.Handler(r"mpi3mr\d+-msix0", Role.ADMIN),
             family.Handler(r"mpi3mr\d+-msix\d+", managed=True),

@@ -65,18 +65,15 @@ FAMILY = family.Family(
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     credits=("fw_queue_depth",),
+    # drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors",
         (family.Handler(r"mpt[23]sas\d+-msix\d+", managed=True),),
         "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
-        family.Coalescing(
-            family.Mechanism.MODULE_OPTION,
-            "perf_mode",
-            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
-        ),
+        # mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode
+        family.Coalescing(family.Mechanism.MODULE_OPTION, "perf_mode"),
     ),
     options=(
         family.Option("max_queue_depth", family.Purpose.HOST_DEPTH, 1, 30000, own=-1),

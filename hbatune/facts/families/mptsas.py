@@ -6,9 +6,6 @@ FAMILY = family.Family(
     name="mptsas",
     model=("board_name",),
     firmware=("version_fw",),
-    interrupts=family.Interrupts(
-        family.Vectors.INTX,
-        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
-        (family.Handler(r"ioc\d+"),),
-    ),
+    # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
+    interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),
 )

@@ -14,9 +14,6 @@ FAMILY = family.Family(
     firmware=("version_fw",),
     protocol=family.assume_protocol(Protocol.SPI),
     depth_cap=family.clamp_depth_at(64),  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
-    interrupts=family.Interrupts(
-        family.Vectors.INTX,
-        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
-        (family.Handler(r"ioc\d+"),),
-    ),
+    # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
+    interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),
 )

@@ -12,9 +12,9 @@ FAMILY = family.Family(
     version=("driver_version",),
     depth=family.Depth.FIXED,
     shares_tags=lambda parameters, queues: True,
+    # drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts
     interrupts=family.Interrupts(
         family.Vectors.MANAGED,
-        "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
         (family.Handler(r"smartpqi\d*", managed=True),),
         "disable_managed_interrupts=1",
     ),
