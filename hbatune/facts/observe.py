@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from operator import attrgetter
 from pathlib import Path
 
@@ -128,10 +128,8 @@ def has_msi(function: Attributes) -> bool | Missing:
 
 def read_udev_rules() -> tuple[health.UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
-    rules: list[health.UdevRule] = []
-    for file, text in _read_files(_FOLDERS, ".rules"):
-        rules += parse_assignments(file, text)
-    return tuple(rules)
+    files = _read_files(_FOLDERS, ".rules")
+    return tuple(chain.from_iterable(starmap(parse_assignments, files)))
 
 
 def read_module_options(modules: Collection[str]) -> tuple[health.ModuleOptionLine, ...]:
