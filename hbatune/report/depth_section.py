@@ -207,7 +207,6 @@ def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
         make_log_axis("latency, ms", chain.from_iterable(map(_list_latencies, pairs))),
         tuple(map(_make_interference_row, pairs)),
         _KEYS,
-        pitch=44,
     )
     caption = (
         "Each row is a disk with a scheduler. The further a row's marks beside the writer are from "

@@ -137,7 +137,7 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
             rows.append(row)
             values += [mark.value for mark in row.marks]
     axis = svg.make_log_axis("latency, ms", values)
-    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS, pitch=44)
+    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS)
     caption = (
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
@@ -345,7 +345,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
     added = svg.LegendEntry("sum of each alone", "room", None)
     keys = (svg.LegendEntry("all at once", "s0", None), added)
     axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
-    chart = charts.Rows("All disks at once", axis, tuple(rows), keys, pitch=44)
+    chart = charts.Rows("All disks at once", axis, tuple(rows), keys)
     caption = "Where the bar ends before its outline, the disks hold each other back."
     return charts.make_rows_figure(chart, caption)
 

@@ -7,7 +7,7 @@ The section on rising load shows response time over IOPS, as in document D4. It 
 loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from msgspec import Struct
@@ -41,14 +41,10 @@ IOPS_TITLE = "IOPS, I/Os per second"
 get_iops: MetricGetter = attrgetter("iops")
 
 
-def make_size_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on block sizes."""
-    return _make_sweep_blocks(data, SweptParameter.BLOCK, _draw_sizes)
-
-
-def make_mix_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on the read share."""
-    return _make_sweep_blocks(data, SweptParameter.MIX, _draw_mixes)
+def make_sweep_blocks(data: page.ReportData, swept: SweptParameter) -> list[page.Block]:
+    """Return the section on block sizes, or on the read share."""
+    sweeps, more = choose_sweeps(data, swept), "more sweeps are in `hbatune history`."
+    return page.make_blocks(_make_sweep_block, data, sweeps, MAX_SWEEPS, more)
 
 
 def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
@@ -151,20 +147,15 @@ def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> 
     return replace(table, heads=heads, rows=tuple(rows), right=right)
 
 
-def _make_sweep_blocks(
-    data: page.ReportData, swept: SweptParameter, draw: Callable[[Sweep], Iterable[page.Figure]]
-) -> list[page.Block]:
-    def make_block(data: page.ReportData, sweep: Sweep) -> page.Block:
-        last = sweep.records[-1]
-        notes = [units.format_conditions(last), *data.list_stale(last)]
-        # The cost of writes compared with the source documents (D0-15), if it was measured.
-        if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
-            notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
-        folded = (make_sweep_table(sweep),)
-        return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
-
-    more = "more sweeps are in `hbatune history`."
-    return page.make_blocks(make_block, data, choose_sweeps(data, swept), MAX_SWEEPS, more)
+def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
+    last = sweep.records[-1]
+    notes = [units.format_conditions(last), *data.list_stale(last)]
+    # The cost of writes compared with the source documents (D0-15), if it was measured.
+    if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
+        notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
+    draw = _draw_sizes if sweep.swept is SweptParameter.BLOCK else _draw_mixes
+    folded = (make_sweep_table(sweep),)
+    return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
 
 
 def _name_sweep(sweep: Sweep) -> str:
@@ -241,10 +232,9 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
         "What waits above the LUN is in its latency, too.",
     )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
-        ordered = sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES]
-        yield _make_several_block(
-            data, ordered, "by depth of the LUN itself", _name_lun_depth, captions
-        )
+        ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
+        drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
+        yield _make_several_block(data, drawn, criterion, _name_lun_depth, captions)
 
 
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
@@ -256,12 +246,8 @@ def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Bloc
     return _make_several_block(data, drawn, "by number of jobs", _name_jobs, captions, notes)
 
 
-def _get_lun_depth(sweep: Sweep) -> int:
-    return sweep.workload.queue_depth or 0
-
-
 def _name_lun_depth(sweep: Sweep) -> str:
-    return f"LUN depth {_get_lun_depth(sweep)}"
+    return f"LUN depth {sweep.workload.queue_depth}"
 
 
 def _name_jobs(sweep: Sweep) -> str:

@@ -11,9 +11,6 @@ FAMILY = family.Family(
     firmware=("version_fw",),
     depth_default=lambda endpoint, parameters, pci: _DEPTH,
     initial_depths={Protocol.SAS: _DEPTH, Protocol.SATA: _DEPTH},
-    interrupts=family.Interrupts(
-        family.Vectors.INTX,
-        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
-        (family.Handler(r"ioc\d+"),),
-    ),
+    # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
+    interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),
 )
