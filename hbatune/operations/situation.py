@@ -17,7 +17,6 @@ from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.devices import resolve_link
-from hbatune.facts.ids import is_former
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
@@ -352,22 +351,14 @@ def load_machine_journal(
 ) -> tuple[Machine, Journal]:
     """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
 
-    Everything is gathered if an earlier run has recorded facts that need a full scan: ids of the
-    former form, and unconfirmed writes, which every command reports.
+    Everything is gathered if an earlier run has left unconfirmed writes, which every command
+    reports.
     """
     machine = gathered(disks)
     filed, _ = journal.load_with_current_ids(files.journal, machine)
     if not disks:
         return machine, filed
-    record = rollback_record.load(files)
-    ids = {*record.ids, *record.lifted, *filed.excluded}
-    unconfirmed = False
-    for value in filed.reverted:
-        ids.add(value.id)
-    for entry in filed.entries:
-        ids.add(entry.id)
-        unconfirmed = unconfirmed or entry.doubt is not None
-    if unconfirmed or any(map(is_former, ids)):
+    if any(entry.doubt is not None for entry in filed.entries):
         machine = gathered(())
         filed, _ = journal.load_with_current_ids(files.journal, machine)
     return machine, filed
