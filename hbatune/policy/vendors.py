@@ -83,10 +83,7 @@ def load_followed_rules(library: Library, site: Site) -> tuple[Rule, ...]:
 
 
 def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None) -> Profile:
-    """Return the named profile, or the active one. Raise UsageError if there is neither.
-
-    ``doubts`` is as for ``load_profile``.
-    """
+    """Return the named or the active profile (``load_profile``). UsageError if there is neither."""
     wanted = name or config.profile
     if wanted is None:
         raise UsageError(
