@@ -193,7 +193,8 @@ def plan_target(
     for name in _sort_for_writing((*matched.rules, *changes)):
         rule, change, row = matched.rules.get(name), changes.get(name), None
         is_required = rule is not None and not isinstance(rule.effect, Leave)
-        if change is not None and (reason is not None or not is_required):
+        is_doubtful = rule is not None and rule.effect == Leave(doubtful=True)
+        if change is not None and not is_doubtful and (reason is not None or not is_required):
             row = restore_value(target, table.SETTINGS[name], change, device)
         if row is None and rule is not None and is_required:
             if reason is None or is_safe_for_zones(rule, reason, endpoint):
