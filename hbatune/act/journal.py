@@ -28,7 +28,7 @@ from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
 from hbatune.loader import Loaded, UnusableFileError
 from hbatune.plan.rows import RevertedValue
-from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable, name_setting
+from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -502,14 +502,11 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with current ids and settings.
-
-    An earlier version used a tunable's path as its name.
-    """
+    """Return the journal with current ids."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         id = renaming.of_this_boot(entry.id, entry.diskseq)
-        current = replace(entry, id=id, setting=name_setting(entry.setting))
+        current = replace(entry, id=id)
         # Two ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
     excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))

@@ -111,10 +111,8 @@ def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
         assert any(line.endswith(save) and "NR_REQUESTS" in line for line in rule_lines)
 
 
-@pytest.mark.parametrize("name", ["ASYNC_DEPTH", "IOSCHED_ASYNC_DEPTH"])
-def test_saved_async_depth_is_baseline_with_scheduler(name: str) -> None:
-    """An earlier version saved it under the name of its path."""
-    saved = {name: "256", "NR_REQUESTS": "256"}
+def test_saved_async_depth_is_baseline_with_scheduler() -> None:
+    saved = {"ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}
     baselines = {"nr_requests": 256, "async_depth": 256, "scheduler": "mq-deadline"}
     assert parse_saved_values({**saved, "SCHEDULER": "none _mq-deadline_"}) == baselines
     assert "async_depth" not in parse_saved_values({**saved, "SCHEDULER": "_none_ mq-deadline"})
