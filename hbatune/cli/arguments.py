@@ -135,7 +135,7 @@ def make_size_type(maximum: int, unit: int = 512) -> Callable[[str], int]:
         shifts = {"": 0, "k": 10, "m": 20, "g": 30}
         return int(match[1]) << shifts[match[2].lower()] if match else 0
 
-    wanted = f"a multiple of {unit} bytes, with k, m or g, up to {maximum >> 20}m,"
+    wanted = f"bytes, a multiple of {unit} with k, m or g, up to {maximum >> 20}m,"
     return make_type(convert, lambda size: size % unit == 0 and unit <= size <= maximum, wanted)
 
 

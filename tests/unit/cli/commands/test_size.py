@@ -157,7 +157,7 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--iops 1e300", "--iops takes a number above 0"),
         (
             "--iops 1k --block 7",
-            "--block takes a multiple of 512 bytes such as 4k, up to 1024m, and not '7'",
+            "--block takes bytes, a multiple of 512 with k, m or g, up to 1024m, and not '7'",
         ),
         ("--iops 1k --reads 101", "--reads takes a percentage from 0 to 100 and not '101'"),
         ("--iops 1k --headroom 100", "--headroom takes a percentage from 0 to 99 and not '100'"),
