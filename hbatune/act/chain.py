@@ -21,7 +21,7 @@ from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
-from hbatune.loader import LongText, ShortText, close_on_exit
+from hbatune.loader import ErrorNumber, LongText, ShortText, close_on_exit
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
@@ -102,7 +102,7 @@ class WriteResult(Struct, frozen=True):
 
     setting: ShortText
     outcome: Outcome
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     found: Value | None = None
     said: LongText | None = None
     effect: bool = False
