@@ -113,7 +113,7 @@ class Renaming:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    # Built when first needed: most machines have no old ids, and some have thousands of LUNs.
+    # Built when first needed: most runs have no recorded ids, and some hosts thousands of LUNs.
 
     @cached_property
     def _present(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.policy.library import MediumFigures
-from hbatune.probe.comparison import Goal, LinkShare
+from hbatune.probe.comparison import Goal, LinkShare, find_percentiles
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
@@ -86,8 +86,7 @@ def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.
             figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
             cells = [record.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
-            # The documents' percentiles are for depth 32: a single I/O does not wait for others.
-            document = standing.document if record.result.workload.issued > 1 else None
+            document = find_percentiles(record.result.workload, standing)
             cells += [_describe_document(document), format_value(links or None)]
             rows.append(tuple(cells))
     return page.PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))

@@ -66,7 +66,7 @@ class Saturation(CitedFigures, frozen=True):
     """The number of SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
 
     ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``. A number
-    equal to ``attach``, the maximum that can be attached, is a lower bound: the drives ran out.
+    equal to ``attach``, the maximum that can be attached, is a lower bound.
     """
 
     card: Text
@@ -75,6 +75,14 @@ class Saturation(CitedFigures, frozen=True):
     ssd: tuple[Text, ...]
     small: tuple[Count, ...]
     large: tuple[Count, ...]
+
+    def list_counts(self, *, large_blocks: bool) -> dict[str, int]:
+        """Return the number of SSDs of each generation."""
+        return dict(zip(self.ssd, self.large if large_blocks else self.small, strict=True))
+
+    def is_lower_bound(self, count: int) -> bool:
+        """Return whether the pair can use more SSDs than this number of the document."""
+        return count == self.attach
 
 
 class DrawerFigures(CitedFigures, frozen=True):
@@ -391,13 +399,13 @@ def _size_raid(
         # The document's numbers are for RAID 5.
         if (saturation.card, saturation.gen, 5) != (figured.card, gen, figured.level):
             continue
-        counts = saturation.large if large else saturation.small
-        for ssd, count in zip(saturation.ssd, counts, strict=True):
-            ssds[ssd] = round_up(planned * count)
-            if count == saturation.attach:
-                # A lower bound is rounded down: "more than 24" is right for 24.3.
+        for ssd, count in saturation.list_counts(large_blocks=large).items():
+            if saturation.is_lower_bound(count):
+                # It is rounded down: "more than 24" is right for 24.3.
                 ssds[ssd] = int(planned * count + 1e-9)
                 more_than.append(ssd)
+            else:
+                ssds[ssd] = round_up(planned * count)
         sources.append(saturation.source)
     return RaidNeed(
         card=figured.card,

@@ -146,11 +146,11 @@ def describe_standing(
     """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
-    # The documents' percentiles are for depth 32: a single I/O does not wait for others.
-    if standing.document is not None and result.workload.issued > 1:
+    document = comparison.find_percentiles(result.workload, standing)
+    if document is not None:
         yield f"{result.target}: {_compare_percentiles(result, standing)}."
-        if standing.document.mean_ms is not None:
-            yield f"{result.target}: {_compare_mean(result, standing.document)}."
+        if document.mean_ms is not None:
+            yield f"{result.target}: {_compare_mean(result, document)}."
     for link in standing.links:
         yield f"{result.target}: {_describe_link(link)}."
     if standing.raid:

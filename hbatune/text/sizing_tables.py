@@ -182,9 +182,8 @@ def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
 def _make_saturation_table(needs: Needs) -> Table:
     table = Table(make_columns("id CARD | value SLOT | text DRIVES, ABOUT | value SOURCE"))
     for pair in needs.saturation:
-        counts = pair.large if needs.large_blocks else pair.small
-        ssds = dict(zip(pair.ssd, counts, strict=True))
-        more_than = [name for name, count in ssds.items() if count == pair.attach]
+        ssds = pair.list_counts(large_blocks=needs.large_blocks)
+        more_than = [name for name, count in ssds.items() if pair.is_lower_bound(count)]
         cells = [pair.card, f"Gen{pair.gen}", _format_ssds(ssds, more_than), pair.source]
         table.rows.append(cells)
     return table

@@ -188,8 +188,8 @@ LEFT = {
     "perc_h755n": {("sda", "queue_depth")},
     "reserved_tags": {("sda", "queue_depth")},
 }
-"""What the plan would change and udev does not: SAS drives that only the designators of page 83h
-tell of, and depths that depend on the drive or the firmware."""
+"""What the plan would change and udev does not: SAS drives that only page 83h identifies, and
+depths that depend on the drive or the firmware."""
 LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 
 

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     number = arguments.make_number_type(1)
     fabrics = "fabrics that the adapters are on; those on one see the same ports (1)"
     for option, default, purpose in (
-        ("--hosts", None, "hosts that share its ports; asks for the depth"),
+        ("--hosts", None, "hosts that share its ports; computes the depth"),
         ("--port-limit", None, "commands that a port takes of all hosts"),
         ("--lun-limit", None, "commands that it takes for each LUN"),
         ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),

@@ -13,7 +13,7 @@ from hbatune.snapshot.file import Snapshot
 
 
 def list_unbounded(type_: inspect.Type, place: str, visited: set[type]) -> Iterator[str]:
-    """Yield the place of each text or errno without a bound. A pattern of a name is a bound."""
+    """Yield each text or errno without a bound. A pattern of a name is a bound."""
     match type_:
         case inspect.StrType(max_length=None, pattern=None) | inspect.AnyType():
             yield place
