@@ -5,7 +5,7 @@ Settings that depend on anything that udev cannot see stay with the daemon, and 
 of the file sets the value that the plan would set (``plan.make``), or one that the kernel refuses.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from msgspec import Struct
@@ -226,7 +226,7 @@ def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
 
 
 def _clear_wishes(
-    site: Site, reverted: Collection[RevertedValue], values: Collection[str]
+    site: Site, reverted: Collection[RevertedValue], values: Mapping[str, Collection[str]]
 ) -> Iterator[RuleSection]:
     [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []

@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,8 @@ def measure_reading(path: Path) -> Figure:
     samples = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        try:
+        with suppress(loader.UnusableFileError):
             loader.load(path, Any, loader.FOREIGN_BOUNDS)
-        except loader.UnusableFileError:
-            pass
         samples.append(round(time.process_time() - began, 3))
     return figure(samples)
 
