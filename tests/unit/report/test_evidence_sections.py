@@ -10,7 +10,7 @@ from tests.unit.report.parsed_page import Parsed, parse_report
 
 def test_changes_show_reasons(full: Parsed) -> None:
     text = full.text["changes"]
-    assert re.search(r"sda nr_requests 256 2048 room for bursts .*\(D0-2\)", text)
+    assert re.search(r"sda nr_requests 256 2048 lets the block layer .*\(D0-2\)", text)
     assert "irq40..irq47 (8) irq_affinity 0-1 … 14-15 0 … 7" in text
     assert "irq81..irq95 (15)" in text, "what the kernel places is told apart"
 
