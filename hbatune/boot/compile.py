@@ -156,7 +156,7 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
         reason = "udev cannot see whether another rule lowered it, or it cannot be set"
         yield f"queue_depth of {', '.join(names)}", reason
         if site.array or site.members:
-            yield "queue_depth of what [site] describes", "follows from the site's own figures"
+            yield "queue_depth of devices in [site]", "follows from the configured limits"
     if NR_REQUESTS in settings:
         reason = "udev cannot see whether another rule lowered it"
         yield f"nr_requests unlike the kernel's {2 * DEFAULT_DEPTH}", reason
@@ -260,7 +260,7 @@ def _clear_wishes(
         if value.setting in values:
             no_wish = lines.set_property(lines.make_wish_property(value.setting), "")
             tried += lines.append_parts(lines.match_disks(value.id), no_wish)
-    yield RuleSection("Tried, measured, and put back.", tuple(tried))
+    yield RuleSection("Tried, measured, and reverted.", tuple(tried))
 
 
 def _keep_requests(schedulers: Iterable[str]) -> Iterator[RuleLine]:

@@ -78,7 +78,7 @@ class _SlowPorts(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.fabric is None:
-            return "nothing where the drive can do no more; else look at the cable of these phys"
+            return "no action if this is the drive's maximum; otherwise check these phys' cable"
         return f"look at the transceiver, the cable and the switch port of {self.fabric}"
 
 
@@ -282,7 +282,7 @@ class _CrowdedVectors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.movable is None:
-            return "nothing: the kernel has placed them, and nobody can move them"
+            return "no action: the kernel manages these interrupts"
         return _advise_placement(self.movable)
 
 
@@ -323,10 +323,7 @@ class _FarVectors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.movable is None:
-            return (
-                "nothing: the kernel has placed them for their queues' CPUs, and nobody can move "
-                "them"
-            )
+            return "no action: the kernel places these interrupts on the CPUs of their queues"
         return _advise_placement(self.movable)
 
 
@@ -447,8 +444,8 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _TargetLimit(CheckEvidence, frozen=True):
     ADVICE = (
-        "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
-        "stands beside the depth of each LUN"
+        "check that this limit is intended for the array's port; otherwise raise "
+        "lpfc_tgt_queue_depth, which applies in addition to the depth of each LUN"
     )
     host: str
     limit: int
@@ -503,12 +500,12 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BrokenAdapter(CheckEvidence, frozen=True):
-    ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
+    ADVICE = "look for the cause in the kernel log: `journalctl -k -g mpi3mr`"
     host: str
     state: str
 
     def describe(self) -> str:
-        return f"{self.host} says of itself: {self.state}"
+        return f"{self.host} reports its state: {self.state}"
 
 
 def find_broken_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

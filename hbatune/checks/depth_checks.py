@@ -166,7 +166,7 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedCredits(CheckEvidence, frozen=True):
-    ADVICE = "take the option away, or raise it, and reload the module"
+    ADVICE = "remove the option, or raise it, and reload the module"
     host: str
     option: str
     value: int

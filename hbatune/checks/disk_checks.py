@@ -46,8 +46,8 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _HiddenCache(CheckEvidence, frozen=True):
     ADVICE = (
-        "see with the maker's tool that the controller's protected write cache is on and its "
-        "battery or flash is well; leave the drives' own caches as they are"
+        "check with the vendor's tool that the controller's protected write cache is on and its "
+        "battery or flash is healthy; do not change the drives' own caches"
     )
     volumes: tuple[str, ...]
     family: str
@@ -341,9 +341,9 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 class _SharedName(CheckEvidence, frozen=True):
     ADVICE = (
-        "where these are paths to one LUN, join them with multipath before either is used; where "
-        "they are two drives, give each a name of its own with the maker's tool: until then they "
-        "are distinguished by their paths alone"
+        "if these are paths to one LUN, configure multipath before you use either. If they are two "
+        "drives, give each its own name with the vendor's tool, because hbatune distinguishes "
+        "them only by their paths"
     )
     name: str
     others: tuple[str, ...]
@@ -370,8 +370,8 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 class _MissingName(CheckEvidence, frozen=True):
     DESCRIPTION = "reports neither a WWN nor a serial number"
     ADVICE = (
-        "give it one where that can be set (a virtual disk's serial): it is known by its place "
-        "alone, and what is rolled back there holds for whatever disk is in that place"
+        "give it one if possible (a virtual disk's serial): hbatune identifies it only by its "
+        "address, so a rollback there applies to any disk at this address"
     )
 
 
@@ -388,7 +388,7 @@ class _UnmatchedName(CheckEvidence, frozen=True):
     name: str
 
     def describe(self) -> str:
-        return f"[site] {self.key}: {self.name} is no disk or adapter of this machine"
+        return f"[site] {self.key}: {self.name} does not match a disk or adapter of this machine"
 
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:

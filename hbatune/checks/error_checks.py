@@ -61,9 +61,7 @@ class _MediumErrors(_FailedIo, frozen=True):
 
     def describe(self) -> str:
         kinds = format_fact(self.kinds)
-        return (
-            f"failed I/O in the kernel's log that the drive is to blame for: {self.count} ({kinds})"
-        )
+        return f"{self.count} medium errors in the kernel log ({kinds})"
 
     def advise(self, target: str) -> str:
         if self.volume is not None:
@@ -77,11 +75,10 @@ class _MediumErrors(_FailedIo, frozen=True):
 class _SpaceErrors(_FailedIo, frozen=True):
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-    ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
+    ADVICE = "extend the array's pool, or discard unused blocks: `fstrim -av`"
 
     def describe(self) -> str:
-        text = "failed I/O in the kernel's log, for want of room behind this thin volume"
-        return f"{text}: {self.count}"
+        return f"{self.count} I/O errors in the kernel log: the thin pool is full"
 
 
 class _TransportErrors(_FailedIo, frozen=True):
@@ -101,7 +98,7 @@ class _TransportErrors(_FailedIo, frozen=True):
             return (
                 f"look at the path to the array of {self.fabric}: cable, transceiver, switch port"
             )
-        return "ask whoever runs the storage below this host"
+        return "ask the administrators of the storage below this host"
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
@@ -155,7 +152,7 @@ class _Timeouts(CheckEvidence, frozen=True):
         return f"{self.timeouts}{total} commands timed out"
 
     def advise(self, target: str) -> str:
-        text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
+        text = f"look for the cause in the kernel log: `journalctl -k -g {target}`"
         return self.advise_as_root(text, self.denied)
 
 
@@ -188,7 +185,7 @@ class _UnexplainedErrors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.denied is None:
-            return "nothing: the count alone is no reason to doubt the disk"
+            return "no action: this count does not indicate a fault of the disk"
         return f"run `check` as root, who may read the {self.denied}"
 
 
@@ -223,13 +220,13 @@ class _RisingCounter(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.disk is not None:
-            text = f"look in the kernel's log for what happens now: `journalctl -k -g {self.disk}`"
+            text = f"look for current errors in the kernel log: `journalctl -k -g {self.disk}`"
             return self.advise_as_root(text, self.denied)
         if self.card is not None:
             return f"look at slot and riser of {self.card}"
         if self.link is not None:
             return f"look at the cable or the transceiver at {self.link}"
-        return "look in the kernel's log for what happens now"
+        return "look for current errors in the kernel log"
 
 
 def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -150,8 +150,8 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
         raise make_error(
             file,
             steps,
-            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
-            f'{extra_keys}`storage` and protocol "nvme" only',
+            f"{rule.setting} is set on a {kind}: its rules can only match `family`, `link`, "
+            f'{extra_keys}`storage` and protocol "nvme"',
         )
 
 

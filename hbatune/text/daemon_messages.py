@@ -106,7 +106,7 @@ class JournalReporter:
             text = f"the configuration was read again: {profile or 'no profile'}"
             self._log(CONFIGURED_ID, INFO, text)
             return
-        text = "the configuration has a mistake; the last good one stays in force: "
+        text = "invalid configuration; the last valid one remains active: "
         hint = f" ({mistake.hint})" if mistake.hint else ""
         self._log(CONFIGURED_ID, ERROR, f"{text}{mistake.message}{hint}")
 
@@ -136,10 +136,10 @@ class JournalReporter:
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
-            self._log(RESTORED_ID, INFO, "everything is put back")
+            self._log(RESTORED_ID, INFO, "all values restored")
         else:
-            hint = "`hbatune rollback` puts back the rest"
-            self._log(FAILED_ID, ERROR, f"not everything was put back: {problem} ({hint})")
+            hint = "`hbatune rollback` restores the others"
+            self._log(FAILED_ID, ERROR, f"not all values were restored: {problem} ({hint})")
 
     def ended(self) -> None:
         """Report that the daemon stops."""
@@ -234,9 +234,9 @@ def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
-        f"the device was full at depth {change.before}; the kernel lowered queue_depth and raises "
-        f"it again by one{pace}, up to {change.value}; a site's rule for {change.before} keeps the "
-        "device from being full"
+        f"the device's queue was full at depth {change.before}. The kernel lowered queue_depth and "
+        f"raises it again by one{pace}, up to {change.value}. A local rule for {change.before} "
+        "prevents this"
     )
 
 

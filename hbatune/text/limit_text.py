@@ -20,7 +20,7 @@ _SENTENCES = {
     Limit.HARDWARE_MAXIMUM: "the hardware takes {} at most",
     Limit.HARDWARE_UNKNOWN: "the hardware's limit is not known",
     Limit.INFERRED: "inferred from the driver and the vector's name: "
-    "this kernel says so only at a write",
+    "this kernel reports it only at a write",
     Limit.MANAGED: "set by the kernel (managed interrupt)",
     Limit.MAP_REQUESTS: "lowering it on a path of a live map fails I/O: {} sends up to {} KiB",
     Limit.MAP_UNREAD: "lowering it on a path of a live map fails I/O",
@@ -47,7 +47,7 @@ _SENTENCES = {
     Limit.BY_OPTION: "its module's option {} sets it at the next load (--module-options)",
     Limit.READ_ONLY: "read-only in this driver",
     Limit.UNCHANGEABLE: "the controller says that it cannot be changed",
-    Limit.ARRAY_SHARE: "what the site says of its array leaves this much for each path to a LUN",
+    Limit.ARRAY_SHARE: "the maximum for each path to a LUN, by the array limits in [site]",
     Limit.DRIVES: "{} for each of the {} drives in the array",
     Limit.DRIVES_AT_LEAST: "{} for each of the {} drives in the array, "
     "and {} at least in a Gen1 slot",
@@ -60,38 +60,37 @@ _SENTENCES = {
     Limit.CHOSEN_SCHEDULER: "no kernel selects {} by itself: "
     "an administrator's decision, until `apply {}` names it",
     Limit.DISTRIBUTION_SCHEDULER: "replaces the choice of {}, which no weight or ionice uses",
-    Limit.NO_DEPTH: "it has none that can be set",
+    Limit.NO_DEPTH: "it has no queue depth that can be set",
     Limit.NCQ_OFF: "native command queuing is off: "
     "an administrator's decision, until `apply {}` names it",
-    Limit.NO_COALESCING: "the driver has no lever for it",
+    Limit.NO_COALESCING: "the driver has no option for it",
     Limit.ONE_COMMAND: "one command at a time: "
-    "the drive queues nothing, or somebody has switched it off",
+    "the drive does not queue, or an administrator has switched queuing off",
     Limit.RAISED_ONLY: "raised only, never lowered",
-    Limit.RESTORED: "set by hbatune earlier, and no rule in force asks for it: "
-    "back to what was there",
+    Limit.RESTORED: "set by hbatune, but no active rule requires it: restore the original value",
     Limit.SET_ONCE: "the driver sets it once",
-    Limit.UNIDENTIFIED: "not known what it is",
+    Limit.UNIDENTIFIED: "unknown device",
     Limit.UNPARSABLE: "not a value of this setting: {!r}",
     Limit.UNREAD_DISK: "cannot be identified: {} cannot be read",
     Limit.WITHIN_ARRAY: "within what the array takes, as far as is known",
     Limit.ZONED: "zoned",
-    Limit.PATHS_AT: "alike on all paths: {} is at {}",
+    Limit.PATHS_AT: "equal on all paths: {} is at {}",
     Limit.PATHS_DIFFER: "differs from the other paths: {} takes {} at most, and none is lowered",
     Limit.PATHS_DISAGREE: "left like the other paths: the other paths would get {}",
-    Limit.PATHS_PINNED: "left like the other paths: {} is not to be changed",
-    Limit.PATHS_PINNED_AT: "alike on all paths: {} is not to be changed and has {}",
-    Limit.PATHS_TAKE: "alike on all paths: {} takes {} at most",
+    Limit.PATHS_PINNED: "left like the other paths: {} must not be changed",
+    Limit.PATHS_PINNED_AT: "equal on all paths: {} must not be changed and has {}",
+    Limit.PATHS_TAKE: "equal on all paths: {} takes {} at most",
     Limit.AT_MAXIMUM: "as much as the driver takes, or more",
-    Limit.BY_DRIVE: "the option gives each drive a depth of its own (tag_info)",
-    Limit.NOT_SHOWN: "a loaded module does not say what is in use",
+    Limit.BY_DRIVE: "the option sets a separate depth for each drive (tag_info)",
+    Limit.NOT_SHOWN: "a loaded module does not report the current value",
     Limit.SEEN_IN_LUNS: "seen in the LUNs",
     Limit.SEEN_IN_VECTORS: "counted in msi_irqs",
-    Limit.UNDER_ROOT: "the root disk hangs on {}: name that adapter to have it set",
+    Limit.UNDER_ROOT: "the root disk is behind {}: name this adapter to change it",
     Limit.DEVICE_EXCLUDED: "{} is excluded in [site]",
     Limit.EXCLUDED: "excluded in [site]",
     Limit.REVERTED: "reverted: it cost more than the profile tolerates; "
     "name it to `apply` to try again",
-    Limit.ROLLED_BACK: "rolled back; name it to `apply` to have it tuned again",
+    Limit.ROLLED_BACK: "rolled back; name it to `apply` to tune it again",
     Limit.ADAPTER_WAITS: "the write has not returned; "
     "until it does, adding and removing disks of this adapter waits",
     Limit.COMMANDS_HANG: "commands that hang in its queue: {}, the oldest for {} s or more",
@@ -116,16 +115,16 @@ _SENTENCES = {
     "raise TasksMax= or ulimit and try again",
     Limit.WOULD_RESET: "it would reset {}, which was changed to {}",
     Limit.AT_MOST: "{} at most",
-    Limit.DRIVE_REPLACED: "another drive is in its place",
-    Limit.DRIVE_UNNAMED: "the drive in its place does not report its name: "
-    "what was there before is kept",
+    Limit.DRIVE_REPLACED: "the drive was replaced",
+    Limit.DRIVE_UNNAMED: "the drive at this address does not report its name: "
+    "the original value is kept",
     Limit.NEW_INTERRUPT: "the adapter got a new interrupt, which only the kernel may move",
-    Limit.NOT_SETTABLE: "it cannot be read, or is not there to be set any more",
-    Limit.RESTORED_ALONG: "goes back with what resets it",
+    Limit.NOT_SETTABLE: "it cannot be read, or no longer exists",
+    Limit.RESTORED_ALONG: "restored together with the setting that resets it",
     Limit.SETTING_UNKNOWN: "this version of hbatune does not have the setting; "
-    "roll back with the one that set it",
+    "roll back with the version that set it",
     Limit.UNREAD_NOW: "it cannot be read at present; `hbatune rollback` tries again",
-    Limit.WITH_SCHEDULER: "went with the scheduler that it belongs to, which was changed since",
+    Limit.WITH_SCHEDULER: "removed with its scheduler, which has changed since",
 }
 
 

@@ -201,8 +201,8 @@ def describe_mix(mix: comparison.MixCost) -> str:
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
     return (
-        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the IOPS of reads "
-        f"alone, beside {low} to {high} % ({mix.source})"
+        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the read-only "
+        f"IOPS, compared with {low} to {high} % ({mix.source})"
     )
 
 
@@ -330,7 +330,7 @@ def _compare_percentiles(result: ProbeResult, standing: comparison.Standing) -> 
     depth = "" if standing.same_depth else f", measured at depth {document.depth}"
     return (
         f"p95/p99/p99.9 of {measured} ms and {units.format_digits(figures.iops)} IOPS at depth "
-        f"{result.workload.issued}, beside {documented} ms and {document.iops[0]} to "
+        f"{result.workload.issued}, compared with {documented} ms and {document.iops[0]} to "
         f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
     )
 
@@ -341,8 +341,8 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
     documented = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
     mean = units.format_digits(result.figures.mean_us / 1000)
     return (
-        f"a mean of {mean} ms at depth {result.workload.issued}, beside {documented} ms on such a "
-        f"medium at a depth that is not told ({document.mean_source})"
+        f"a mean of {mean} ms at depth {result.workload.issued}, compared with {documented} ms "
+        f"on such a medium at an unknown depth ({document.mean_source})"
     )
 
 
@@ -356,8 +356,8 @@ def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
 
 def _describe_link(link: comparison.LinkShare) -> str:
     measured, ceiling = units.format_digits(link.measured), units.format_digits(link.ceiling)
-    text = f"{measured} GB/s, {units.format_percent(link.used)} of what the link of {link.adapter} "
-    text += f"carries ({ceiling} GB/s)"
+    text = f"{measured} GB/s, {units.format_percent(link.used)} of the {ceiling} GB/s that "
+    text += f"the link of {link.adapter} carries"
     if link.document is not None:
         document = units.format_digits(link.document)
         text += f"; an adapter on such a link gave {document} ({link.source})"
@@ -393,7 +393,7 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-NO_PAIR_NOTE = "no adapter has two of these disks with figures, so that none were probed together"
+NO_PAIR_NOTE = "no adapter has two of these disks with results, so none were probed together"
 
 
 def describe_together(together: Together) -> Iterator[str]:
@@ -432,7 +432,7 @@ def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
             return f"{limit} that it carries as it runs now"
         case Bottleneck.CPU:
             return (
-                "the CPUs are the limit: those that serve its interrupts, or fio's own, are busy "
+                "the CPUs are the limit: the CPUs of its interrupts, or of fio, are busy "
                 f"{units.format_percent(result.busy)} of the time"
             )
         case Bottleneck.ADAPTER:

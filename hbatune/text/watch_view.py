@@ -191,6 +191,6 @@ def _describe_latency(alert: Alert, value: str) -> str:
         case Measure.LEAST:
             return f"nothing was done in {value} ms, and something waits"
         case Measure.MEAN:
-            return f"the mean alone is {value} ms"
+            return f"even the mean is {value} ms"
         case _:
             return f"p99 is {value} ms"

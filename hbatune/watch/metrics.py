@@ -151,7 +151,7 @@ def _collect_servers(state: WatchState) -> "Iterator[Metric]":
 
     speeds = gauge("link_transfers_per_second", "Speed of each lane of the PCI Express link.")
     lanes = gauge("link_lanes", "Lanes of the PCI Express link.")
-    help_text = "Share of time that the busiest CPU of those that serve its interrupts was busy."
+    help_text = "Utilisation of the busiest CPU that serves its interrupts, 0 to 1."
     busy = gauge("cpu_utilisation_ratio", help_text)
     help_text = "Errors on the PCI Express link since boot, at both ends."
     labels = ("adapter", "severity")

@@ -54,7 +54,7 @@ def test_commands_report_unknown_disks(built: Built, name: str) -> None:
             assert ", ".join(evidence) in line
     for disk, evidence in disks.items():
         explained = run_command(root, "explain", disk, *profile)
-        assert f"{disk}: left alone: not known what it is ({', '.join(evidence)}" in explained
+        assert f"{disk}: left alone: unknown device ({', '.join(evidence)}" in explained
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -70,12 +70,12 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
     assert left_alone.keys() == disks.keys()
     listed = {endpoint["target"]: endpoint for endpoint in document("list")["endpoints"]}
     for disk, evidence in disks.items():
-        assert left_alone[disk]["reason"] == "not known what it is"
+        assert left_alone[disk]["reason"] == "unknown device"
         assert left_alone[disk]["evidence"][: len(evidence)] == evidence
         assert listed[disk]["evidence"] == left_alone[disk]["evidence"]
         [bare] = document("explain", disk, "--profile", "oltp")["without_rules"]
         assert (bare["reason"], bare["evidence"]) == (
-            "not known what it is",
+            "unknown device",
             left_alone[disk]["evidence"],
         )
 

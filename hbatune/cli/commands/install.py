@@ -11,7 +11,7 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import InstallResult, PreparedFiles, install_profile, prepare_files
 from hbatune.text.terminal import print_line, show_line
 
-SUMMARY = "keep a profile from boot on: udev rules and a daemon"
+SUMMARY = "apply a profile at boot with udev rules and a daemon"
 GROUP = "change"
 EXAMPLES = (
     ("sudo hbatune install --profile oltp --dry-run", "show every file, write none"),

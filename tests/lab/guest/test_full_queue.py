@@ -83,7 +83,7 @@ def test_ramp_is_reported_once(lun: str) -> None:
             while depth(lun) > DEPTH - 3:
                 os.sched_yield()
         entry = journal.until_set(lun, "queue_depth")
-        assert "the device was full at depth" in entry["MESSAGE"]
+        assert "the device's queue was full at depth" in entry["MESSAGE"]
         assert "raises it again by one every 120 s" in entry["MESSAGE"]
         sunk = depth(lun)
         assert sunk < DEPTH, "it is not fought"

@@ -245,7 +245,7 @@ def test_pass_fault_spares_daemon(
     watch_for_faults(["daemon"], tell)
     statuses = bench.run(lambda: bench.source.put("sda"))
     [line] = lines.read_text().splitlines()
-    assert line.startswith("a fault of hbatune itself: KeyError: 'sda'; the traceback is in /")
+    assert line.startswith("internal error: KeyError: 'sda'; the traceback is in /")
     [file] = (paths.STATE / "log").glob("fault-*.txt")
     assert str(file) in line
     assert "in fail" in file.read_text()

@@ -170,8 +170,8 @@ def refused(
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith(f"hbatune: {named} ")
-    assert (f"{named}, after a look at what is there" in errors) == mended
-    assert "a place that root alone can write" in errors
+    assert (f"{named}, after checking its contents" in errors) == mended
+    assert "a path that only root can write" in errors
     assert tree(image) == before
 
 

@@ -22,7 +22,7 @@ def test_joint_load_faces_disk_sum(full: Parsed) -> None:
     for name in ("IOPS of all disks over block size", "Throughput of all disks over block size"):
         assert name in text
     assert "IOPS of all disks over CPU time" in text
-    assert "sum of each alone" in text
+    assert "sum of single runs" in text
     assert "IOPS over the number of disks" in text
     assert "link: 7.88 GB/s" in text
     assert "512, 1K, 2K, 4K, 8K: the adapter is the limit" in text

@@ -45,7 +45,7 @@ def test_objective_line_shows_margin(describe, p99: float, words: str) -> None: 
 def test_document_figures_are_shown(describe) -> None:  # type: ignore[no-untyped-def]
     line = describe(0.9)[1]
     assert "60000 IOPS at depth 24" in line
-    assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
+    assert "compared with 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
     assert "(D0-12, measured at depth 32)" in line
     assert "(D0-12)" in describe(0.9, depth=32)[1]
 
@@ -57,7 +57,7 @@ def test_single_io_has_no_document(describe) -> None:  # type: ignore[no-untyped
 
 def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]
     line = describe(0.9)[2]
-    assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
+    assert "0.25 GB/s, 3 % of the 7.88 GB/s that the link of 0000:01:00.0 carries" in line
     assert "gave 5.85 (D4-9)" in line
 
 

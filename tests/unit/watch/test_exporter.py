@@ -205,7 +205,7 @@ def test_nonlocal_addresses_are_refused(site: SiteFolder, address: str) -> None:
     site.put("hbatune.toml", f'[metrics]\nlisten = "{address}"\n')
     with pytest.raises(PolicyError) as caught:
         load_config(site.library)
-    assert "an address of this machine alone" in caught.value.message
+    assert "a local address of this machine" in caught.value.message
 
 
 @pytest.mark.parametrize(

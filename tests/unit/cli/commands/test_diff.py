@@ -32,7 +32,7 @@ def test_unmatched_exclusion_is_reported(
         arguments = [command, "--profile", "oltp", *(["sda"] if command == "explain" else [])]
         main(arguments)
         messages = capsys.readouterr().err
-        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in messages
+        assert "[site] exclude: 'naa.5000c500a1b2c3d9' does not match a disk or adapter" in messages
 
 
 def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:

@@ -325,7 +325,9 @@ def test_mix_shows_document_cost(
     monkeypatch.setattr(running, "probe_guarded", written)
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "sda: 70 % reads cost 0 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)." in out
+    assert (
+        "sda: 70 % reads cost 0 % of the read-only IOPS, compared with 10 to 25 % (D0-15)." in out
+    )
 
 
 def test_sweep_shows_cpu_limit(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def nomerges(disk: Disk) -> str:
 @pytest.mark.usefixtures("disks")
 def test_missing_journal_restores_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PREVIEW]) == 0
-    assert capsys.readouterr().out == "Nothing to put back: the journal is empty.\n"
+    assert capsys.readouterr().out == "Nothing to restore: the journal is empty.\n"
 
 
 def test_preview_shows_values_without_writing(
