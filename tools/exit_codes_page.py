@@ -11,7 +11,7 @@ HEAD = "| code | means |"
 _INTRODUCTION = """\
 # Exit codes
 
-What the exit code of any command says. `hbatune --help` and the man page show the same table. This
+The exit codes of all commands. `hbatune --help` and the man page show the same table. This
 page is generated from `hbatune/errors.py`: `make docs`.
 """
 
