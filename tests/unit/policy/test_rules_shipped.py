@@ -17,7 +17,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
 from tests.unit.machines import adapter, endpoint, link
 from tests.unit.site_folder import SiteFolder
-from tools.readme import TYPICAL_ENDPOINTS, build_overview
+from tools.endpoint_types import TYPICAL_ENDPOINTS, build_overview
 
 NAMES = ["balanced", "latency", "oltp", "throughput"]
 NONE, DEADLINE, MOST, LEAVE = Exactly("none"), Exactly("mq-deadline"), Exactly(2048), Leave()
