@@ -126,7 +126,7 @@ def test_unwritable_file_refuses_rows() -> None:
 def test_unremovable_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     paths.MODPROBE.mkdir(parents=True)
     assert not remove_options(make_context(), restricted(DATA))
-    assert "cannot be taken away" in capsys.readouterr().err
+    assert "cannot remove" in capsys.readouterr().err
 
 
 def test_rollback_removes_option_file(

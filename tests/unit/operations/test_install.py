@@ -128,7 +128,7 @@ def test_uninstall_preserves_site_configuration(image: Path) -> None:
     ("arguments", "message"),
     [
         (["--root", "{image}"], "no profile is active"),
-        (["--root", "{image}/nowhere", "--profile", "oltp"], "is no folder"),
+        (["--root", "{image}/nowhere", "--profile", "oltp"], "is not a directory"),
         (["--root", "{image}", "--profile", "nosuch"], "no profile"),
         (["--root", "{image}", "--profile", "oltp", "--module-options"], "this machine's adapters"),
     ],

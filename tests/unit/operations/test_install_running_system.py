@@ -162,7 +162,7 @@ def test_failed_restore_preserves_state(
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
     journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
     assert main(["uninstall"]) == 1
-    assert "hbatune's own state stays" in capsys.readouterr().err
+    assert "hbatune keeps its own state" in capsys.readouterr().err
     assert paths.JOURNAL.exists()
     assert main(["uninstall", "--keep-values"]) == 0
     assert not paths.STATE.exists()

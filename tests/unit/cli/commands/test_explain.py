@@ -63,7 +63,7 @@ def test_undescribed_array_shows_vendor_depth(
 ) -> None:
     output = explained(capsys)
     assert "does not set it" in output
-    assert "64 now, stands" in output
+    assert "now 64, is kept" in output
     assert "32 (D2-1)" in output
 
 

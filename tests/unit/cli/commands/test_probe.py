@@ -530,7 +530,7 @@ def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFi
     assert main(["probe", "--mix", "70", "--rate", "500", "sda"]) == 2
     assert "destroys what is on a disk" in capsys.readouterr().err
     assert main(["probe", "--depth", "8", "qd1", "sda"]) == 2
-    assert "leave its name out" in capsys.readouterr().err
+    assert "omit the name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
