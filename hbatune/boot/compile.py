@@ -246,15 +246,15 @@ def _clear_wishes(
         if site.members:
             volume = match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*")
             depths.append((volume, no_depth))
-    yield RuleSection("Depths that only the daemon can judge.", tuple(depths))
+    yield RuleSection("Depths that only the daemon can evaluate.", tuple(depths))
     if SCHEDULER in values:
         chosen = "|".join(f"*[[]{name}[]]*" for name in sorted(LOADABLE_SCHEDULERS))
         is_chosen = lines.match_attribute(SETTINGS[SCHEDULER].path, chosen)
         line: RuleLine = (is_chosen, *set_wish(SCHEDULER, ""))
-        yield RuleSection("Schedulers that another rule chose: only the daemon judges.", (line,))
+        yield RuleSection("Schedulers of other rules, which only the daemon can evaluate.", (line,))
     if NR_REQUESTS in values:
         lowered = tuple(_keep_requests(values.get(SCHEDULER, ())))
-        yield RuleSection("A number of requests that only the daemon can judge.", lowered)
+        yield RuleSection("A number of requests that only the daemon can evaluate.", lowered)
     tried: list[RuleLine] = []
     for value in reverted:
         if value.setting in values:

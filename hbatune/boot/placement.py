@@ -138,7 +138,7 @@ def join_root(root: Path, path: Path) -> Path:
     target = root / path.relative_to("/")
     folder = target.parent if target != root else root
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise InstallError(f"{folder} leads out of {root}, and is left alone")
+        raise InstallError(f"{folder} leads out of {root} and was skipped")
     return target
 
 

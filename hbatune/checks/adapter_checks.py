@@ -22,7 +22,7 @@ _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vecto
 
 
 class _SlowLink(CheckEvidence, frozen=True):
-    ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
+    ADVICE = "reseat the card, check the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
     possible_speed: float | None
@@ -79,7 +79,7 @@ class _SlowPorts(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.fabric is None:
             return "no action if this is the drive's maximum; otherwise check these phys' cable"
-        return f"look at the transceiver, the cable and the switch port of {self.fabric}"
+        return f"check the transceiver, the cable and the switch port of {self.fabric}"
 
 
 def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BusErrors(CheckEvidence, frozen=True):
-    ADVICE = "look at cable, slot and riser, and whether the numbers grow"
+    ADVICE = "check cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
     fatal: int
@@ -158,7 +158,7 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 
 class _UncountedErrors(CheckEvidence, frozen=True):
-    ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
+    ADVICE = "check the log of the management controller: the firmware keeps the errors to itself"
     reason: str
 
     def describe(self) -> str:

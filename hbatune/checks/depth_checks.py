@@ -149,7 +149,7 @@ class _SmallHost(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if not self.options:
-            return "nothing: the driver keeps the rest for itself, and has no option for it"
+            return "no action: the driver reserves the others, and has no option for it"
         options = format_fact(self.options)
         return f"see whether one of the module's options holds it back: {options}"
 

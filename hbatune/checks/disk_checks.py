@@ -210,14 +210,12 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class _SinglePath(CheckEvidence, frozen=True):
-    ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
+    ADVICE = "plan two paths if you need more than 200,000 sustained IOPS"
     profile: str
     objective_ms: float
 
     def describe(self) -> str:
-        return (
-            f"one path to the drive; profile {self.profile} wants a p99 of {self.objective_ms:g} ms"
-        )
+        return f"one path to the drive; profile {self.profile} needs p99 {self.objective_ms:g} ms"
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:

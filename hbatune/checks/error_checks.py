@@ -93,11 +93,9 @@ class _TransportErrors(_FailedIo, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.cabled is not None:
-            return f"look at the cable and the connectors of {self.cabled}"
+            return f"check the cable and the connectors of {self.cabled}"
         if self.fabric is not None:
-            return (
-                f"look at the path to the array of {self.fabric}: cable, transceiver, switch port"
-            )
+            return f"check the path to the array of {self.fabric}: cable, transceiver, switch port"
         return "ask the administrators of the storage below this host"
 
 
@@ -108,7 +106,7 @@ class _UnexplainedIo(_FailedIo, frozen=True):
         return f"failed I/O in the kernel's log, without a reason: {self.count}"
 
     def advise(self, target: str) -> str:
-        return f"look at what the log says around them: `journalctl -k -g {target}`"
+        return f"check the log messages around them: `journalctl -k -g {target}`"
 
 
 _EVIDENCE_BY_CHECK: dict[str, type[_FailedIo]] = {
@@ -223,9 +221,9 @@ class _RisingCounter(CheckEvidence, frozen=True):
             text = f"look for current errors in the kernel log: `journalctl -k -g {self.disk}`"
             return self.advise_as_root(text, self.denied)
         if self.card is not None:
-            return f"look at slot and riser of {self.card}"
+            return f"check slot and riser of {self.card}"
         if self.link is not None:
-            return f"look at the cable or the transceiver at {self.link}"
+            return f"check the cable or the transceiver at {self.link}"
         return "look for current errors in the kernel log"
 
 

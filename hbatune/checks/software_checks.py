@@ -171,7 +171,7 @@ class _ForeignOption(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.overridden:
             return f"remove that line: modprobe reads it after {paths.MODPROBE}, so it wins"
-        return "nothing: `diff --module-options` shows what the profile wants"
+        return "nothing: `diff --module-options` shows the profile's values"
 
 
 def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -229,7 +229,7 @@ def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 class _MissingFio(CheckEvidence, frozen=True):
     DESCRIPTION = "fio is not installed"
-    ADVICE = "install it: without it `apply` proves nothing"
+    ADVICE = "install it: without it `apply` measures nothing"
 
 
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -38,12 +38,12 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
 
     group = parser.add_argument_group(GLOBAL_OPTIONS)
     group.add_argument("-h", "--help", action="help", help="show this help")
-    purpose = "run the command on that host, over ssh; hbatune has to be installed there, and "
-    purpose += "files that are named are files there"
+    purpose = "run the command on this host over ssh; hbatune must be installed there, and "
+    purpose += "file names refer to that host"
     host = group.add_argument("-H", "--host", metavar="USER@HOST", help=purpose)
     purpose = "auto (on a terminal, unless NO_COLOR is set), always or never"
     color = group.add_argument("--color", metavar="WHEN", choices=COLORS, help=purpose)
-    purpose = "print warnings and errors only; the exit code tells the rest"
+    purpose = "print only warnings and errors"
     quiet = group.add_argument("--quiet", action="store_true", help=purpose)
     if not defaults:
         for option in (host, color, quiet):

@@ -243,7 +243,7 @@ class _Parser(argparse.ArgumentParser):
         argument = unknown[0]
         if not argument.startswith("-"):
             problem = f"`{parser.prog}` does not take {argument!r}"
-            raise UsageError(problem, hint=f"`{parser.prog} --help` shows what it takes")
+            raise UsageError(problem, hint=f"`{parser.prog} --help` shows its arguments")
         option = argument.partition("=")[0]
         options = [name for name in parser._option_string_actions if name.startswith("--")]
         hint = _find_nearest(option, options) or f"`{parser.prog} --help` shows its options"

@@ -91,7 +91,7 @@ def _order_target(record: Record) -> NaturalKey:
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
     drawn = list(filter(_is_drawable, records))[:MAX_DISKS]
-    latest = _make_latency_table(records, "The newest result of each disk")
+    latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
         notes=tuple(data.list_stale(*records)),
@@ -165,7 +165,7 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
     axis = svg.make_log_axis("latency, ms", values)
     chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS)
     caption = (
-        "The newest result of each disk, from submission to completion, on a logarithmic axis. "
+        "The latest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
     )
     return charts.make_rows_figure(chart, caption)
@@ -371,7 +371,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
     added = svg.LegendEntry("sum of single runs", "room", None)
     keys = (svg.LegendEntry("all together", "s0", None), added)
     axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
-    chart = charts.Rows("All disks at once", axis, tuple(rows), keys)
+    chart = charts.Rows("All disks together", axis, tuple(rows), keys)
     caption = "If the bar ends before its outline, the disks slow each other down."
     return charts.make_rows_figure(chart, caption)
 

@@ -323,9 +323,9 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     standing = data.standing(corners.sequential[0].results[0])
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
-    caption = "Random I/Os ask of disk and adapter how many they manage (D4-8)."
+    caption = "Random I/Os show the maximum rate of disk and adapter (D4-8)."
     rate = _Picture("IOPS of random I/O over depth", IOPS_TITLE, get_iops, caption)
-    caption = "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
+    caption = "Sequential I/Os show the maximum throughput of the link (D4-8, D4-9)."
     if ceiling is not None:
         caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
     title = "Throughput of sequential I/O over depth"

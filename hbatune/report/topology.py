@@ -24,7 +24,7 @@ _SIGNS = {
     (model.Role.DATA, False): _FREE,
     (model.Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
 }
-_OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
+_OTHER = ("s3", Shape.DIAMOND, "not for data, skipped")
 
 
 def make_topology_blocks(data: ReportData) -> list[Block]:

@@ -85,20 +85,20 @@ class JournalReporter:
             self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = format_count(len(report.written), "value")
-            self._log(LOOKED_ID, INFO, f"everything was looked at, {count} set")
+            self._log(LOOKED_ID, INFO, f"all settings were scanned, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
-            text = f"{change.target}: {change.setting} was set back to {change.before} for the "
-            text += "third time in ten minutes and is left so: find out what sets it, or take it "
-            text += f"out of the profile ({change.rule} wants {change.value})"
+            text = f"{change.target}: {change.setting} was changed back to {change.before} for "
+            text += "the third time in ten minutes, so the daemon skips it: find the cause, or "
+            text += f"remove it from the profile ({change.rule} sets {change.value})"
             self._log(LEFT_ID, WARNING, text, _make_fields(change))
 
     def overrun(self) -> None:
         """Report lost events, which cause a full scan."""
-        text = "udev's events came faster than they were read; everything is looked at again "
-        self._log(OVERRUN_ID, WARNING, f"{text}(buffer_mib in [daemon] makes more room)")
+        text = "udev events were lost; the daemon scans all devices "
+        self._log(OVERRUN_ID, WARNING, f"{text}(increase buffer_mib in [daemon])")
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report a new configuration, or the error because of which the old one remains active."""

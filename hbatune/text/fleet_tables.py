@@ -271,7 +271,7 @@ _WHY = {
     FactKind.OPTION: "how the module was loaded",
     FactKind.DRIVE: "another drive, or one that is set another way",
     FactKind.HOST: "what else is at work there",
-    FactKind.COUNTERS: "counted, and harmless by itself",
+    FactKind.COUNTERS: "counted, but harmless",
 }
 
 

@@ -46,7 +46,7 @@ def print_leftovers(
     for claim in stuck:
         print_note(
             f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
-            "to write; its settings are left alone until its I/O ends"
+            "to write; hbatune skips its settings until its I/O ends"
         )
     _report_doubts(journal, machine, stuck)
 

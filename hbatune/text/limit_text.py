@@ -51,7 +51,7 @@ _SENTENCES = {
     Limit.DRIVES: "{} for each of the {} drives in the array",
     Limit.DRIVES_AT_LEAST: "{} for each of the {} drives in the array, "
     "and {} at least in a Gen1 slot",
-    Limit.CHANGED_SINCE: "changed since hbatune had set it: it stays",
+    Limit.CHANGED_SINCE: "changed after hbatune set it: not restored",
     Limit.DISRUPTS: "{}: only with --allow-reset",
     Limit.LOWERED: "below the driver's own {}: "
     "an administrator's decision, until `apply {}` names it",
@@ -93,7 +93,7 @@ _SENTENCES = {
     Limit.ROLLED_BACK: "rolled back; name it to `apply` to tune it again",
     Limit.ADAPTER_WAITS: "the write has not returned; "
     "until it does, adding and removing disks of this adapter waits",
-    Limit.COMMANDS_HANG: "commands that hang in its queue: {}, the oldest for {} s or more",
+    Limit.COMMANDS_HANG: "hung commands in its queue: {}, the oldest for {} s or more",
     Limit.DEPENDENCY_FAILED: "{} could not be set",
     Limit.DEVICE_REPLACED: "another device has taken its place since the plan",
     Limit.FAILED_BEFORE_WRITE: "its process failed before it wrote anything{}",

@@ -51,7 +51,7 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     refused = sum(row.outcome is not None and not row.done for row in rows)
     could = f"; {refused} could not" if refused else ""
     unchanged = len(rows) - back - refused
-    print_line(f"{format_count(back, 'value')} would go back{could}; {unchanged} need nothing.")
+    print_line(f"{format_count(back, 'value')} would be restored{could}; {unchanged} unchanged.")
     print_line("Nothing was written.")
 
 
@@ -93,7 +93,7 @@ def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> 
 
 
 def _explain_row(row: Restored) -> str:
-    reasons = ["it is gone, and its values with it"] if row.gone and row.limit is None else []
+    reasons = ["removed, with its values"] if row.gone and row.limit is None else []
     if row.errno:
         reasons.append(os.strerror(row.errno))
     if row.limit is not None:
@@ -187,7 +187,7 @@ _SHOWN_WORDS = 12
 
 _REMEDIES = {
     "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
-    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs",
+    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the hung worker",
 }
 """Remedies for commands that were stopped at their deadline."""
 

@@ -74,7 +74,7 @@ _SKIPS = {
     Skip.TAKEN: "opened exclusively by another process",
     Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
     Skip.NO_TIME: "no time",
-    Skip.CONFLICT: "its queue depth was changed during the runs, and not by hbatune: it stays so",
+    Skip.CONFLICT: "its queue depth was changed by another process during the runs, so it stays",
     Skip.NOT_RESTORED: "its queue depth could not be restored: run `hbatune rollback`",
     Skip.UNSWITCHABLE: "what was changed cannot be switched back and forth",
 }
@@ -316,7 +316,7 @@ def _describe_goal(goal: comparison.Goal, profile: str) -> str:
         Headroom.AMPLE: f"met, with {spare} to spare, more than the 20 to 40 % of D0-9",
     }
     return (
-        f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} wants at most "
+        f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} requires at most "
         f"{goal.p99_ms:g} ms ({goal.source}): {words[goal.headroom]}"
     )
 
@@ -463,7 +463,7 @@ def _describe_figures(result: TogetherResult) -> str:
     figures = result.figures
     alone = sum(single.figures.iops for single in result.alone)
     return (
-        f"{format_count(len(result.targets), 'disk')} at once do "
+        f"{format_count(len(result.targets), 'disk')} together do "
         f"{units.format_rate(figures.iops)} IOPS ({units.format_digits(figures.bandwidth / 1e9)} "
         f"GB/s), {units.format_percent(result.share)} of the {units.format_rate(alone)} that "
         f"they do one at a time ({units.format_short_workload(result.workload)} on each)"

@@ -69,7 +69,7 @@ def _make_depth_cells(
     best = str(answer.depth) if better else EMPTY_CELL
     cells = [QUEUE_DEPTH, str(search.current), best, _ANSWERS.get(answer.word, str(answer.word))]
     goal = disk.objective_us
-    within = "" if goal is None else f", where {profile} wants at most {units.format_latency(goal)}"
+    within = "" if goal is None else f"; {profile} requires at most {units.format_latency(goal)}"
     figures = (
         f"{_format_range(answer.iops, units.format_rate)} IOPS at a p99 of "
         f"{_format_range(answer.p99_us, units.format_latency)}{within}"
@@ -168,8 +168,8 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
 def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
     if setting.outcome is Outcome.CONFLICT:
         return (
-            f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
-            f"was {setting.before} when the search began"
+            f"{setting.setting} is {setting.found}, which hbatune did not set, so it stays; "
+            f"it was {setting.before} when the search began"
         )
     why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
     return (

@@ -17,7 +17,7 @@ from hbatune.text.terminal import print_note, show_csv, show_json
 SUMMARY = "find drift and outliers in the snapshots of many hosts"
 GROUP = "look"
 EXAMPLES = (
-    ("hbatune audit snapshots/", "all snapshots in a folder"),
+    ("hbatune audit snapshots/", "all snapshots in a directory"),
     ("hbatune audit --html fleet.html snapshots/", "one page, with a table to filter"),
     ("hbatune audit --csv db1.snap db2.snap", "for a spreadsheet"),
 )
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
     arguments.add_shared(parser, "--profile", "--json")
     arguments.add_flag(parser, "--csv", "print one table of comma-separated values")
-    arguments.add_path(parser, "--html", "write one HTML page as well, to look at")
+    arguments.add_path(parser, "--html", "also write an HTML page")
     purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; the "
     purpose += "file is replaced"
     arguments.add_path(parser, "--metrics", purpose)

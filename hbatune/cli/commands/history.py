@@ -50,7 +50,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
-    arguments.add_targets(parser, "whose results to show")
+    arguments.add_targets(parser, "targets of the results")
     arguments.add_shared(parser, "--json")
     arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
     arguments.add_shared(parser, "--no-pager")

@@ -63,4 +63,4 @@ def _print_report(root: Path, done: InstallResult) -> None:
         print_line("Everything is in place already.")
     set_by = ", ".join(done.prepared.rules.settings) or "nothing"
     name = done.prepared.profile.name
-    print_line(f"Profile {name}: udev sets {set_by} as a disk appears, the daemon the rest.")
+    print_line(f"Profile {name}: udev sets {set_by} when a disk appears, the daemon all others.")

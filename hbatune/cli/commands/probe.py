@@ -90,9 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
-    purpose = "let a workload write to the disks that are named, which have to be empty"
+    purpose = "let a workload write to the named disks, which must be empty"
     arguments.add_flag(parser, "--destructive", purpose)
-    purpose = "probe a file made in this folder, and not a disk: the filesystem is measured, too"
+    purpose = "probe a temporary file in this directory instead of a disk, including its filesystem"
     arguments.add_path(parser, "--file", purpose, "DIR")
     # More than 64 MiB, since the rate of filling is measured on these. ext4 allows 16 TiB.
     size, purpose = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE), "bytes of that file, as 8g"
@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = arguments.make_seconds_type()
     purpose = "measured time of a run"
     parser.add_argument("--runtime", metavar="SECONDS", type=seconds, help=purpose)
-    purpose = "then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
+    purpose = "then all disks of an adapter together, and the bottleneck: disks, link, CPU, "
     purpose += "or the adapter itself"
     arguments.add_flag(parser, "--together", purpose)
     arguments.add_shared(parser, "--profile", "--json")
@@ -181,7 +181,7 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     if args.size is not None:
-        raise UsageError("--size is for a file", hint="name its folder with --file")
+        raise UsageError("--size is for a file", hint="name its directory with --file")
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:

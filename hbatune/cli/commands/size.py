@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--fabrics", 1, fabrics),
     ):
         array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
-    purpose = "its make, whose limits are known: vnx, hitachi, svc"
+    purpose = "its model, with known limits: vnx, hitachi, svc"
     array.add_argument("--array", metavar="NAME", help=purpose)
     purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
     purpose += "option) or failover"

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any remain."""
     root = arguments.resolve_root(args.root)
     if args.json and not args.dry_run:
-        raise UsageError("--json shows what would go: it goes with --dry-run")
+        raise UsageError("--json previews the removal: use it with --dry-run")
     if args.dry_run:
         files, edited, folders = preview_removal(make_context(), root)
         if args.json:

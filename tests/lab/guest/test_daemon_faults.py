@@ -73,7 +73,7 @@ def test_lost_events_trigger_full_scan(lun: str) -> None:
         put(lun, "queue/nr_requests", "100")
         trigger(1, "change")  # upon which udev's own rules set nothing
         os.kill(pid, signal.SIGCONT)
-        journal.until_said("came faster than they were read")
+        journal.until_said("udev events were lost")
         journal.until_set(lun, "nr_requests")
         assert cat(lun, "queue/nr_requests") == "2048"
 

@@ -877,7 +877,7 @@ def test_unpublishable_metrics_are_named(bench: Bench, tmp_path: Path) -> None:
     bench.policy = replace(bench.policy, config=config)
     [status] = bench.run()
     assert [file.path for file in status.unwritten] == [textfile]
-    assert "is not there" in status.unwritten[0].reason
+    assert "does not exist" in status.unwritten[0].reason
 
 
 def test_three_hung_passes_block_fourth(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_dry_run_places_nothing(image: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
     assert tree(image) == installed_files
-    assert f"{join_root(image, RULES)} would go\n" in capsys.readouterr().out
+    assert f"{join_root(image, RULES)} would be removed\n" in capsys.readouterr().out
 
 
 def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixtur
     assert document["edited"] == [str(join_root(image, UNIT))]
     assert str(join_root(image, UNIT)) not in document["files"]
     assert main(["uninstall", "--root", str(image), "--json"]) == 2
-    assert "goes with --dry-run" in capsys.readouterr().err
+    assert "use it with --dry-run" in capsys.readouterr().err
     assert join_root(image, RULES).exists()
 
 

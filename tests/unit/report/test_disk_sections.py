@@ -84,7 +84,7 @@ def test_single_joint_load_is_row() -> None:
         and disk.together.workload.block_size == 4096
     ]
     text = parse_report(replace(report, records=(four_disks,))).text["together"]
-    assert "All disks at once" in text
+    assert "All disks together" in text
     assert "4K randread, 24 deep 89 %" in text
     assert "over block size" not in text
     assert "number of disks" not in text, "of one number there is no curve"

@@ -82,7 +82,7 @@ def test_abandoned_setting_suggests_action() -> None:
     by = By()
     JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
-    assert "for the third time in ten minutes and is left so" in message
+    assert "for the third time in ten minutes, so the daemon skips it" in message
     assert priority == daemon_messages.WARNING
 
 

@@ -32,7 +32,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore
 @pytest.mark.parametrize(
     ("p99", "words"),
     [
-        (0.9, "oltp wants at most 2 ms (D3-8): met, with 55 % to spare, more than"),
+        (0.9, "oltp requires at most 2 ms (D3-8): met, with 55 % to spare, more than"),
         (1.4, "met, with 30 % to spare."),
         (1.9, "met, but with only 5 % to spare"),
         (3.0, "missed by 50 %."),

@@ -367,7 +367,7 @@ def test_ctrl_c_keeps_applied_values(
 
     monkeypatch.setattr(run, "probe_subjects", interrupted)
     main([*VERIFY])
-    assert "stopped as asked" in capsys.readouterr().err
+    assert "stopped on request" in capsys.readouterr().err
     assert len(bench.probed) <= 5
     assert bench.values("nomerges") == [1, 1]
     assert read_held_ids(paths.HOLDS) == frozenset()

@@ -235,7 +235,7 @@ def test_unreachable_objective_is_reported(
     out = capsys.readouterr().out
     assert "out of reach" in out
     assert "even 1 in flight is too slow" in out
-    assert "where tuned wants at most 500 µs" in out
+    assert "tuned requires at most 500 µs" in out
 
 
 def test_noisy_result_prevents_rule(
@@ -701,7 +701,7 @@ def test_changed_value_ends_search(bench: Bench, capsys: pytest.CaptureFixture[s
     bench.servers, bench.before_probe = 800, change
     assert main(["autotune", "sda", "--profile", "free"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "queue_depth is 100, which hbatune has not set, and stays so; it was 254" in out
+    assert "queue_depth is 100, which hbatune did not set, so it stays; it was 254" in out
     assert "All other settings are unchanged." in out
     assert bench.disk.value(DEPTH) == "100"
 

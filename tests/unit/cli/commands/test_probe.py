@@ -370,7 +370,7 @@ def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[
 def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
-    assert "oltp wants at most 2 ms (D3-8): met" in out
+    assert "oltp requires at most 2 ms (D3-8): met" in out
     assert "at depth 32, beside" in out
 
 

@@ -166,8 +166,14 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--hosts 2 --hbas 2", "db1 has no LUN of a shared array"),
         ("--hosts 2 --luns 2", "db1 has no adapter of a shared array"),
         ("--hosts 2 --hbas 2 --luns 2 --array vnx", "the limit of a LUN of EMC CLARiiON and VNX"),
-        ("--hosts 2 --hbas 2 --luns 2 --array nix", "--array 'nix' matches none of the known models"),
-        ("--hosts 2 --hbas 2 --luns 2 --array ibm", "--array 'ibm' matches more than one of the known models"),
+        (
+            "--hosts 2 --hbas 2 --luns 2 --array nix",
+            "--array 'nix' matches none of the known",
+        ),
+        (
+            "--hosts 2 --hbas 2 --luns 2 --array ibm",
+            "--array 'ibm' matches more than one",
+        ),
         ("--hosts 0", "--hosts takes a whole number, at least 1, and not '0'"),
     ],
 )
