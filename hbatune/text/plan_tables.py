@@ -75,12 +75,12 @@ def format_advice(advice: Advice) -> str:
 _MIB = 1 << 20
 _WORDS = {
     State.DRIFT: "to change",
-    State.OK: "no change needed",
+    State.OK: "as required",
     State.FIXED: "fixed by kernel or driver",
     State.PENDING: "pending",
     State.ABSENT: "absent",
     State.UNREADABLE: "unreadable",
-    State.EXCLUDED: "left alone",
+    State.EXCLUDED: "excluded",
 }
 _KINDS = {
     TargetKind.ENDPOINT: "disks",
@@ -147,7 +147,7 @@ def show_skipped(disks: Sequence[SkippedDisk]) -> None:
 
 def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
     """Return why a disk is not changed, with the evidence."""
-    return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
+    return f"skipped: {reason} ({', '.join(evidence) or 'no evidence'})"
 
 
 def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
@@ -155,7 +155,7 @@ def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> 
     outcomes = count_outcomes(rows)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     parts += _count_states(row for row in rows if row.outcome is None)
-    parts += [f"{worse} worse than before and kept, as asked"] if worse else []
+    parts += [f"{worse} worse than before, kept on request"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 

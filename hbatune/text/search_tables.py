@@ -25,7 +25,7 @@ _ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
 
 _ENDS = {
-    End.STOPPED: "stopped as asked",
+    End.STOPPED: "stopped on request",
     End.NO_TIME: "the time limit was reached: increase --minutes",
     End.UNTRUSTED: "its probes are not reliable, even after retries",
     End.NOT_SET: "the device refused a value that it had accepted before",

@@ -203,7 +203,7 @@ def _find_placer(vector: Vector) -> str:
     if vector.role is Role.POLLED:
         return "free, never fires"
     if vector.role is not Role.DATA:
-        return "free, left alone"
+        return "free, skipped"
     if not vector.managed:
         return "free to move"
     return "kernel (managed), inferred" if vector.inferred else "kernel (managed)"

@@ -252,5 +252,5 @@ def test_textfile_symlink_is_not_followed(folder: Callable[[], Path], tmp_path: 
 
 
 def test_missing_folder_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         Exporter(MetricsConfig(textfile=str(tmp_path / "none")))

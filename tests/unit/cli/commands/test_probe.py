@@ -371,7 +371,7 @@ def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixt
     assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
     assert "oltp requires at most 2 ms (D3-8): met" in out
-    assert "at depth 32, beside" in out
+    assert "at depth 32, compared with" in out
 
 
 DEPTH = "device/queue_depth"
