@@ -147,7 +147,7 @@ def test_any_exception_is_fault(
 
     monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     assert main(["profiles"]) == 70
-    assert f"hbatune itself: {type(problem).__name__}" in capsys.readouterr().err
+    assert f"internal error: {type(problem).__name__}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("problem", "code"), [(KeyError("x"), 70), (KeyboardInterrupt(), 1)])
