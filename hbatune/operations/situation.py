@@ -451,8 +451,7 @@ def require_readable(files: Paths, *extra_files: Path) -> None:
 
 def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
     """Return the first record that this user may not read, or None."""
-    records = (files.rollbacks, files.hands_off_targets)
-    for path in (files.journal, *records, files.claims, files.locked, *extra_files):
+    for path in (files.journal, files.rollbacks, files.claims, files.locked, *extra_files):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except PermissionError:

@@ -210,10 +210,7 @@ def test_plan_and_search_avoid_io() -> None:
 
 
 # For the name of the file alone, below a folder that is given.
-_NAMES_ALONE = {
-    ("act.rollback_record", name)
-    for name in ("HANDS_OFF", "HANDS_OFF_TARGETS", "JOURNAL", "ROLLBACKS")
-}
+_NAMES_ALONE = {("act.rollback_record", name) for name in ("HANDS_OFF", "JOURNAL", "ROLLBACKS")}
 
 
 def test_act_and_operations_take_paths() -> None:
