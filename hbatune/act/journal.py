@@ -311,9 +311,10 @@ def _read_changes(
         if not line:
             continue
         unsealed = journal_format.unseal(line)
-        parts = [unsealed]
         if unsealed is None:
             parts = journal_format.find_intact_objects(line, b"entries")
+        else:
+            parts = [unsealed]
         intact = [change for part in parts if (change := _decode_change(part))]
         if any(not _belongs_to(change, stored) for change in intact):
             return [], None

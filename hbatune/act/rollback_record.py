@@ -21,7 +21,7 @@ from hbatune.act import files
 from hbatune.act.paths import HANDS_OFF, JOURNAL, ROLLBACKS, Paths
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
-from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason
 
 SPARE_BYTES = 4096
 """Bytes reserved for a list of targets, in addition to the size of the ids in the journal."""

@@ -38,7 +38,6 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
 from hbatune.settings.limits import BFQ, find_scheduler
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import (
     QUEUE_DEPTH,
     SCHEDULER,
@@ -46,6 +45,7 @@ from hbatune.settings.table import (
     list_attributes,
     parse_saved_values,
 )
+from hbatune.text.limit_text import Limit, LimitReason
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.rules import SITE_SOURCE
 from hbatune.settings import table
-from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""

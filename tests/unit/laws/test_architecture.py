@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
 
 ROOMS = (
     *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
-    *("facts", "settings", "text.limit_text", "policy", "plan", "snapshot"),
+    *("facts", "text.limit_text", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
     *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
 )
