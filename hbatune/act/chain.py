@@ -153,7 +153,7 @@ class ChainWriter:
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
     number, limit = error.errno if isinstance(error, OSError) else None, Limit.FAILED_BEFORE_WRITE
-    facts = ("" if number else f" ({error or type(error).__name__})",)
+    facts = ("" if number else f" ({str(error) or type(error).__name__})",)
     if device is not None and device.has_written:
         number, limit = errno.ECHILD, Limit.FAILED_IN_WRITE
     said = describe_limit(LimitReason(limit, facts))

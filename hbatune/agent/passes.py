@@ -21,11 +21,10 @@ from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
-from hbatune.policy.library import Yardsticks, load_yardsticks
+from hbatune.policy.library import Yardsticks, installed_library
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.settings.table import QUEUE_DEPTH, Cause
-from hbatune.shipped import find_shipped
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 
@@ -195,7 +194,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:
     """Return the subjects that the daemon watches on the scanned machine."""
     if memory.yardsticks is None:
-        memory.yardsticks = load_yardsticks(find_shipped("rules"))
+        memory.yardsticks = installed_library().yardsticks()
     depths = {}
     for row in reconciled.rows:
         if row.setting == QUEUE_DEPTH and isinstance(row.value, int):

@@ -433,7 +433,7 @@ def _search(
     context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = math.inf if limit is None else time.monotonic() + limit
     plan, machine = situation.plan(named=True), situation.machine
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     results = []
     with ExitStack() as stack:
         stop = stack.enter_context(context.stoppable())

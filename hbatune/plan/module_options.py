@@ -232,7 +232,7 @@ def _make_row(
     current: table.Value | None = None
     if not option.shown:
         current = _find_witness(machine, adapters, option.purpose)
-    elif option.shown and isinstance(attribute, Attribute):
+    elif isinstance(attribute, Attribute):
         # A bool reads Y or N (kernel/params.c: param_get_bool).
         current = {"N": 0, "Y": 1}.get(attribute.text, table.parse_number_or_text(attribute.text))
     row = Row(
