@@ -35,7 +35,7 @@ from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.comparison import Standing, compare_on_machine
+from hbatune.probe.comparison import Standing, compare_on_machine, measure_distance
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
 from hbatune.probe.knee import find_falls, list_sweep_points
 from hbatune.probe.result import (
@@ -43,7 +43,6 @@ from hbatune.probe.result import (
     Doubt,
     Failed,
     Figures,
-    Pattern,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -153,7 +152,7 @@ def find_standings(
     standings = {}
     yardsticks = installed_library().yardsticks()
     for target, measured in by_target.items():
-        closest = min(measured, key=_measure_distance)
+        closest = min(measured, key=measure_distance)
         fastest = max(measured, key=_rank_throughput)
         standing = compare_on_machine(closest, machine, profile, yardsticks)
         top = compare_on_machine(fastest, machine, None, yardsticks)
@@ -164,11 +163,6 @@ def find_standings(
 
 def _rank_throughput(result: ProbeResult) -> tuple[bool, float]:
     return result.doubt is None, result.figures.bandwidth
-
-
-def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
-    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
-    return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
 def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
