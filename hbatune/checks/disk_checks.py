@@ -28,11 +28,9 @@ _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
 class _DriveCache(CheckEvidence, frozen=True):
+    DESCRIPTION = "the drive's cache: {cache}"
     ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
-
-    def describe(self) -> str:
-        return f"the drive's cache: {self.cache}"
 
 
 def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -106,13 +104,10 @@ def _find_volume_adapters(
 
 
 class _AccessTimes(CheckEvidence, frozen=True):
+    DESCRIPTION = "{point} is mounted without noatime; relatime: {relatime}"
     ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
-
-    def describe(self) -> str:
-        relatime = format_fact(self.relatime)
-        return f"{self.point} is mounted without noatime; relatime: {relatime}"
 
 
 def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -340,6 +335,7 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 
 class _SharedName(CheckEvidence, frozen=True):
+    DESCRIPTION = "reports the same WWN or serial number as {others}: {name}"
     ADVICE = (
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
@@ -347,10 +343,6 @@ class _SharedName(CheckEvidence, frozen=True):
     )
     name: str
     others: tuple[str, ...]
-
-    def describe(self) -> str:
-        others = format_fact(self.others)
-        return f"reports the same WWN or serial number as {others}: {self.name}"
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -383,12 +375,10 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnmatchedName(CheckEvidence, frozen=True):
+    DESCRIPTION = "[site] {key}: {name} is no disk or adapter of this machine"
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
-
-    def describe(self) -> str:
-        return f"[site] {self.key}: {self.name} is no disk or adapter of this machine"
 
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -406,13 +396,11 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):
+    DESCRIPTION = "could not be read: {facts} ({reasons})"
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]
     failed: tuple[str, ...]
-
-    def describe(self) -> str:
-        return f"could not be read: {format_fact(self.facts)} ({format_fact(self.reasons)})"
 
     def advise(self, target: str) -> str:
         if self.roots:

@@ -34,7 +34,8 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
+    JSON omits a field that is UNSET. ``ADVICE`` is a constant sentence. In ``DESCRIPTION``, a name
+    in braces stands for the fact in this field.
     """
 
     DESCRIPTION: ClassVar[str] = ""
@@ -42,7 +43,8 @@ class CheckEvidence(Struct, frozen=True):
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        return self.DESCRIPTION
+        facts = {name: format_fact(getattr(self, name)) for name in self.__struct_fields__}
+        return self.DESCRIPTION.format_map(facts)
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""

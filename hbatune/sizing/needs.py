@@ -9,7 +9,6 @@ are pure, except ``load_sizing``.
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -112,10 +111,10 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     saturation: tuple[Saturation, ...]
 
 
-@cache
 def load_sizing(shipped: Path) -> SizingFigures:
     """Return the figures. Raises ``PolicyError``."""
-    return library.load_cited(shipped / library.SIZING, SizingFigures)
+    figures: SizingFigures = library.load_cited(shipped / library.SIZING, SizingFigures)
+    return figures
 
 
 DEFAULT_BLOCK_SIZE = 4096

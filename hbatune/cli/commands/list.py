@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(make_facts_document(machine))
         return 0
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     # A map has no adapter since it may be over several, another disk since hbatune knows none.
     endpoints = group_items(
         machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
