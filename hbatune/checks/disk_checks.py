@@ -51,16 +51,46 @@ class _HiddenCache(CheckEvidence, frozen=True):
     )
     volumes: tuple[str, ...]
     family: str
+    cache_types: tuple[str, ...]
 
     def describe(self) -> str:
-        volumes = format_fact(self.volumes)
-        return f"volumes {volumes} ({self.family}): no attribute shows the controller's cache"
+        volumes, types = format_fact(self.volumes), format_fact(self.cache_types)
+        return (
+            f"volumes {volumes} ({self.family}): no attribute shows the controller's cache; "
+            f"their cache types: {types}"
+        )
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes, since no attribute shows their protected cache."""
-    for adapter, volumes in _find_volume_adapters(inputs, has_cache=True):
-        yield check.report(Severity.INFO, adapter, _HiddenCache(volumes, adapter.family))
+    """Report adapters with volumes, since no attribute shows their protected cache.
+
+    The volumes' cache types do not show it either: ``write back`` may be the drives' own cache, and
+    a volume behind a protected cache may report ``write through``.
+    """
+    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
+        if has_cache is not False:
+            types = []
+            for volume in volumes:
+                health = inputs.of_disk(volume)
+                if health and isinstance(health.cache, str):
+                    types.append(f"{volume.target} {health.cache}")
+            evidence = _HiddenCache(_list_targets(volumes), adapter.family, tuple(types))
+            yield check.report(Severity.INFO, adapter, evidence)
+
+
+class _CostlyCache(CheckEvidence, frozen=True):
+    DESCRIPTION = "random writes without cache hits are faster without this adapter's write cache"
+    ADVICE = (
+        "if neither response times nor cache hits matter, compare your own load with the cache off "
+        "by the maker's tool; otherwise keep it on, above all for RAID 5 and 6"
+    )
+
+
+def find_costly_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report adapters with volumes whose product has a write cache, for purely random writes."""
+    for adapter, _, has_cache in _find_volume_adapters(inputs):
+        if has_cache:
+            yield check.report(Severity.INFO, adapter, _CostlyCache())
 
 
 class _NoCache(CheckEvidence, frozen=True):
@@ -86,23 +116,46 @@ class _NoCache(CheckEvidence, frozen=True):
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report adapters with volumes but without a write cache, and their rotational disks."""
-    for adapter, volumes in _find_volume_adapters(inputs, has_cache=False):
-        disks = inputs.disks_of(adapter)
-        spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
-        yield check.report(Severity.INFO, adapter, _NoCache(volumes, adapter.product, spinning))
+    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
+        if has_cache is False:
+            disks = inputs.disks_of(adapter)
+            spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
+            evidence = _NoCache(_list_targets(volumes), adapter.product, spinning)
+            yield check.report(Severity.INFO, adapter, evidence)
+
+
+class _CachelessRaid6(CheckEvidence, frozen=True):
+    ADVICE = "use RAID 5 or 10 for these volumes, or move them to an adapter with a write cache"
+    volumes: tuple[str, ...]
+    product: str | None
+
+    def describe(self) -> str:
+        volumes, product = format_fact(self.volumes), format_fact(self.product)
+        return f"RAID 6 without a write cache ({product}): {volumes}"
+
+
+def find_cacheless_raid6(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find RAID 6 volumes of adapters without a write cache; an unknown level is not a finding."""
+    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
+        slow = [volume for volume in volumes if (volume.raid_level or "").startswith("6")]
+        if slow and has_cache is False:
+            evidence = _CachelessRaid6(_list_targets(slow), adapter.product)
+            yield check.report(Severity.WARNING, adapter, evidence)
 
 
 def _find_volume_adapters(
-    inputs: CheckInput, *, has_cache: bool
-) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
-    """Yield the adapters that have volumes, with these volumes; an unknown product has a cache."""
+    inputs: CheckInput,
+) -> Iterator[tuple[Adapter, list[Endpoint], bool | None]]:
+    """Yield the adapters with volumes, the volumes, and whether the product has a write cache."""
     for adapter in inputs.adapters:
-        disks = inputs.disks_of(adapter)
-        volumes = tuple(disk.target for disk in disks if disk.protocol is Protocol.VOLUME)
+        volumes = [disk for disk in inputs.disks_of(adapter) if disk.protocol is Protocol.VOLUME]
         product = identify_product(family_named(adapter.family).products, adapter.pci)
-        is_cacheless = product is not None and product.cache is False
-        if volumes and is_cacheless is not has_cache:
-            yield adapter, volumes
+        if volumes:
+            yield adapter, volumes, product.cache if product else None
+
+
+def _list_targets(disks: Iterable[Endpoint]) -> tuple[str, ...]:
+    return tuple(disk.target for disk in disks)
 
 
 class _AccessTimes(CheckEvidence, frozen=True):

@@ -42,6 +42,8 @@ _SCSI = (
     *_QUEUE,
 )
 _TRANSLATED = (*_SCSI, "device/vpd_pg89")
+# drivers/scsi/raid_class.c, of a volume on this channel (mpt3sas_scsih.c: RAID_CHANNEL)
+_RAID_CLASS, _RAID_CHANNEL = "device/raid_devices/{}/level", 1
 _FLAT = (*_TRANSLATED, "device/vpd_pg83", "device/raid_level", "device/sas_address")
 _NVME = (
     *("size", "hidden", "wwid", "nsid", "device/state", "device/model", "device/serial"),
@@ -72,6 +74,8 @@ def list_attributes(place: Place) -> tuple[str, ...]:
         return _TRANSLATED
     if transport == "fc":
         return (*_SCSI, find_port_name_file(place))
+    if place.channel == _RAID_CHANNEL and not transport:
+        return (*_FLAT, _RAID_CLASS.format(place.address))
     return _SCSI if transport else _FLAT
 
 
@@ -126,6 +130,7 @@ def build_endpoint(
         rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=zoned,
         plugs_zones=os.path.exists(f"{directory}/{_ATOMIC_WRITES}") if zoned is True else None,
+        raid_level=classify.find_raid_level(evidence) if protocol is Protocol.VOLUME else None,
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
@@ -159,6 +164,9 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
     ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
+    raid_level = get_text(survey, "device/raid_level")
+    if raid_level == ABSENT:
+        raid_level = get_text(survey, _RAID_CLASS.format(place.address))
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -167,7 +175,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
-        raid_level=model.get_fact(get_text(survey, "device/raid_level")),
+        raid_level=model.get_fact(raid_level),
         port_protocols=model.get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),

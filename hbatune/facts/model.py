@@ -217,7 +217,8 @@ class Endpoint(Struct, frozen=True):
     protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
     it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
     system failed to read. ``plugs_zones`` is whether the kernel orders a zoned disk's writes with
-    any scheduler, or None if the disk is not zoned.
+    any scheduler, or None if the disk is not zoned. ``raid_level`` is the level of a volume, in its
+    driver's form (``6``, ``1(+0)``), or None if unknown.
     """
 
     target: ShortText
@@ -258,6 +259,7 @@ class Endpoint(Struct, frozen=True):
     ncq_depth: int | None = None
     unread: ShortText | None = None
     plugs_zones: bool | None = None
+    raid_level: ShortText | None = None
 
     @property
     def mounted(self) -> bool:

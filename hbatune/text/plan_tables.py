@@ -229,13 +229,14 @@ def format_adapter(target: str | None, machine: Machine) -> str:
 
 
 def format_medium(endpoint: Endpoint) -> str:
-    """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
+    """Return protocol and medium of an endpoint: ``sata ssd``, ``RAID 5 volume``, ``unknown``."""
     if endpoint.protocol is model.Protocol.UNKNOWN:
         return "unknown"
     if endpoint.protocol is model.Protocol.VOLUME:
         # A disk counts as rotational unless it reports a solid medium (drivers/scsi/sd.c:
         # sd_read_block_characteristics). So `hdd` says nothing about a volume's drives.
-        return "RAID volume ssd" if endpoint.medium is Medium.SSD else "RAID volume"
+        name = f"RAID {endpoint.raid_level} volume" if endpoint.raid_level else "RAID volume"
+        return f"{name} ssd" if endpoint.medium is Medium.SSD else name
     if endpoint.medium is Medium.UNKNOWN or str(endpoint.medium) == str(endpoint.protocol):
         return str(endpoint.protocol)
     return f"{endpoint.protocol} {endpoint.medium}"
