@@ -38,10 +38,9 @@ class _DriveCache(CheckEvidence, frozen=True):
 def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report each drive's cache type. Maps are skipped, since their paths report it."""
     for endpoint in inputs.endpoints:
-        health = inputs.of_disk(endpoint)
         is_drive = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
-        if is_drive and health and isinstance(health.cache, str):
-            yield check.report(Severity.INFO, endpoint, _DriveCache(health.cache))
+        if is_drive and (cache := inputs.get_cache(endpoint)):
+            yield check.report(Severity.INFO, endpoint, _DriveCache(cache))
 
 
 class _HiddenCache(CheckEvidence, frozen=True):
@@ -54,11 +53,8 @@ class _HiddenCache(CheckEvidence, frozen=True):
     cache_types: tuple[str, ...]
 
     def describe(self) -> str:
-        volumes, types = format_fact(self.volumes), format_fact(self.cache_types)
-        return (
-            f"volumes {volumes} ({self.family}): no attribute shows the controller's cache; "
-            f"their cache types: {types}"
-        )
+        text = f"volumes {format_fact(self.volumes)} ({self.family}): no attribute shows the "
+        return f"{text}controller's cache; their cache types: {format_fact(self.cache_types)}"
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -69,12 +65,9 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """
     for adapter, volumes, has_cache in _find_volume_adapters(inputs):
         if has_cache is not False:
-            types = []
-            for volume in volumes:
-                health = inputs.of_disk(volume)
-                if health and isinstance(health.cache, str):
-                    types.append(f"{volume.target} {health.cache}")
-            evidence = _HiddenCache(_list_targets(volumes), adapter.family, tuple(types))
+            caches = {disk.target: inputs.get_cache(disk) for disk in volumes}
+            types = tuple(f"{name} {cache}" for name, cache in caches.items() if cache)
+            evidence = _HiddenCache(_list_targets(volumes), adapter.family, types)
             yield check.report(Severity.INFO, adapter, evidence)
 
 
@@ -97,17 +90,20 @@ class _NoCache(CheckEvidence, frozen=True):
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
+    raid6: tuple[str, ...]
 
     def describe(self) -> str:
         volumes, product = format_fact(self.volumes), format_fact(self.product)
+        levels = f"; RAID 6: {format_fact(self.raid6)}" if self.raid6 else ""
         disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
-        return f"volumes {volumes}: {product} has no write cache{disks}"
+        return f"volumes {volumes}: {product} has no write cache{levels}{disks}"
 
     def advise(self, target: str) -> str:
-        text = (
-            "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half "
-            "of the writes"
-        )
+        text = "without a cache RAID 6 costs half of the writes: "
+        if self.raid6:
+            text += f"rebuild {format_fact(self.raid6)} as RAID 5 or 10, or use an adapter with one"
+        else:
+            text += "keep arrays that are written to at RAID 0, 5 or 10"
         if self.spinning:
             disks = format_fact(self.spinning)
             text += f"; put {disks} behind an adapter with a cache, where response time matters"
@@ -115,32 +111,18 @@ class _NoCache(CheckEvidence, frozen=True):
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes but without a write cache, and their rotational disks."""
+    """Report adapters with volumes but without a write cache, and their rotational disks.
+
+    It is a warning if a volume has RAID 6. An unknown level does not count.
+    """
     for adapter, volumes, has_cache in _find_volume_adapters(inputs):
         if has_cache is False:
             disks = inputs.disks_of(adapter)
             spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
-            evidence = _NoCache(_list_targets(volumes), adapter.product, spinning)
-            yield check.report(Severity.INFO, adapter, evidence)
-
-
-class _CachelessRaid6(CheckEvidence, frozen=True):
-    ADVICE = "use RAID 5 or 10 for these volumes, or move them to an adapter with a write cache"
-    volumes: tuple[str, ...]
-    product: str | None
-
-    def describe(self) -> str:
-        volumes, product = format_fact(self.volumes), format_fact(self.product)
-        return f"RAID 6 without a write cache ({product}): {volumes}"
-
-
-def find_cacheless_raid6(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find RAID 6 volumes of adapters without a write cache; an unknown level is not a finding."""
-    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
-        slow = [volume for volume in volumes if (volume.raid_level or "").startswith("6")]
-        if slow and has_cache is False:
-            evidence = _CachelessRaid6(_list_targets(slow), adapter.product)
-            yield check.report(Severity.WARNING, adapter, evidence)
+            slow = [disk for disk in volumes if (disk.raid_level or "").startswith("6")]
+            names, raid6 = _list_targets(volumes), _list_targets(slow)
+            evidence = _NoCache(names, adapter.product, spinning, raid6)
+            yield check.report(Severity.WARNING if slow else Severity.INFO, adapter, evidence)
 
 
 def _find_volume_adapters(

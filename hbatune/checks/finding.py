@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
@@ -96,6 +96,11 @@ class CheckInput(Struct, frozen=True, dict=True):
     def of_disk(self, endpoint: Endpoint) -> DiskHealth | None:
         """Return the health of an endpoint."""
         return self.health.disks.get(endpoint.target)
+
+    def get_cache(self, endpoint: Endpoint) -> str | None:
+        """Return the type of a disk's write cache, or None if unknown."""
+        health = self.of_disk(endpoint)
+        return get_fact(health.cache) if health else None
 
     def list_adapter_health(self) -> Iterator[tuple[Adapter, AdapterHealth]]:
         """Yield the adapters whose health is known, with it."""

@@ -41,7 +41,6 @@ CHECKS = (
     Check("adapter-cache", "D4-6", disk_checks.find_adapter_caches),
     Check("cache-random-writes", "D4-15", disk_checks.find_costly_caches),
     Check("adapter-cacheless", "D4-12", disk_checks.find_cacheless_adapters),
-    Check("raid6-cacheless", "D4-12", disk_checks.find_cacheless_raid6),
     Check("atime", "D4-5", disk_checks.find_access_times),
     Check("iostats-off", "D4-5", disk_checks.find_statistics_off),
     Check("read-ahead-large", "K-read-ahead-default", disk_checks.find_large_read_ahead),

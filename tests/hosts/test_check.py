@@ -104,11 +104,11 @@ def test_cacheless_raid6_is_warning(built: Built, level: int, *, is_slow: bool) 
     host = replace(host, luns=(replace(volume, model=f"IPR-{level}   5EC99000"), *drives))
     _, findings = check(built, Described((replace(described.functions[0], hosts=(host,)),)))
     severities = {
-        finding["severity"]: finding["facts"]["volumes"]
+        finding["severity"]: finding["facts"]["raid6"]
         for (id, _), finding in findings.items()
-        if id == "raid6-cacheless"
+        if id == "adapter-cacheless"
     }
-    assert severities == ({"warning": ["sda"]} if is_slow else {})
+    assert severities == ({"warning": ["sda"]} if is_slow else {"info": []})
 
 
 def test_nvme_counters_rise(built: Built) -> None:

@@ -133,9 +133,9 @@ def test_raid6_without_cache_is_warning() -> None:
     assert {levels[disk] for disk in drives()} == {None}
     assert "RAID 6 volume" in hbatune("list").out
     checked = hbatune("check", "--json")
-    [finding] = [found for found in checked.json["findings"] if found["id"] == "raid6-cacheless"]
+    [finding] = [found for found in checked.json["findings"] if found["id"] == "adapter-cacheless"]
     assert (checked.code, finding["severity"]) == (1, "warning")
-    assert finding["facts"]["volumes"] == [by_level["6"]]
+    assert finding["facts"]["raid6"] == [by_level["6"]]
 
 
 def test_vector_count_shows_in_vectors() -> None:
