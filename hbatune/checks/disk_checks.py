@@ -322,10 +322,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         severity = Severity.WARNING if expected > 1 else Severity.ADVICE
         severity = severity if working else Severity.CRITICAL
         evidence = _FewPaths(tuple(maps), working, expected)
-        if len(maps) == 1:
-            yield check.report(severity, maps[0], evidence)
-        else:
-            yield check.report_machine(severity, evidence)
+        yield check.report_targets(severity, maps, evidence)
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
@@ -530,3 +527,4 @@ def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[s
         yield "commands without good status", health.errors
         yield "timeouts", health.timeouts
         yield "preferred path", endpoint.preferred
+    yield "multipath table", endpoint.path_groups

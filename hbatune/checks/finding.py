@@ -1,6 +1,6 @@
 """The input of checks, their findings, and the form of their evidence. Values only."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar
@@ -152,6 +152,12 @@ class Check(Struct, frozen=True):
             return Finding(self.id, severity, subject, None, evidence, self.source)
         adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
         return Finding(self.id, severity, subject.target, adapter, evidence, self.source)
+
+    def report_targets(
+        self, severity: Severity, targets: Sequence[str], evidence: CheckEvidence
+    ) -> Finding:
+        """Return this check's finding on one target, or on the machine for several."""
+        return self.report(severity, targets[0] if len(targets) == 1 else MACHINE_TARGET, evidence)
 
     def report_machine(self, severity: Severity, evidence: CheckEvidence) -> Finding:
         """Return this check's finding on the machine."""

@@ -33,6 +33,7 @@ CHECKS = (
     Check("counters-rising", "K-error-counters", error_checks.find_rising_counters),
     Check("preferred-paths", "D4-4", disk_checks.find_uneven_preference),
     Check("map-paths", "K-map-paths", disk_checks.find_lost_paths),
+    Check("map-balance", "D2-7", depth_checks.find_idle_adapters),
     Check("single-path", "D0-9", disk_checks.find_single_paths),
     Check("same-name", "K-stable-name", disk_checks.find_shared_names),
     Check("no-name", "K-stable-name", disk_checks.find_missing_names),

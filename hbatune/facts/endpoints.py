@@ -54,7 +54,7 @@ _NVME = (
 # number (drivers/s390/block/dasd_devmap.c: dasd_uid_show).
 _CARD = ("device/name", "device/serial", "device/uid")
 _OTHER = ("size", "removable", "hidden", "serial", *_CARD, "device/state", "mq/", *_QUEUE)
-MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
+MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended", attributes.MAP_TABLE)
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
@@ -164,9 +164,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
     ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
-    raid_level = get_text(survey, "device/raid_level")
-    if raid_level == ABSENT:
-        raid_level = get_text(survey, _RAID_CLASS.format(place.address))
+    raid_class = _RAID_CLASS.format(place.address)
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -175,7 +173,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
-        raid_level=model.get_fact(raid_level),
+        raid_level=get_word(survey, "device/raid_level") or get_word(survey, raid_class) or None,
         port_protocols=model.get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
@@ -241,7 +239,32 @@ def build_map(
         storage=places.pop() if len(places) == 1 else model.Storage.LOCAL,
         evidence=evidence,
         unread=unread,
+        path_groups=attributes.parse_text(survey, attributes.MAP_TABLE, parse_path_groups),
     )
+
+
+def parse_path_groups(table: str) -> tuple[model.PathGroup, ...]:
+    """Return the path groups of a dm-multipath table (drivers/md/dm-mpath.c: multipath_status).
+
+    Raises ValueError or IndexError for any other table.
+    """
+    kind, *words = table.split()
+    if kind != "multipath":
+        raise ValueError(table)
+    for _ in ("features", "hardware handler"):
+        del words[: 1 + int(words[0])]
+    count, active = int(words[0]), int(words[1])
+    del words[:2]
+    groups = []
+    for number in range(1, count + 1):
+        selector = words[0]
+        del words[: 2 + int(words[1])]
+        path_count, width = int(words[0]), 1 + int(words[1])
+        end = 2 + path_count * width
+        paths = tuple(words[2:end:width])
+        groups.append(model.PathGroup(escape_text(selector), number == active, paths))
+        del words[:end]
+    return tuple(groups)
 
 
 def _find_unread(survey: Attributes, names: Iterable[str]) -> str | None:

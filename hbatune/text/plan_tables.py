@@ -242,6 +242,26 @@ def format_medium(endpoint: Endpoint) -> str:
     return f"{endpoint.protocol} {endpoint.medium}"
 
 
+def format_selection(endpoint: Endpoint) -> str | None:
+    """Return how a map selects among its paths, as in ``service-time over 1 of 2 paths``."""
+    group = endpoint.active_group
+    if group is None:
+        return None
+    return f"{group.selector} over {len(group.paths)} of {len(endpoint.paths)} paths"
+
+
+def format_link(link: model.Link) -> str | None:
+    """Return a link's speed, with its maximum if it is higher, or None if unknown."""
+    current = _format_speed(link.speed, link.width)
+    maximum = _format_speed(link.max_speed, link.max_width)
+    return f"{current} of {maximum}" if current and maximum not in (None, current) else current
+
+
+def _format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+    is_unknown = isinstance(speed, model.Missing) or isinstance(width, model.Missing)
+    return None if is_unknown else f"{speed:g} GT/s x{width}"
+
+
 def format_value(value: object) -> str:
     """Return a value as text, or a dash for None."""
     return EMPTY_CELL if value is None else str(value)
