@@ -1,4 +1,4 @@
-"""Checks of queue depths: limits of hosts and array ports, and depths lowered by the kernel."""
+"""Checks of queue depths: limits of hosts and array ports, lowered depths, and idle adapters."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -218,3 +218,42 @@ def get_depth(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
     depth = _DEPTH.read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
+
+
+class _IdleAdapters(CheckEvidence, frozen=True):
+    ADVICE = (
+        "if the array serves these paths equally, set path_grouping_policy to multibus or "
+        "group_by_prio in multipath.conf, so all adapters carry I/O"
+    )
+    maps: tuple[str, ...]
+    idle: tuple[str, ...]
+
+    def describe(self) -> str:
+        maps, idle = format_fact(self.maps), format_fact(self.idle)
+        return f"no I/O of {maps} uses {idle}, although the paths have the same access state"
+
+
+def find_idle_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find maps over several adapters that leave an adapter idle until another one fails.
+
+    Paths in a different access state (ALUA) are a reserve. Maps over the same adapters count
+    together: if each prefers another adapter, all adapters carry I/O.
+    """
+    endpoints = inputs.machine.endpoints_by_target
+    maps: dict[frozenset[str], list[str]] = defaultdict(list)
+    used: dict[frozenset[str], set[str]] = defaultdict(set)
+    for map_ in inputs.machine.endpoints:
+        if (group := map_.active_group) is not None:
+            paths = [endpoints[name] for name in map_.paths if name in endpoints]
+            active = [path for path in paths if path.target in group.paths]
+            states = {path.access for path in active}
+            equal = [path.adapter for path in paths if path.access in states]
+            adapters = frozenset(filter(None, equal))
+            maps[adapters].append(map_.target)
+            used[adapters].update(path.adapter for path in active if path.adapter)
+    requested = {endpoint.target for endpoint in inputs.endpoints}
+    for adapters, targets in maps.items():
+        idle = tuple(sorted(adapters - used[adapters]))
+        names = tuple(name for name in targets if name in requested)
+        if idle and names:
+            yield check.report_targets(Severity.ADVICE, names, _IdleAdapters(names, idle))
