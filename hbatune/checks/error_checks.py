@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health
 from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
@@ -55,13 +55,10 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
+    DESCRIPTION = "{count} medium errors in the kernel log ({kinds})"
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-
-    def describe(self) -> str:
-        kinds = format_fact(self.kinds)
-        return f"{self.count} medium errors in the kernel log ({kinds})"
 
     def advise(self, target: str) -> str:
         if self.volume is not None:
@@ -73,12 +70,10 @@ class _MediumErrors(_FailedIo, frozen=True):
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
+    DESCRIPTION = "{count} I/O errors in the kernel log: the thin pool is full"
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
     ADVICE = "extend the array's pool, or discard unused blocks: `fstrim -av`"
-
-    def describe(self) -> str:
-        return f"{self.count} I/O errors in the kernel log: the thin pool is full"
 
 
 class _TransportErrors(_FailedIo, frozen=True):
@@ -100,10 +95,8 @@ class _TransportErrors(_FailedIo, frozen=True):
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
+    DESCRIPTION = "failed I/O in the kernel's log, without a reason: {count}"
     FAULTS = (ErrorKind.OTHER,)
-
-    def describe(self) -> str:
-        return f"failed I/O in the kernel's log, without a reason: {self.count}"
 
     def advise(self, target: str) -> str:
         return f"check the log messages around them: `journalctl -k -g {target}`"
@@ -204,6 +197,7 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RisingCounter(CheckEvidence, frozen=True):
+    DESCRIPTION = "{counter}: from {was} to {now} within {minutes} minutes"
     counter: str
     was: int
     now: int
@@ -212,9 +206,6 @@ class _RisingCounter(CheckEvidence, frozen=True):
     card: str | None
     link: str | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        return f"{self.counter}: from {self.was} to {self.now} within {self.minutes} minutes"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:
@@ -260,13 +251,11 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _OfflineDevice(CheckEvidence, frozen=True):
+    DESCRIPTION = "the kernel has given it up: its state is {state}"
     state: str
     disk: str | None
     controller: str | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        return f"the kernel has given it up: its state is {self.state}"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:

@@ -229,16 +229,37 @@ def format_adapter(target: str | None, machine: Machine) -> str:
 
 
 def format_medium(endpoint: Endpoint) -> str:
-    """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
+    """Return protocol and medium of an endpoint: ``sata ssd``, ``RAID 5 volume``, ``unknown``."""
     if endpoint.protocol is model.Protocol.UNKNOWN:
         return "unknown"
     if endpoint.protocol is model.Protocol.VOLUME:
         # A disk counts as rotational unless it reports a solid medium (drivers/scsi/sd.c:
         # sd_read_block_characteristics). So `hdd` says nothing about a volume's drives.
-        return "RAID volume ssd" if endpoint.medium is Medium.SSD else "RAID volume"
+        name = f"RAID {endpoint.raid_level} volume" if endpoint.raid_level else "RAID volume"
+        return f"{name} ssd" if endpoint.medium is Medium.SSD else name
     if endpoint.medium is Medium.UNKNOWN or str(endpoint.medium) == str(endpoint.protocol):
         return str(endpoint.protocol)
     return f"{endpoint.protocol} {endpoint.medium}"
+
+
+def format_selection(endpoint: Endpoint) -> str | None:
+    """Return how a map selects among its paths, as in ``service-time over 1 of 2 paths``."""
+    group = endpoint.active_group
+    if group is None:
+        return None
+    return f"{group.selector} over {len(group.paths)} of {len(endpoint.paths)} paths"
+
+
+def format_link(link: model.Link) -> str | None:
+    """Return a link's speed, with its maximum if it is higher, or None if unknown."""
+    current = _format_speed(link.speed, link.width)
+    maximum = _format_speed(link.max_speed, link.max_width)
+    return f"{current} of {maximum}" if current and maximum not in (None, current) else current
+
+
+def _format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+    is_unknown = isinstance(speed, model.Missing) or isinstance(width, model.Missing)
+    return None if is_unknown else f"{speed:g} GT/s x{width}"
 
 
 def format_value(value: object) -> str:

@@ -4,13 +4,12 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import CpuRestriction
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import _SENTENCES, describe_limit, explain_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit, explain_limit
 
 
 @pytest.mark.parametrize("limit", Limit)
 def test_every_reason_has_sentence(limit: Limit) -> None:
-    facts = tuple(f"fact{number}" for number in range(_SENTENCES[limit].count("{")))
+    facts = tuple(f"fact{number}" for number in range(limit.count("{")))
     part = LimitReason(Limit.MASK_NARROWED, ("7",))
     alone = describe_limit(LimitReason(limit, facts))
     combined = describe_limit(LimitReason(limit, facts, (part,)))
@@ -32,7 +31,7 @@ def test_remedy_is_separate() -> None:
     assert sentence == "set by the kernel (managed interrupt)"
     assert remedy == (
         "to free the excluded CPUs, boot with isolcpus=managed_irq,2-3 or load the driver with "
-        "smp_affinity_enable=0; inferred from the driver and the vector's name: this kernel "
+        "smp_affinity_enable=0; inferred from driver and vector name: this kernel "
         "reports it only at a write"
     )
     assert describe_limit(reason) == f"{sentence}; {remedy}"
