@@ -142,7 +142,7 @@ SAS_ARRAYS = (
 _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The level in a volume's raid_level (hpsa.c: raid_label; smartpqi_init.c: raid_levels; aachba.c:
 # container_types; raid_class.c), or in the model of ipr's volumes ("IPR-6   5EC99000").
-_RAID_LEVEL = re.compile(r"(?:RAID|IPR)[- ]?(\d\S*)", re.IGNORECASE)
+_RAID_LEVEL = re.compile(r"(?:RAID|IPR)[- ]?(\d[\d()+]*(?:E|ADM|Triple\))?)", re.IGNORECASE)
 # The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 

@@ -17,6 +17,7 @@ from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
+from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
@@ -247,7 +248,8 @@ def format_selection(endpoint: Endpoint) -> str | None:
     group = endpoint.active_group
     if group is None:
         return None
-    return f"{group.selector} over {len(group.paths)} of {len(endpoint.paths)} paths"
+    paths = format_count(len(endpoint.paths), "path")
+    return f"{group.selector} over {len(group.paths)} of {paths}"
 
 
 def format_link(link: model.Link) -> str | None:
