@@ -244,7 +244,7 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
             if fault.remedy:
                 mended = f"{fault.remedy} {fault.path}, after checking its contents, or "
             raise UsageError(
-                f"users other than root can change {fault.path}{way}: {fault.problem}",
+                f"{fault.path}{way} must be writable only by root: {fault.problem}",
                 hint=f"a unit that runs as root would depend on it: {mended}choose a path that "
                 "only root can write",
             )

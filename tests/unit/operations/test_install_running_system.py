@@ -122,7 +122,7 @@ def test_writable_folder_gets_no_unit(
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", REQUIRE)
     assert main(["install", "--profile", "oltp"]) == 2
     errors = capsys.readouterr().err
-    assert f"(on the way to {command}): " in errors
+    assert f"(on the way to {command}) must be writable only by root" in errors
     assert "has mode 1777" in errors
     assert "chmod" not in errors, "what is everybody's stays so"
     assert not paths.UDEV_RULES.exists()
