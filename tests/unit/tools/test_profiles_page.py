@@ -48,7 +48,7 @@ def test_page_values_cite_sources() -> None:
     tables, _, sources = page().partition("## Sources")
     rows = [line for line in tables.splitlines() if line.startswith(("| `", "| p99"))]
     cells = [cell.strip() for line in rows for cell in line.strip("|").split("|")[1:]]
-    filled = [cell for cell in cells if cell not in ("", "as it is")]
+    filled = [cell for cell in cells if cell not in ("", "unchanged")]
     assert len(filled) > 100
     cited = {cell.rpartition("(")[2].rstrip(")") for cell in filled}
     listed = [line[2:] for line in sources.splitlines() if line.startswith("- ")]
