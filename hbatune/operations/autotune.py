@@ -102,13 +102,10 @@ class DiskSearch:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
         self._probes, self._means = DiskProbes(subject, experiment, means), means
-        # The best depth, and whether it has to be set for a load of that depth.
-        self._depth: dict[str, Value] = {}
-        self._deeper = False
-        self._load = means.workload.issued
+        self._depth: dict[str, Value] = {}  # the best one, if it is not in force
 
     def run(self) -> DiskSearchResult:
-        """Search the depth first, then the settings at that depth, and return the result."""
+        """Search the depth first, then the settings with that depth, and return the result."""
         search = self.found
         try:
             self._search_depth()
@@ -184,10 +181,8 @@ class DiskSearch:
         result.depth = replace(result.depth, answer=answer)
         nearest = min(by_depth, key=lambda depth: abs(math.log(depth / answer.depth)))
         result.result = by_depth[nearest]
-        if answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD):
-            self._load = answer.depth
         if answer.word is DepthConclusion.BEST:
-            self._depth, self._deeper = {QUEUE_DEPTH: answer.depth}, answer.depth > room.own
+            self._depth = {QUEUE_DEPTH: answer.depth}
             change = ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth)
             result.better.append(change)
 
@@ -207,11 +202,11 @@ class DiskSearch:
         return tournaments.compute_score(figures.iops, figures.p99_us, self._means.objective_us)
 
     def _search_settings(self) -> None:
-        """Compare the settings whose effect a single reader's rate shows, at the best depth."""
+        """Compare the settings whose effect a reader's rate shows, at the profile's load."""
         self.found.settings = self._play_tournament(
             tournaments.list_read_candidates(self._subject.endpoint, self._rows),
-            self._depth if self._deeper else {},
-            lambda _, seconds: self._probes.probe(self._load, seconds),
+            self._depth,
+            lambda _, seconds: self._probes.probe(self._means.workload.issued, seconds),
             self._score_rate,
         )
         if self.found.settings is None:

@@ -104,7 +104,7 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
         names = ", ".join(request.targets)
         problem = f"{setting} is a setting of a {SETTINGS[setting].on}, and {names} has none"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
-    cited = set().union(*map(_collect_sources, settings))
+    cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
     sources = []
     for id, source in installed_library().sources().items():
         if id in cited:

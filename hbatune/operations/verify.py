@@ -1,8 +1,8 @@
 """The verdicts of an `apply`: compare each change with and without it on representatives.
 
 A comparison switches each change on and off, and reverts a change that is worse twice: each change
-has to be tested (D2-6). By default, a comparison is as short as a verdict allows. `--verify` takes
-the time that the configuration allows.
+has to be tested (D2-6), at the profile's load. By default, a comparison is as short as a verdict
+allows. `--verify` takes the time that the configuration allows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
-from hbatune.probe.workloads import find_unexercised, follow_plan
+from hbatune.probe.workloads import find_unexercised, shape_load
 
 RAMP_S = 0.2
 """Seconds at the start of each run that do not count, since settings have just changed."""
@@ -105,7 +105,7 @@ class Verification:
         self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
         self._workloads: dict[str, Workload] = {}
         for part in self._make_parts(rows):
-            self._workloads[part.subject.target] = self._follow(part)
+            self._workloads[part.subject.target] = self._shape_load(part)
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -242,19 +242,14 @@ class Verification:
         names = resolve_links(self._request.names)
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
-    def _follow(self, part: Representative) -> Workload:
-        """Return the workload for a representative, with the duration that the time allows."""
+    def _shape_load(self, part: Representative) -> Workload:
+        """Return the profile's load on a representative, with the duration that the time allows."""
         subject, budget = part.subject, self.budget.workload
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
-        workload = follow_plan(
-            part.own,
-            self._situation.profile.probe,
-            selection.get_medium(subject),
-            cpus=len(subject.cpus) or 1,
-            writable=writable,
-        )
+        spec, cpus = self._situation.profile.probe, len(subject.cpus) or 1
+        workload = shape_load(part.own, spec, cpus=cpus, writable=writable)
         return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
 
     def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:

@@ -245,6 +245,8 @@ def check_part(
     rules = check_rules(file, content.rule, origin, sources)
     for number, objective in enumerate(content.objective):
         require_source(file, ("objective", number, "source"), objective.source, origin, sources)
+    if profile.probe is not None:
+        require_source(file, ("probe", "source"), profile.probe.source, origin, sources)
     options = []
     for number, table in enumerate(content.option):
         option, steps = f"{table.module}.{table.option}", ("option", number, "source")

@@ -35,7 +35,7 @@ _COLUMNS = make_columns(
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
     """Print the verdicts with notes, and the reverted settings with the reasons."""
     if verified.proofs:
-        print_heading("Verdicts: with the change against without it")
+        print_heading(f"Verdicts at the load of {profile.name}: with the change against without it")
         proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")

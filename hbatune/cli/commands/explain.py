@@ -24,7 +24,7 @@ from hbatune.policy.budget import (
 )
 from hbatune.policy.library import installed_library, list_profiles, load_profile
 from hbatune.policy.match import Traits
-from hbatune.policy.profile import Match, OptionRule, Rule, Source
+from hbatune.policy.profile import Match, OptionRule, ProbeSpec, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.policy.vendors import load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
@@ -42,6 +42,7 @@ from hbatune.text.plan_tables import (
 )
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
+from hbatune.text.units import format_profile_load
 
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
@@ -63,12 +64,16 @@ class Explained(differences.SettingExplanation, frozen=True):
 
 
 class ExplainDocument(Struct, frozen=True):
-    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches."""
+    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches.
+
+    ``load`` is the profile's load, at which `apply` compares.
+    """
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
     schema: str = "hbatune.explain/1"
     without_rules: tuple[differences.WithoutRules, ...] = ()
+    load: ProbeSpec = ProbeSpec()
 
 
 class SourceUse(Struct, frozen=True):
@@ -80,12 +85,16 @@ class SourceUse(Struct, frozen=True):
 
 
 class SourceDocument(Struct, frozen=True):
-    """The JSON document of `explain SOURCE`; ``checks`` are ids of checks."""
+    """The JSON document of `explain SOURCE`.
+
+    ``checks`` are ids of checks. ``loads`` are the profiles whose load cites the source.
+    """
 
     source: Source
     rules: tuple[SourceUse, ...]
     checks: tuple[str, ...]
     schema: str = "hbatune.explain-source/1"
+    loads: tuple[str, ...] = ()
 
 
 SUMMARY = "why a setting has its planned value, or what a source says"
@@ -122,9 +131,9 @@ def run(args: argparse.Namespace) -> int:
     situation, sources = explanation.situation, explanation.sources
     print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
-    bare = explanation.without_rules
+    bare, load = explanation.without_rules, situation.profile.probe
     if args.json:
-        show_json(ExplainDocument(explained, sources, without_rules=bare))
+        show_json(ExplainDocument(explained, sources, without_rules=bare, load=load))
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
@@ -133,6 +142,9 @@ def run(args: argparse.Namespace) -> int:
     _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{args.target}: nothing of it can be set")
+    else:
+        name = situation.profile.name
+        print_line(f"`apply` compares at the load of {name}: {format_profile_load(load)}.")
     if sources:
         print_heading("What the documents say")
         for source in sources:
@@ -146,15 +158,18 @@ def _show_source(source: Source, *, as_json: bool) -> int:
 
     library = installed_library()
     rules: list[Rule | OptionRule] = [vendor.rule for vendor in load_vendors(library.shipped)]
+    loads = []
     for listed in list_profiles(library):
         profile = load_profile(listed.name, library)
         rules += (*profile.rules, *profile.options)
+        if profile.probe.source == source.id:
+            loads.append(profile.name)
     citing = [rule for rule in rules if rule.source == source.id]
     # Profiles share rules.
     uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
     checks = tuple(check.id for check in CHECKS if check.source == source.id)
     if as_json:
-        show_json(SourceDocument(source, tuple(uses), checks))
+        show_json(SourceDocument(source, tuple(uses), checks, loads=tuple(loads)))
         return 0
     print_heading(f"{source.id}: {source.says}")
     _print_fact("document", f"{source.title}, {source.section}")
@@ -162,6 +177,7 @@ def _show_source(source: Source, *, as_json: bool) -> int:
     for use in uses:
         _print_fact("rule", f"{use.rule} ({use.setting}; {use.file})")
     _print_fact("checks", ", ".join(checks) or "none")
+    _print_fact("load of", ", ".join(loads) or "no profile")
     return 0
 
 

@@ -90,10 +90,10 @@ def test_depth_raise_to_128_improves(lun: str) -> None:
     # 400 and 1,600 a second, which emulated CPUs do on a host under load, too.
     NDELAY.write_text(str(4 * SERVICE_NS))
     put(lun, "device/queue_depth", "32")
-    done = compared(profile("deep", "queue_depth", 128, depth=24), lun)
+    done = compared(profile("deep", "queue_depth", 128, depth=128), lun)
     assert done.code == 0, done.err
     [proof] = done.json["verdicts"]
-    assert proof["last"]["workload"]["depth"] == 128
+    assert proof["last"]["workload"]["depth"] == 128, "the load that the profile states"
     assert proof["verdict"]["word"] == "improved", proof["verdict"]
     assert cat(lun, "device/queue_depth") == "128"
 

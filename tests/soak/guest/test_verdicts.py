@@ -179,7 +179,7 @@ def test_apply_distinguishes_depths_32_128(
 ) -> None:
     words: Counter[str] = Counter()
     before, after = map(str, depths)
-    choice = profile("cut", "queue_depth", depths[1], depth=24)
+    choice = profile("cut", "queue_depth", depths[1], depth=128)
     for _ in range(CUTS):
         put(deep_lun, "device/queue_depth", before)
         done = hbatune("apply", *choice, "--json", deep_lun)

@@ -420,6 +420,22 @@ def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     assert seeds != {None}
 
 
+def test_verdict_uses_profile_load(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    rule = PROFILE[PROFILE.index("[[rule]]") :].replace("nomerges", "queue_depth")
+    rule = rule.replace("value = 1", "value = 99")
+    site.put("profiles/test.toml", f'title = "t"\n[probe]\ndepth = 12\n{rule}')
+    disk = Disk(tmp_path / "deep", "sdc", device__queue_depth="32")
+    bench.disks = [disk]
+    bench.see = lambda: machine(replace(disk.endpoint(), depth_cap=960))  # type: ignore[method-assign]
+    main([*APPLY])
+    assert {workload.issued for _, workload, _ in bench.asked} == {12}, "not the planned 99"
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Verdicts at the load of test" in output
+    assert "queue_depth: not exercised: 12 in flight reach neither value" in output
+
+
 def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--json"]) == 1
