@@ -2,15 +2,18 @@
 
 A comparison switches each change on and off, and reverts a change that is worse twice: each change
 has to be tested (D2-6), at the profile's load. By default, a comparison is as short as a verdict
-allows. `--verify` takes the time that the configuration allows.
+allows. `--verify` takes the time that the configuration allows. Bursts in a deeper queue, which a
+change makes possible, are described and decide nothing.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -27,7 +30,7 @@ from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Cont
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import ProbeConfig
-from hbatune.probe import run, selection
+from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
@@ -41,17 +44,19 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
-from hbatune.probe.workloads import find_unexercised, shape_load
+from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
+from hbatune.probe.workloads import find_unexercised, shape_burst, shape_load
 
-RAMP_S = 0.2
+RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
 QUICK_TIME_S = 120
-"""The maximum seconds for comparisons without `--verify`, if there is no regression."""
-QUICK_LIMIT_S = 300
-"""The maximum seconds including the second comparisons of regressions."""
-QUICK_RUN_S = 0.5
-"""The minimum seconds of a run: four representatives fit into ``QUICK_TIME_S``."""
+"""The maximum seconds for comparisons without `--verify`; confirming regressions takes as long."""
+KIND_TIME_S = 30
+"""The maximum seconds for each representative without `--verify`, with its bursts."""
+MIN_RUN_S = 0.25
+"""The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
+BURST_DEPTH = 128
+"""The maximum I/Os in flight in bursts without a measured knee: the documents' knee (D0-12)."""
 
 
 class VerificationResult(Struct):
@@ -59,7 +64,8 @@ class VerificationResult(Struct):
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
     that would have been reverted without ``keep_worse``. ``originals`` are the original values of
-    targets that an earlier run has set. It is filled in during the verification.
+    targets that an earlier run has set. ``bursts`` describe the changes in bursts. It is filled in
+    during the verification.
     """
 
     rows: tuple[Row, ...]
@@ -69,6 +75,7 @@ class VerificationResult(Struct):
     worse: dict[Key, Proof] = {}
     thorough: bool = False
     originals: Values = {}
+    bursts: list[Proof] = []
 
     @property
     def is_complete(self) -> bool:
@@ -101,11 +108,15 @@ class Verification:
             self._originals, self._set_rows = _find_set_rows(situation, plan, context.paths.spent)
         rows = (*plan.drift, *self._set_rows)
         self._selection, self._filed = _select_representatives(situation, rows, request)
-        self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
-        self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
         self._workloads: dict[str, Workload] = {}
+        self._bursts: dict[str, Workload] = {}
+        self._pairs = config.verify_pairs if request.thorough else MIN_PAIRS
+        self.budget = _fit_time(self._selection.subjects, self._pairs, config, request)
+        knees = _load_knees(context, situation)
         for part in self._make_parts(rows):
-            self._workloads[part.subject.target] = self._shape_load(part)
+            self._shape_load(part, knees)
+        limit = config.verify_limit if request.thorough else 2 * self.budget.seconds
+        self._limit = math.ceil(limit)
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -117,6 +128,7 @@ class Verification:
             pair=2 * run.estimate_seconds(1, self.budget.workload),
             idle=run.find_disturbance,
             pairs=self._pairs,
+            confirming=self._announce_confirmation,
         )
 
     def __enter__(self) -> Self:
@@ -160,7 +172,8 @@ class Verification:
             if self._request.thorough and not verified.unmeasured:
                 self._context.note_event(Event.NOTHING_COMPARED)
             return verified
-        machine, runs = self._situation.machine, (2 * self._pairs + 1) * len(todo)
+        machine = self._situation.machine
+        runs = sum(self._count_runs(part.subject.target) for part in todo)
         command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
@@ -186,12 +199,16 @@ class Verification:
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
         self._proving.advance(part.subject.target)
+        began = self._proving.clock()
         first = self._proving.warm_up(part.subject)
         if not isinstance(first, ProbeResult):
             verified.unmeasured += (first,)
             return
         if self._can_switch(part):
+            self._fit_runs(part.subject.target, self._proving.clock() - began)
             proofs, back = self._proving.prove(trial, part)
+            if proofs[0].verdict.runs and not back and part.subject.target in self._bursts:
+                verified.bursts.append(self._compare_bursts(trial, part))
         else:
             proofs, back = self._compare_blocks(part)
         for proof in proofs:
@@ -233,8 +250,39 @@ class Verification:
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
 
-    def _measure(self, subject: Subject) -> ProbeOutcome:
-        workload, place = self._workloads[subject.target], self._places.get(subject.target)
+    def _announce_confirmation(self, target: str, seconds: float) -> None:
+        self._context.note(ComparisonsAhead(1, self._pairs, seconds, self._limit, target))
+
+    def _compare_bursts(self, trial: Trial, part: Representative) -> Proof:
+        workload = self._bursts[part.subject.target]
+        measure = partial(self._measure, workload=workload)
+        proving = replace(
+            self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts, due=None
+        )
+        proof = proving.compare(trial, part, part.own, None)
+        return replace(proof, unexercised=find_unexercised(part.own, workload))
+
+    def _count_runs(self, target: str) -> int:
+        """Return the number of runs; the first one warms up."""
+        return 2 * self._pairs + 1 + (2 * BURST_PAIRS if target in self._bursts else 0)
+
+    def _fit_runs(self, target: str, seconds: float) -> None:
+        """Fit all runs on a target into the announced time, since the first took ``seconds``.
+
+        The time that fio needs to start depends on the machine.
+        """
+        workload = self._workloads[target]
+        overhead = max(0.0, seconds - workload.runtime)
+        share = self.budget.seconds / len(self.budget.subjects) / self._count_runs(target)
+        runtime = max(min(MIN_RUN_S, workload.runtime), share - overhead)
+        self._workloads[target] = replace(workload, runtime=runtime)
+        if target in self._bursts:
+            self._bursts[target] = replace(self._bursts[target], runtime=runtime)
+        self._proving.pair = 2 * (overhead + runtime)
+
+    def _measure(self, subject: Subject, workload: Workload | None = None) -> ProbeOutcome:
+        workload = workload or self._workloads[subject.target]
+        place = self._places.get(subject.target)
         if place is not None:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
@@ -242,15 +290,20 @@ class Verification:
         names = resolve_links(self._request.names)
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
-    def _shape_load(self, part: Representative) -> Workload:
-        """Return the profile's load on a representative, with the duration that the time allows."""
-        subject, budget = part.subject, self.budget.workload
+    def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:
+        """Note the load of a representative, and its bursts if the plan makes them possible."""
+        subject, profile = part.subject, self._situation.profile
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
-        spec, cpus = self._situation.profile.probe, len(subject.cpus) or 1
-        workload = shape_load(part.own, spec, cpus=cpus, writable=writable)
-        return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
+        load = shape_load(part.own, profile.probe, cpus=len(subject.cpus) or 1, writable=writable)
+        short = self.budget.workload
+        load = replace(load, ramp=short.ramp, runtime=short.runtime, seed=short.seed)
+        self._workloads[subject.target] = load
+        knee = knees.get(subject.endpoint.id)
+        burst = shape_burst(part.own, load, BURST_DEPTH if knee is None else 2 * knee)
+        if burst is not None:
+            self._bursts[subject.target] = burst
 
     def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:
         return make_representatives(self.budget.subjects, self._situation.machine.endpoints, rows)
@@ -334,27 +387,30 @@ def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator
         yield replace(disk, endpoint=replace(disk.endpoint, device_node=file.path, size=file.size))
 
 
-def _fit_pairs(
-    subjects: Sequence[Subject], config: ProbeConfig, request: ComparisonRequest
-) -> tuple[int, run.TimeBudget]:
-    """Return the number of pairs, and the representatives and duration of a run that fit."""
+def _load_knees(context: Context, situation: Situation) -> dict[str, int]:
+    """Return the measured knees by id; none if the history cannot be read."""
+    try:
+        records = history.load(context.paths.history).records
+    except history.HistoryError:
+        return {}
+    return history.find_latest_knees(records, situation.machine, situation.profile.probe)
+
+
+def _fit_time(
+    subjects: Sequence[Subject], pairs: int, config: ProbeConfig, request: ComparisonRequest
+) -> run.TimeBudget:
+    """Return the representatives and the duration of a run that fit into the time."""
     short = Workload(
         ramp=RAMP_S,
         runtime=config.verify_seconds,
         # Drawn for each apply: the same blocks would still be cached from the last one.
         seed=Random().randrange(1, 1 << 31),
     )
-    # One more run than the compared ones, for warm-up.
+    runs = 2 * (pairs + BURST_PAIRS) + 1  # one more for warm-up
     if request.thorough:
-        pairs = config.verify_pairs
-        return pairs, run.fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
-    # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
-    pairs, budget = MIN_PAIRS, run.TimeBudget((), short, 0.0)
-    for pairs in range(DEFAULT_PAIRS, MIN_PAIRS - 1, -1):
-        budget = run.fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
-        if not budget.left_out:
-            break
-    return pairs, budget
+        return run.fit_time(subjects, short, runs, config.verify_limit)
+    limit = min(QUICK_TIME_S, KIND_TIME_S * len(subjects))
+    return run.fit_time(subjects, short, runs, limit, shortest=MIN_RUN_S)
 
 
 def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:

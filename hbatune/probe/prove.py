@@ -22,7 +22,7 @@ from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
 from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
-from hbatune.probe.verdict import DEFAULT_PAIRS, evaluate_blocks, evaluate_pairs
+from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
 from hbatune.settings.table import find_group
 
 MAX_LOST_PAIRS = 2
@@ -42,8 +42,9 @@ class Proving(Struct):
 
     ``idle`` returns why a subject must not be switched now, or None if nothing else uses it; it is
     called before every switch. ``pair`` is the duration of a pair of runs, first estimated and then
-    measured. ``advance`` is called before each run. The time starts with the first comparison and
-    ends at ``due``.
+    measured. ``advance`` is called before each run, and ``confirming`` with the target and the
+    seconds before a regression is confirmed. ``judge`` makes the verdict of the pairs. The time
+    starts with the first comparison and ends at ``due``.
     """
 
     measure: Callable[[Subject], ProbeOutcome]
@@ -53,6 +54,8 @@ class Proving(Struct):
     idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
+    confirming: Callable[[str, float], None] = lambda target, seconds: None
+    judge: Callable[[Sequence[tuple[Figures, Figures]], Tolerance, float], Verdict] = evaluate_pairs
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
     pairs: int = DEFAULT_PAIRS
@@ -66,9 +69,14 @@ class Proving(Struct):
         groups: dict[str, list[Row]] = {}
         for row in part.own:
             groups.setdefault(find_group(row.setting), []).append(row)
+        once, free = self.pairs * self.pair, (self.due or math.inf) - self.clock()
+        # Without the time for all groups, all settings are compared a second time.
+        if len(groups) == 1 or (len(groups) + 1) * once > free:
+            groups = {}
+        self.confirming(part.subject.target, max(1, len(groups)) * once)
         single = []
         guilty = set()
-        for name, rows in groups.items() if len(groups) > 1 else ():
+        for name, rows in groups.items():
             proof = self.compare(trial, part, rows, name)
             single.append(proof)
             if proof.verdict.beyond:
@@ -103,7 +111,7 @@ class Proving(Struct):
             id=part.subject.endpoint.id,
             group=group,
             settings=_list_settings(rows),
-            verdict=evaluate_pairs(pairs, self.tolerance, self.pair),
+            verdict=self.judge(pairs, self.tolerance, self.pair),
             last=runs.last,
             outcome=runs.outcome,
             written=runs.written,

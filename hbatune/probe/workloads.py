@@ -218,9 +218,9 @@ def shape_load(
 ) -> Workload:
     """Return the profile's load ``spec``, at which these rows of one endpoint are compared.
 
-    It does not follow the rows: a change that this load does not reach does not help it. The rows
-    may also be for paths and adapters. ``cpus`` is the number of CPUs that the load may run on.
-    With ``writable`` it is a mix that writes, for a file or an empty disk.
+    A change that this load does not reach cannot help it. The rows may also be for paths and
+    adapters. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
+    that writes, for a file or an empty disk.
     """
     workload = shorten_workload(spec, Workload().runtime)
     if any(row.setting in _SPREAD for row in rows):
@@ -230,6 +230,16 @@ def shape_load(
     if writable:
         return replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS)
     return workload
+
+
+def shape_burst(rows: Sequence[Row], load: Workload, deepest: int) -> Workload | None:
+    """Return bursts at the depth that these rows make possible, at most ``deepest``.
+
+    None if the ``load`` is as deep.
+    """
+    limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
+    depth = min(deepest, limit) // load.jobs
+    return replace(load, depth=depth) if depth > load.depth else None
 
 
 def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:

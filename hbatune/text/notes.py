@@ -221,11 +221,13 @@ def format_note(note: Message) -> str:
                 "every setting as it is"
             )
         case context.ComparisonsAhead():
+            if note.again:
+                return f"{note.again}: worse, so compared again, for about {note.seconds:.0f} s"
             return (
                 f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
                 f"change, {format_count(note.pairs, 'time')} each, which takes about "
-                f"{note.seconds:.0f} s; where something has cost, longer, but {note.limit} s at "
-                "most"
+                f"{note.seconds:.0f} s; with a second comparison of what is worse, {note.limit} s "
+                "at most"
             )
 
 

@@ -33,18 +33,35 @@ _COLUMNS = make_columns(
 
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
-    """Print the verdicts with notes, and the reverted settings with the reasons."""
+    """Print the verdicts with notes, and the reverted settings with the reasons.
+
+    Changes that stay although they are worse in bursts come first.
+    """
+    for line in _describe_kept_bursts(verified, profile.name):
+        print_line(line)
     if verified.proofs:
         print_heading(f"Verdicts at the load of {profile.name}: with the change against without it")
-        proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
+        proofs = (*verified.proofs, *verified.bursts)
+        proofs = sorted(proofs, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
+        if verified.bursts:
+            print_line("Bursts decide nothing: theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line(probe_tables.READS_ONLY_NOTE)
     for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
         print_line(line)
     if verified.proofs or verified.unmeasured:
         print_line()
+
+
+def _describe_kept_bursts(verified: VerificationResult, profile: str) -> Iterator[str]:
+    # The first proof of a target is about all its settings.
+    words = {proof.target: proof.verdict.word for proof in reversed(verified.proofs)}
+    for proof in verified.bursts:
+        if proof.verdict.beyond:
+            stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at the load"
+            yield f"{proof.target}: {stays} of {profile}, worse in bursts."
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
@@ -111,7 +128,8 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
-    settings = format_compared_settings(proof) if proof.group or proof.again else proof.settings
+    is_usual = proof.verdict.design is not Design.BURSTS and not (proof.group or proof.again)
+    settings = proof.settings if is_usual else format_compared_settings(proof)
     word = "no time" if proof.left_out else str(proof.verdict.word)
     changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
     for change in proof.verdict.changes:
@@ -123,7 +141,10 @@ def format_compared_settings(proof: Proof) -> str:
     """Return a short text for the compared settings."""
     if proof.group:
         return f"{proof.group} alone"
-    return f"{', '.join(proof.settings)}{' again' if proof.again else ''}"
+    suffix = " again" if proof.again else ""
+    if proof.verdict.design is Design.BURSTS and proof.last is not None:
+        suffix = f" in bursts of {proof.last.workload.issued}"
+    return f"{', '.join(proof.settings)}{suffix}"
 
 
 def explain_unexercised(hidden: Unexercised) -> str:
@@ -161,8 +182,9 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
 
 def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
     verdict = proof.verdict
-    if proof.last is not None and proof.group is None:
-        yield f"measured with {probe_tables.format_shape(proof.last.workload)}"
+    if proof.last is not None and proof.group is None and not proof.again:
+        shape = probe_tables.format_shape(proof.last.workload)
+        yield f"measured with {shape}: {probe_tables.format_figures(proof.last.figures)}"
     if proof.last is not None and proof.last.blank:
         yield probe_tables.BLANK_NOTE
     yield from map(explain_unexercised, proof.unexercised)

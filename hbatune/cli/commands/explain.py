@@ -24,7 +24,7 @@ from hbatune.policy.budget import (
 )
 from hbatune.policy.library import installed_library, list_profiles, load_profile
 from hbatune.policy.match import Traits
-from hbatune.policy.profile import Match, OptionRule, ProbeSpec, Rule, Source
+from hbatune.policy.profile import Match, OptionRule, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
 from hbatune.policy.vendors import load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
@@ -64,16 +64,12 @@ class Explained(differences.SettingExplanation, frozen=True):
 
 
 class ExplainDocument(Struct, frozen=True):
-    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches.
-
-    ``load`` is the profile's load, at which `apply` compares.
-    """
+    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches."""
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
     schema: str = "hbatune.explain/1"
     without_rules: tuple[differences.WithoutRules, ...] = ()
-    load: ProbeSpec = ProbeSpec()
 
 
 class SourceUse(Struct, frozen=True):
@@ -85,16 +81,12 @@ class SourceUse(Struct, frozen=True):
 
 
 class SourceDocument(Struct, frozen=True):
-    """The JSON document of `explain SOURCE`.
-
-    ``checks`` are ids of checks. ``loads`` are the profiles whose load cites the source.
-    """
+    """The JSON document of `explain SOURCE`; ``checks`` are ids of checks."""
 
     source: Source
     rules: tuple[SourceUse, ...]
     checks: tuple[str, ...]
     schema: str = "hbatune.explain-source/1"
-    loads: tuple[str, ...] = ()
 
 
 SUMMARY = "why a setting has its planned value, or what a source says"
@@ -131,9 +123,9 @@ def run(args: argparse.Namespace) -> int:
     situation, sources = explanation.situation, explanation.sources
     print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
-    bare, load = explanation.without_rules, situation.profile.probe
+    bare = explanation.without_rules
     if args.json:
-        show_json(ExplainDocument(explained, sources, without_rules=bare, load=load))
+        show_json(ExplainDocument(explained, sources, without_rules=bare))
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
@@ -143,8 +135,8 @@ def run(args: argparse.Namespace) -> int:
     if not explained and not bare:
         print_line(f"{args.target}: nothing of it can be set")
     else:
-        name = situation.profile.name
-        print_line(f"`apply` compares at the load of {name}: {format_profile_load(load)}.")
+        name, load = situation.profile.name, format_profile_load(situation.profile.probe)
+        print_line(f"`apply` compares at the load of {name}: {load}.")
     if sources:
         print_heading("What the documents say")
         for source in sources:
@@ -158,18 +150,15 @@ def _show_source(source: Source, *, as_json: bool) -> int:
 
     library = installed_library()
     rules: list[Rule | OptionRule] = [vendor.rule for vendor in load_vendors(library.shipped)]
-    loads = []
     for listed in list_profiles(library):
         profile = load_profile(listed.name, library)
         rules += (*profile.rules, *profile.options)
-        if profile.probe.source == source.id:
-            loads.append(profile.name)
     citing = [rule for rule in rules if rule.source == source.id]
     # Profiles share rules.
     uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
     checks = tuple(check.id for check in CHECKS if check.source == source.id)
     if as_json:
-        show_json(SourceDocument(source, tuple(uses), checks, loads=tuple(loads)))
+        show_json(SourceDocument(source, tuple(uses), checks))
         return 0
     print_heading(f"{source.id}: {source.says}")
     _print_fact("document", f"{source.title}, {source.section}")
@@ -177,7 +166,6 @@ def _show_source(source: Source, *, as_json: bool) -> int:
     for use in uses:
         _print_fact("rule", f"{use.rule} ({use.setting}; {use.file})")
     _print_fact("checks", ", ".join(checks) or "none")
-    _print_fact("load of", ", ".join(loads) or "no profile")
     return 0
 
 

@@ -98,6 +98,24 @@ def test_depth_raise_to_128_improves(lun: str) -> None:
     assert cat(lun, "device/queue_depth") == "128"
 
 
+@pytest.mark.deadline(600)
+@pytest.mark.parametrize(
+    ("before", "after", "word"), [(32, 128, "improved"), (128, 32, "regressed")]
+)
+def test_bursts_decide_nothing_at_load(lun: str, before: int, after: int, word: str) -> None:
+    # 24 in flight never wait for a depth of 32; 128 in flight do.
+    NDELAY.write_text(str(4 * SERVICE_NS))
+    put(lun, "device/queue_depth", str(before))
+    done = compared(profile("deep", "queue_depth", after, depth=24), lun)
+    assert done.code == 0, done.err
+    [proof], [burst] = done.json["verdicts"], done.json["bursts"]
+    assert proof["last"]["workload"]["depth"] == 24
+    assert proof["verdict"]["word"] in ("unchanged", "cannot tell"), proof["verdict"]
+    assert burst["last"]["workload"]["depth"] == 128
+    assert burst["verdict"]["word"] == word, burst["verdict"]
+    assert cat(lun, "device/queue_depth") == str(after), "it stays"
+
+
 def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
     """Return what prepares a command to do something before its run of this number."""
 

@@ -223,8 +223,19 @@ def test_missing_time_is_inconclusive() -> None:
 def test_missing_confirmation_reverts_nothing() -> None:
     bench = Bench({"queue_depth": 2.0})
     proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
-    assert [proof.left_out for proof in proofs] == [False, True, True, True]
+    assert [proof.left_out for proof in proofs] == [False, True]
     assert back == []
+
+
+def test_short_time_confirms_jointly() -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving = bench.proving(limit=85.0)
+    announced: list[tuple[str, float]] = []
+    proving.confirming = lambda *ahead: announced.append(ahead)
+    proofs, back = proving.prove(bench.trial, part("scheduler", "queue_depth"))
+    assert [(proof.group, proof.again) for proof in proofs] == [(None, False), (None, True)]
+    assert {change.setting for change in back} == {"scheduler", "queue_depth"}
+    assert announced == [("sda", 40.0)], "as long as the first comparison"
 
 
 def test_busy_disk_ends_switching() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.result import Pattern, Workload
-from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised, shape_load
+from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised, shape_burst, shape_load
 
 SPEC = ProbeSpec()
 
@@ -42,6 +42,18 @@ def test_load_keeps_profile_blocks() -> None:
     )
     assert shape_load([size], spec) == Workload(Pattern.READ, 1 << 20, 24)
     assert find_unexercised([size], shape_load([size], spec)) == ()
+
+
+@pytest.mark.parametrize(
+    ("depths", "deepest", "burst"),
+    [((32, 64), 128, 64), ((64, 32), 128, 64), ((32, 4096), 128, 128), ((8, 16), 128, None)],
+)
+def test_burst_reaches_possible_depth(
+    depths: tuple[int, int], deepest: int, burst: int | None
+) -> None:
+    workload = shape_burst([row("queue_depth", *depths)], shape(), deepest)
+    assert (workload and workload.issued) == burst
+    assert shape_burst([row("nomerges", 0, 1)], shape(), deepest) is None
 
 
 def test_map_paths_share_load() -> None:

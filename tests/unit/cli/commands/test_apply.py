@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from hbatune.probe import run
 from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
+from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
@@ -61,6 +63,7 @@ class Bench:
         self.busy: set[str] = set()
         self.passes = 10_000  # runs after which nothing costs any more
         self.mounted: dict[str, tuple[str, ...]] = {}
+        self.burst_cost = 1.0  # with a queue_depth of 99
         self.noise = NoisyDisk(Noise(0.01), 1)
 
     def see(self) -> Machine:
@@ -80,6 +83,8 @@ class Bench:
         for setting, cost in self.costs.items():
             if self.value(subject.target, setting) != {"nomerges": 0, "rq_affinity": 1}[setting]:
                 slower *= cost
+        if workload.issued > 24 and self.value(subject.target, "queue_depth") == 99:
+            slower *= self.burst_cost
         served = tuple(
             Served(adapter.target, adapter.driver, adapter.driver_version, adapter.firmware)
             for adapter in subject.adapters
@@ -411,8 +416,8 @@ def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*APPLY]) == 0
     captured = capsys.readouterr()
-    assert len(bench.probed) == 1 + 20, "there is time for more than eight on one disk"
-    assert "10 times each" in captured.err
+    assert len(bench.probed) == 1 + 2 * MIN_PAIRS
+    assert "8 times each" in captured.err
     assert "improved" in captured.out
     assert "before" not in captured.out
     seeds = {workload.seed for _, workload, _ in bench.asked}
@@ -420,20 +425,68 @@ def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     assert seeds != {None}
 
 
+def deepen(bench: Bench, site: SiteFolder, path: Path) -> None:
+    """Have one disk, whose queue_depth the profile raises from 32 to 99; its load is 24."""
+    rule = PROFILE[PROFILE.index("[[rule]]") : PROFILE.rindex("[[rule]]")]
+    rule = rule.replace("nomerges", "queue_depth").replace("value = 1", "value = 99")
+    site.put("profiles/test.toml", f'title = "t"\n[probe]\ndepth = 24\n{rule}')
+    disk = Disk(path, "sdc", device__queue_depth="32")
+    bench.disks = [disk]
+    bench.see = lambda: machine(replace(disk.endpoint(), depth_cap=960))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("cost", "word"), [(2.0, "regressed"), (0.5, "improved")])
+def test_bursts_decide_nothing(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path, cost: float, word: str
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.burst_cost = cost
+    assert main([*APPLY, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    [burst] = document["bursts"]
+    assert (burst["verdict"]["word"], burst["verdict"]["design"]) == (word, "bursts")
+    assert burst["unexercised"] == []
+    [proof] = document["verdicts"]
+    assert proof["verdict"]["word"] in ("unchanged", "cannot tell")
+    assert bench.values("queue_depth") == [99]
+
+
+def test_worse_bursts_come_first(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.burst_cost, bench.noise = 2.0, NoisyDisk(Noise(0.001), 1)
+    assert main([*APPLY]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    first = "sdc: queue_depth stays: unchanged at the load of test, worse in bursts."
+    assert output.index(first) < output.index("Verdicts at the load")
+    assert "sdc queue_depth in bursts of 99 regressed -50 % (" in output
+    assert "Bursts decide nothing: theirs is the range of two pairs." in output
+
+
+def test_measured_knee_bounds_bursts(
+    bench: Bench, site: SiteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    knees = {disk.id: 20 for disk in bench.see().endpoints}
+    monkeypatch.setattr("hbatune.probe.history.find_latest_knees", lambda *words: knees)
+    main([*APPLY])
+    assert {workload.issued for _, workload, _ in bench.asked} == {24, 40}
+
+
 def test_verdict_uses_profile_load(
     bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
 ) -> None:
-    rule = PROFILE[PROFILE.index("[[rule]]") :].replace("nomerges", "queue_depth")
-    rule = rule.replace("value = 1", "value = 99")
-    site.put("profiles/test.toml", f'title = "t"\n[probe]\ndepth = 12\n{rule}')
-    disk = Disk(tmp_path / "deep", "sdc", device__queue_depth="32")
-    bench.disks = [disk]
-    bench.see = lambda: machine(replace(disk.endpoint(), depth_cap=960))  # type: ignore[method-assign]
+    deepen(bench, site, tmp_path / "deep")
     main([*APPLY])
-    assert {workload.issued for _, workload, _ in bench.asked} == {12}, "not the planned 99"
+    issued = [workload.issued for _, workload, _ in bench.asked]
+    assert issued == [24] * (1 + 2 * MIN_PAIRS) + [99] * 2 * BURST_PAIRS, "bursts come last"
     output = " ".join(capsys.readouterr().out.split())
     assert "Verdicts at the load of test" in output
-    assert "queue_depth: not exercised: 12 in flight reach neither value" in output
+    assert "queue_depth: not exercised: 24 in flight reach neither value" in output
+    figures = r"measured with 4K random reads, 24 in flight: mean .* p50 .* p99 .* IOPS per CPU"
+    assert re.search(figures, output)
 
 
 def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
@@ -466,7 +519,7 @@ def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
 
 
 def test_unconfirmed_regression_stays(bench: Bench, capsys: Capture) -> None:
-    bench.passes = 21  # the first run warms up, twenty are the first comparison
+    bench.passes = 1 + 2 * MIN_PAIRS  # the first run warms up
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY]) == 0
     output = capsys.readouterr().out
@@ -503,7 +556,7 @@ def test_writes_go_to_named_file(
     for node, workload, write in bench.asked:
         assert str(node).startswith("/proc/")
         assert (workload.pattern, workload.reads, write) == ("randrw", 70, True)
-    assert "sdb: measured with 4K random 70 % reads and 30 % writes" in capsys.readouterr().out
+    assert "sdb: measured with 4K random I/O, 70 % reads" in capsys.readouterr().out
 
 
 def test_empty_disk_writes_need_name(

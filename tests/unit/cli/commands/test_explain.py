@@ -66,8 +66,6 @@ def test_undescribed_array_shows_vendor_depth(
     assert "64 now, stands" in output
     assert "at the load of oltp: 4K random reads, 24 in flight (D4-11)." in output
     assert "D4-11  2nd Generation IBM" in output
-    document = json.loads(explained(capsys, "--json"))
-    assert (document["load"]["depth"], document["load"]["source"]) == (24, "D4-11")
     assert "32 (D2-1)" in output
 
 
@@ -194,9 +192,6 @@ def test_source_shows_rules_and_checks(capsys: pytest.CaptureFixture[str]) -> No
     assert "2nd Generation IBM Power Systems SAS RAID Adapters" in out
     assert "ipr-vectors (ipr.number_of_msix; " in out
     assert "checks    msix-few" in out
-    assert "load of   no profile" in out
-    assert main(["explain", "D4-11"]) == 0
-    assert "load of   balanced, oltp" in capsys.readouterr().out
     assert main(["explain", "V-vast-nvme", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     validate(document)
