@@ -102,7 +102,7 @@ class DiskSearch:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
         self._probes, self._means = DiskProbes(subject, experiment, means), means
-        self._depth: dict[str, Value] = {}  # the best one, if it is not in force
+        self._depth: dict[str, Value] = {}  # the best one, to set
 
     def run(self) -> DiskSearchResult:
         """Search the depth first, then the settings with that depth, and return the result."""

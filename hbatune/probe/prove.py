@@ -70,7 +70,7 @@ class Proving(Struct):
         for row in part.own:
             groups.setdefault(find_group(row.setting), []).append(row)
         once, free = self.pairs * self.pair, (self.due or math.inf) - self.clock()
-        # Without the time for all groups, all settings are compared a second time.
+        # Without the time for all groups, all settings are compared again.
         if len(groups) == 1 or (len(groups) + 1) * once > free:
             groups = {}
         self.confirming(part.subject.target, max(1, len(groups)) * once)

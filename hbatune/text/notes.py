@@ -226,8 +226,7 @@ def format_note(note: Message) -> str:
             return (
                 f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
                 f"change, {format_count(note.pairs, 'time')} each, which takes about "
-                f"{note.seconds:.0f} s; with a second comparison of what is worse, {note.limit} s "
-                "at most"
+                f"{note.seconds:.0f} s, or {note.limit} s at most to confirm regressions"
             )
 
 

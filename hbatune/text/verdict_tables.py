@@ -33,16 +33,13 @@ _COLUMNS = make_columns(
 
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
-    """Print the verdicts with notes, and the reverted settings with the reasons.
-
-    Changes that stay although they are worse in bursts come first.
-    """
+    """Print changes that are worse in bursts only, the verdicts with notes, and the reverts."""
     for line in _describe_kept_bursts(verified, profile.name):
         print_line(line)
     if verified.proofs:
         print_heading(f"Verdicts at the load of {profile.name}: with the change against without it")
-        proofs = (*verified.proofs, *verified.bursts)
-        proofs = sorted(proofs, key=lambda proof: natural_key(proof.target))
+        compared = (*verified.proofs, *verified.bursts)
+        proofs = sorted(compared, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if verified.bursts:
