@@ -233,10 +233,7 @@ def shape_load(
 
 
 def shape_burst(rows: Sequence[Row], load: Workload, deepest: int) -> Workload | None:
-    """Return bursts at the depth that these rows make possible, at most ``deepest``.
-
-    None if the ``load`` is as deep.
-    """
+    """Return bursts as deep as these rows permit, at most ``deepest``; None if the load is."""
     limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
     depth = min(deepest, limit) // load.jobs
     return replace(load, depth=depth) if depth > load.depth else None

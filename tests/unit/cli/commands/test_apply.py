@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
 from hbatune.probe.guard import ScratchFile, make_scratch_file
+from hbatune.probe.prove import Proving
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
 from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS
@@ -463,6 +465,23 @@ def test_worse_bursts_come_first(
     assert output.index(first) < output.index("Verdicts at the load")
     assert "sdc queue_depth in bursts of 99 regressed -50 % (" in output
     assert "Bursts decide nothing: theirs is the range of two pairs." in output
+
+
+def test_sampling_costs_no_run(
+    bench: Bench, site: SiteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    now = [0.0]
+
+    def sample(subject: Subject, result: ProbeResult) -> ProbeResult:
+        now[0] += 5.0  # 64 reads of 80 ms each
+        return result
+
+    monkeypatch.setattr(run, "sample_blocks", sample)
+    monkeypatch.setattr("hbatune.operations.verify.Proving", partial(Proving, clock=lambda: now[0]))
+    main([*APPLY])
+    assert len(bench.asked) == 1 + 2 * (MIN_PAIRS + BURST_PAIRS), "no comparison lacks time"
+    assert now == [5.0], "sampled once"
 
 
 def test_measured_knee_bounds_bursts(
