@@ -481,6 +481,7 @@ def test_sampling_costs_no_run(
     monkeypatch.setattr("hbatune.operations.verify.Proving", partial(Proving, clock=lambda: now[0]))
     main([*APPLY])
     assert len(bench.asked) == 1 + 2 * (MIN_PAIRS + BURST_PAIRS), "no comparison lacks time"
+    assert all(workload.runtime > 1 for _, workload, _ in bench.asked[1:])
     assert now == [5.0], "sampled once"
 
 
