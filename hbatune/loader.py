@@ -42,6 +42,9 @@ ShortText = Annotated[str, Meta(max_length=4096)]
 LongText = Annotated[str, Meta(max_length=65_536)]
 """The text of a file in sysfs, which has one page at most, or a message with many names."""
 
+ErrorNumber = Annotated[int, Meta(ge=0, le=4095)]
+"""An errno (include/linux/err.h: MAX_ERRNO). ``os.strerror`` fails for one beyond a C int."""
+
 Loaded = TypeVar("Loaded")
 Default = TypeVar("Default")
 

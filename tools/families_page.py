@@ -1,6 +1,7 @@
 """Generate docs/families.md: the capabilities of each family, from its declaration."""
 
 import json
+import tomllib
 from pathlib import Path
 
 from hbatune.facts.families import families
@@ -50,6 +51,9 @@ DRIVEN = {
 _ALWAYS = ("scsi_debug", "virtio_blk")
 """The driver that the lab loads itself, and the driver of its root disk."""
 
+TRAPS = Path(__file__).with_name("driver_traps.toml")
+"""The surprising behaviours of drivers, by family. The program does not need them."""
+
 _MODULES = Path(__file__).resolve().parents[1] / "tests" / "hosts" / "modules.json"
 
 
@@ -63,10 +67,14 @@ def page() -> str:
     lines += [_line(["document", "product", "family"]), "| --- | --- | --- |"]
     lines += [line for family in families() for line in _documents(family)]
     lines += ["", "## Traps", ""]
-    for family in families():
-        for says, source in family.traps.items():
-            lines.append(f"- `{family.name}`: {says} ({source})")
+    for name, traps in load_traps().items():
+        lines += [f"- `{name}`: {trap['says']} ({trap['source']})" for trap in traps]
     return "\n".join(lines) + "\n"
+
+
+def load_traps() -> dict[str, list[dict[str, str]]]:
+    """Return the traps of each family, each with ``says`` and ``source``."""
+    return tomllib.loads(TRAPS.read_text())
 
 
 def rests_on(family: Family) -> str:

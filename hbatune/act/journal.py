@@ -24,12 +24,11 @@ from hbatune import loader
 from hbatune.act import files, journal_format, rollback_record
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
-from hbatune.facts.ids import Renaming, find_unmapped
+from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
-from hbatune.facts.targets import list_targets
 from hbatune.loader import Loaded, UnusableFileError
 from hbatune.plan.rows import RevertedValue
-from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable, name_setting
+from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable
 from hbatune.workers import Process
 
 SCHEMA = "hbatune.journal/1"
@@ -503,15 +502,12 @@ def load_with_current_ids(path: Path, machine: Machine) -> tuple[Journal, Journa
 
 
 def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
-    """Return the journal with current ids and settings.
-
-    Earlier versions used ids that change between boots, and a tunable's path as its name.
-    """
+    """Return the journal with current ids."""
     entries: dict[tuple[str, str], Entry] = {}
     for entry in recorded.entries:
         id = renaming.of_this_boot(entry.id, entry.diskseq)
-        current = replace(entry, id=id, setting=name_setting(entry.setting))
-        # Two former ids may be one now, and the first baseline stays.
+        current = replace(entry, id=id)
+        # Two ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
     excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))
     reverted: dict[RevertedValue, None] = {}
@@ -534,12 +530,3 @@ def update_record_ids(
         return tuple(dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, ids))))
 
     return records.renamed(recorded.excluded, rename)
-
-
-def find_unknown_ids(
-    recorded: Journal, records: RollbackRecords, machine: Machine
-) -> tuple[str, ...]:
-    """Return recorded ids in a former format that match no target: they protect nothing now."""
-    ids = [*update_record_ids(recorded, records, machine).ids]
-    ids += [value.id for value in recorded.reverted]
-    return find_unmapped(ids, list_targets(machine)) if ids else ()

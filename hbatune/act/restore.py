@@ -17,7 +17,7 @@ from hbatune.act.journal import Entry, Journal, JournalError, Run
 from hbatune.act.lock import Claim
 from hbatune.act.marks import mark_restored, with_udev_baselines
 from hbatune.act.writer import build_chain, execute_chains, parse_values, read_raw
-from hbatune.facts.ids import WORLD_WIDE, build_former_id, extract_route, extract_stable_part
+from hbatune.facts.ids import WORLD_WIDE, extract_route, extract_stable_part
 from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
@@ -232,10 +232,10 @@ class _Places:
             diskseq = endpoint.diskseq
             self._diskseqs.add(diskseq)
             unread = isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE
-            for id in (endpoint.id, build_former_id(endpoint)):
-                self._names[extract_route(id)] = extract_stable_part(id)
-                if unread:
-                    self._unread.add(extract_route(id))
+            route = extract_route(endpoint.id)
+            self._names[route] = extract_stable_part(endpoint.id)
+            if unread:
+                self._unread.add(route)
         self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.
         served = {vector.adapter for vector in machine.vectors}

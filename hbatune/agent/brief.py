@@ -16,7 +16,7 @@ _MAX_BYTES = 1 << 16
 """Maximum bytes of a status: many times the size of a status with nothing open."""
 
 _YEAR_9999 = 253_402_214_400
-_NOTHING: dict[str, object] = {"open": [], "alerts": [], "unwritten": []}
+_NOTHING: dict[str, object] = {"open": [], "alerts": [], "unwritten": [], "doubts": []}
 _NOTHING |= {"error": None, "mistake": None, "rolled_back": False, "ready": True}
 _NOTHING |= {"unreadable": 0, "abandoned": 0, "schema": SCHEMA}
 _TIMES = {"clock", "started", "saved", "save_due", "pass_due", "pass_started", "pass_ended"}

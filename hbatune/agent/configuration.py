@@ -1,6 +1,7 @@
 """The active configuration: the latest valid one.
 
-An invalid edit must not stop a running daemon, and must be reported.
+An invalid edit must not stop a running daemon, and must be reported. An upgrade may change the
+settings of a source, so an invalid citation does not stop a start either.
 """
 
 import os
@@ -13,6 +14,8 @@ from hbatune.act import files
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
+from hbatune.policy.rules import Doubts
+from hbatune.policy.toml_files import PolicyError
 
 Signature = tuple[tuple[str, files.Signature], ...]
 """The path and the signature of every file."""
@@ -28,14 +31,16 @@ class Policy(Struct, frozen=True):
 class LastGoodConfiguration:
     """The last valid configuration. ``mistake`` is the error in the current files, if any.
 
-    Raises the exceptions of ``load`` if the first reading fails.
+    ``doubts`` are the invalid citations at the start. Rules with these have no effect.
+    Raises the exceptions of ``load`` if the first reading fails for another reason.
     """
 
-    def __init__(self, site: Path, load: Callable[[], Policy]) -> None:
+    def __init__(self, site: Path, load: Callable[[Doubts], Policy]) -> None:
         self._site, self._load = site, load
         # Before the reading, so the next refresh notices a change during it.
         self._signature = compute_signature(site)
-        self.policy = load()
+        self.doubts: list[PolicyError] = []
+        self.policy = load(self.doubts)
         self.mistake: UsageError | None = None
 
     def refresh(self, *, force: bool = False) -> bool:
@@ -49,11 +54,11 @@ class LastGoodConfiguration:
         # Also for an error: it is reported once, and the files are read again when they change.
         self._signature = current
         try:
-            policy = self._load()
+            policy = self._load(None)
         except UsageError as error:
             self.mistake = error
             return False
-        self.mistake = None
+        self.mistake, self.doubts = None, []
         changed, self.policy = policy != self.policy, policy
         return changed
 

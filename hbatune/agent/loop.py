@@ -86,8 +86,8 @@ class HangingPassesError(HbatuneError):
 class Reporter(Protocol):
     """Reports the daemon's actions, in systemd's journal."""
 
-    def began(self, profile: str | None) -> None:
-        """Report that the daemon is ready."""
+    def began(self, profile: str | None, doubts: Collection[str]) -> None:
+        """Report that the daemon is ready, and the rules in doubt."""
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
@@ -490,12 +490,13 @@ class DaemonLoop:
         """Save the status. The first time, notify systemd that the daemon is ready."""
         mistake = self._configuration.mistake
         message = None if mistake is None else mistake.message
-        self._status = replace(status, mistake=message, ready=True)
+        doubts = tuple(f"{doubt} ({doubt.hint})" for doubt in self._configuration.doubts)
+        self._status = replace(status, mistake=message, doubts=doubts, ready=True)
         self._save_status()
         if not self._ready:
             self._ready = True
             self._service.notify("READY=1")
-            self._reporter.began(self._status.profile)
+            self._reporter.began(self._status.profile, doubts)
 
     def _shut_down(self) -> None:
         """Let the current pass end, and restore all values if that is configured.

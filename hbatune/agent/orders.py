@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
-from hbatune.loader import LongText, ShortText
+from hbatune.loader import ErrorNumber, LongText, ShortText
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
@@ -125,7 +125,7 @@ class SettingChange(Struct, frozen=True, gc=False):
     rule: ShortText
     handled: Handled
     outcome: Outcome | None = None
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     origin: ChangeOrigin = ChangeOrigin.DRIFT
     retry: Retry | None = None
     step_seconds: float | None = None

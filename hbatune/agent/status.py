@@ -110,7 +110,7 @@ class Status(Struct, frozen=True):
     could not read. ``rolled_back`` is whether nothing is tuned because everything was rolled back.
     ``ready`` is whether a pass has ended. ``times`` are missing in a status of an older version.
     ``unwritten`` are files that could not be written. ``abandoned`` is the number of abandoned
-    processes that hang in the kernel.
+    processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
     """
 
     process: Process
@@ -131,6 +131,7 @@ class Status(Struct, frozen=True):
     times: Times | None = None
     unwritten: tuple[UnwrittenFile, ...] = ()
     abandoned: int = 0
+    doubts: tuple[LongText, ...] = ()
     schema: ShortText = SCHEMA
 
     @property
@@ -142,7 +143,7 @@ class Status(Struct, frozen=True):
     def well(self) -> bool:
         """Whether nothing needs attention."""
         problems = (self.amiss, self.error, self.mistake, self.alerts, self.unreadable)
-        return self.ready and not any((*problems, self.unwritten, self.abandoned))
+        return self.ready and not any((*problems, self.unwritten, self.abandoned, self.doubts))
 
     @property
     def amiss(self) -> tuple[SettingChange, ...]:

@@ -14,10 +14,8 @@ from hbatune.act import paths
 from hbatune.boot import conditions, lines
 from hbatune.boot.conditions import UdevCondition, build_condition
 from hbatune.boot.lines import END, RuleLine, RuleSection, exclude_key, match_property, set_wish
-from hbatune.facts.classify import Evidence
 from hbatune.facts.families import families
-from hbatune.facts.family import Depth, Family, assume_no_default, assume_no_trap
-from hbatune.facts.model import Host, Kind, Protocol, Storage, TargetKind
+from hbatune.facts.model import Kind, Protocol, Storage, TargetKind
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
@@ -26,8 +24,8 @@ from hbatune.settings.limits import LOADABLE_SCHEDULERS
 from hbatune.settings.setting import UdevWriter
 from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
-_A_HOST = Host("host0", "", can_queue=2, cmd_per_lun=2, hw_queues=1)
-"""A host for ``_is_depth_plain``: with its can_queue of 2, a cap of 1 can only be the drive's."""
+_INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
+"""Whether a disk has its driver's constant initial depth."""
 
 
 class CompiledRules(Struct, frozen=True):
@@ -153,8 +151,9 @@ def _list_inexact(steps: Iterable[_Step], *, mapped: bool) -> Iterator[tuple[str
 
 def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tuple[str, str]]:
     if QUEUE_DEPTH in settings:
-        names = _list_families(depth_plain=False)
-        yield f"queue_depth of {', '.join(names)}", "depends on the drive, or cannot be set"
+        names = [family.name for family in families() if not family.initial_depths]
+        reason = "udev cannot see whether another rule lowered it, or it cannot be set"
+        yield f"queue_depth of {', '.join(names)}", reason
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
 
@@ -228,19 +227,16 @@ def _clear_wishes(
     [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
-        safe = _list_families(depth_plain=True)
-        depths.append((exclude_key("ENV", "|".join(safe), conditions.FAMILY), no_depth))
-        # Another rule has disabled native command queuing (plan/make.py).
-        unqueued = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, "1")
-        sata = match_property(conditions.PROTOCOL, Protocol.SATA)
-        depths.append((sata, unqueued, no_depth))
-        for family in filter(_is_depth_plain, families()):
+        # Any other depth may be a decision of an administrator or a drive (plan/make.py). udev can
+        # compare a depth only with a constant.
+        for family in families():
             for protocol, depth in family.initial_depths.items():
-                name = match_property(conditions.FAMILY, family.name)
-                lowered = exclude_key("ATTR", str(depth), SETTINGS[QUEUE_DEPTH].path)
-                depths.append(
-                    (name, match_property(conditions.PROTOCOL, protocol), lowered, no_depth)
-                )
+                is_driver = match_property(conditions.FAMILY, family.name)
+                is_protocol = match_property(conditions.PROTOCOL, protocol)
+                has_depth = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, str(depth))
+                is_initial = lines.set_property(_INITIAL_DEPTH, "1")
+                depths.append((is_driver, is_protocol, has_depth, is_initial))
+        depths.append((exclude_key("ENV", "1", _INITIAL_DEPTH), no_depth))
         if site.array:
             depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))
         if site.members:
@@ -258,19 +254,3 @@ def _clear_wishes(
             no_wish = lines.set_property(lines.make_wish_property(value.setting), "")
             tried += lines.append_parts(lines.match_disks(value.id), no_wish)
     yield RuleSection("Tried, measured, and put back.", tuple(tried))
-
-
-def _list_families(*, depth_plain: bool) -> list[str]:
-    return [family.name for family in families() if _is_depth_plain(family) is depth_plain]
-
-
-def _is_depth_plain(family: Family) -> bool:
-    """Return whether the kernel accepts a depth, refuses it, or clamps it to the host's maximum.
-
-    A depth of other families depends on the drive, or a write does harm: udev cannot see
-    either. It compares a depth only with a constant default (plan/make.py).
-    """
-    by_drive = family.depth_cap(None, _A_HOST, Evidence(ncq_depth=1)) == 1
-    plain = family.depth is Depth.SET and family.depth_trap is assume_no_trap
-    is_comparable = family.depth_default is assume_no_default or bool(family.initial_depths)
-    return plain and is_comparable and not by_drive

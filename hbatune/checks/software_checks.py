@@ -6,6 +6,7 @@ Vendor advice is checked only if the configuration enables it.
 import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -340,9 +341,8 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find firmware that is not approved, or that is on the list but cannot be read."""
     for adapter in inputs.adapters:
-        approved: list[str] = []
-        for entry in _list_approved(inputs, adapter):
-            approved += entry.firmware
+        entries = _list_approved(inputs, adapter)
+        approved = tuple(chain.from_iterable(entry.firmware for entry in entries))
         yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
 
 
@@ -352,9 +352,8 @@ def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Findin
     A driver without a version has the kernel's version.
     """
     for adapter in inputs.adapters:
-        approved: list[str] = []
-        for entry in _list_approved(inputs, adapter):
-            approved += entry.driver
+        entries = _list_approved(inputs, adapter)
+        approved = tuple(chain.from_iterable(entry.driver for entry in entries))
         version = adapter.driver_version
         if isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
@@ -371,10 +370,9 @@ def _check_version(
     check: Check,
     adapter: Adapter,
     version: str | Missing,
-    globs: Collection[str],
+    approved: tuple[str, ...],
     evidence: type[_UnapprovedVersion],
 ) -> Iterator[Finding]:
-    approved = tuple(globs)
     if not approved:
         return
     if isinstance(version, Missing):
@@ -397,9 +395,7 @@ def _find_setting(attribute: str) -> str | None:
 
 def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
     """Return whether a rule matches only by vendor or model, and matches none of these names."""
-    globs: list[str] = []
-    for text in rule.of:
-        globs += text.split("|")
+    globs = [glob for text in rule.of for glob in text.split("|")]
     if not globs or any(_DIGITS.search(glob) for glob in globs):
         return False
     return not any(fnmatchcase(name, glob) for name in names for glob in globs)

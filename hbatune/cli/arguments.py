@@ -127,15 +127,16 @@ def make_number_type(minimum: int, maximum: int | None = None) -> Callable[[str]
     return make_type(int, lambda value: minimum <= value <= highest, f"a whole number, {wanted},")
 
 
-def make_size_type(maximum: int) -> Callable[[str], int]:
-    """Return an argument type: bytes of an I/O up to ``maximum``, optionally with k or m."""
+def make_size_type(maximum: int, unit: int = 512) -> Callable[[str], int]:
+    """Return an argument type: a multiple of ``unit`` bytes, optionally with k, m or g."""
 
     def convert(text: str) -> int:
-        match = re.fullmatch(r"([1-9][0-9]{0,8})([km]?)", text, re.ASCII | re.IGNORECASE)
-        return int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()] if match else 0
+        match = re.fullmatch(r"([1-9][0-9]{0,8})([kmg]?)", text, re.ASCII | re.IGNORECASE)
+        shifts = {"": 0, "k": 10, "m": 20, "g": 30}
+        return int(match[1]) << shifts[match[2].lower()] if match else 0
 
-    wanted = f"a multiple of 512 bytes such as 4k, up to {maximum >> 20}m,"
-    return make_type(convert, lambda size: size % 512 == 0 and 512 <= size <= maximum, wanted)
+    wanted = f"bytes, a multiple of {unit} with k, m or g, up to {maximum >> 20}m,"
+    return make_type(convert, lambda size: size % unit == 0 and unit <= size <= maximum, wanted)
 
 
 def resolve_root(root: Path) -> Path:

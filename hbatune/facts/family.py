@@ -87,7 +87,6 @@ class Interrupts(Struct, frozen=True):
     """
 
     vectors: Vectors
-    source: str = ""
     handlers: tuple[Handler, ...] = ()
     unmanaged_by: str = ""
     polled: Callable[[Parameters, int], int] = lambda parameters, vectors: 0
@@ -124,7 +123,6 @@ class Coalescing(Struct, frozen=True):
 
     mechanism: Mechanism
     name: str
-    source: str
 
 
 class Purpose(StrEnum):
@@ -253,8 +251,7 @@ class Family(Struct, frozen=True):
     is whether all hardware queues of a host share one tag set, so requests are allocated once for
     each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
     host attributes with the number of commands that the firmware offers. ``inspected`` are host
-    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled. ``traps`` are
-    surprising behaviours, in one sentence each, with their sources.
+    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
     """
 
     name: str
@@ -281,7 +278,6 @@ class Family(Struct, frozen=True):
     interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
     coalescing: tuple[Coalescing, ...] = ()
     options: tuple[Option, ...] = ()
-    traps: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.drivers:

@@ -2,19 +2,14 @@
 
 An id is ``STABLE@ADAPTER/PORT``: the drive's own name (WWN, EUI, serial number) and the route to it
 (``facts.routes``). If two targets would share an id, each gets its kernel address after a ``~``,
-and the id is valid for this boot only. Ids of earlier versions have numbers that a boot assigns
-(``STABLE@PCI/H:C:T:L``, ``STABLE@PCI/nvme0``, ``NAMES@PCI/irq34``, ``host0@PCI``). The present
-kernel addresses give their meaning on this machine.
+and the id is valid for this boot only.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 
-from hbatune.facts.model import Control, Endpoint, Kind, Machine, TargetKind, Vector
-from hbatune.facts.routes import get_kernel_name, parse_place
+from hbatune.facts.model import Control, Endpoint, Machine, Vector
 
 # The name of a drive that reports none.
 UNNAMED = "unnamed"
@@ -36,11 +31,6 @@ _FILLER = (
 _ANNOUNCED = r"wwn-|naa\.|eui\.|0x|nvme-(?=eui\.|uuid\.|nvme\.)|uuid\.|dm-uuid-|(scsi-|mpath-)(?=3)"
 _NAA = r"3([0-9a-f]{16}|[0-9a-f]{32})"  # scsi_id(8): an NAA name follows a 3
 _BY_ID = "/dev/disk/by-id/"
-
-# Ids of the former form, including those for controllers and vectors.
-_FORMER = r".*@(.*/)?(\d+:\d+:\d+:\d+|(nvme|virtio|irq|host)\d+)|(host|nvme)\d+(@[^/]+)?"
-_CONTROL = r"(?P<kind>host|nvme)\d+@(?P<adapter>[^/]+)"
-_VECTOR = r"(?P<names>.*)@(?P<adapter>[^/]+)/irq\d+"
 
 
 def escape_text(text: str) -> str:
@@ -117,49 +107,17 @@ def _join_words(text: str) -> str:
     return escape_text("_".join(filter(None, text.split(" "))))
 
 
-def is_former(id: str) -> bool:
-    """Return whether an id has the former form, with numbers that a boot assigns."""
-    return re.fullmatch(_FORMER, id, re.DOTALL) is not None
-
-
-def build_former_id(target: Endpoint | Vector | Control) -> str:
-    """Return the former id of a target; a map's id has not changed."""
-    match target:
-        case Vector():
-            return f"{'+'.join(target.names) or 'unused'}@{target.adapter}/irq{target.irq}"
-        case Control():
-            is_adapter = target.target == target.adapter
-            return target.target if is_adapter else f"{target.target}@{target.adapter}"
-        case Endpoint(kind=Kind.MAP):
-            return extract_lasting_part(target.id)
-        case Endpoint():
-            return f"{extract_stable_part(target.id)}@{_get_former_route(target.sysfs)}"
-
-
-def map_former_ids(machine: Machine) -> dict[str, str]:
-    """Return the present id of each target by its former id, without ambiguous former ids."""
-    targets = _list_targets(machine)
-    former_ids = list(map(build_former_id, targets))
-    counts = Counter(former_ids)
-    pairs = zip(former_ids, targets, strict=True)
-    return {former: target.id for former, target in pairs if counts[former] == 1}
-
-
 class Renaming:
-    """The present meaning, on one machine, of ids recorded earlier in either form."""
+    """The present meaning, on one machine, of ids recorded earlier."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    # Built when first needed: most machines have no old ids, and some have thousands of LUNs.
+    # Built when first needed: most runs have no recorded ids, and some hosts thousands of LUNs.
 
     @cached_property
     def _present(self) -> frozenset[str]:
         return frozenset(map(attrgetter("id"), _list_targets(self._machine)))
-
-    @cached_property
-    def _former(self) -> dict[str, str]:
-        return map_former_ids(self._machine)
 
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
@@ -175,61 +133,16 @@ class Renaming:
         if id in self._present:
             return id
         same = self._by_diskseq.get(diskseq) if diskseq is not None else None
-        return same or self._former.get(id, id)
+        return same or id
 
     def that_lasts(self, id: str) -> tuple[str, ...]:
         """Return the ids of all targets that an id of any boot matches, or the same id."""
         if id in self._present:
             return (id,)
-        if id in self._former:
-            return (self._former[id],)
         lasting = extract_lasting_part(id)
         matches = sorted(p for p in self._present if extract_lasting_part(p) == lasting)
-        if not matches and is_former(id) and (moved := self._find_moved(id)):
-            return (moved,)
         return tuple(matches) or (id,)
-
-    def _find_moved(self, id: str) -> str | None:
-        """Return the only target that a former id can mean, by its parts that outlive a boot."""
-        machine = self._machine
-        if match := re.fullmatch(_CONTROL, id):
-            kind = TargetKind.HOST if match["kind"] == "host" else TargetKind.CONTROLLER
-            key = (kind, match["adapter"])
-            return _get_only(c.id for c in machine.controls if (c.kind, c.adapter) == key)
-        if match := re.fullmatch(_VECTOR, id, re.DOTALL):
-            names = (match["names"], match["adapter"])
-            vectors = machine.vectors
-            return _get_only(v.id for v in vectors if ("+".join(v.names), v.adapter) == names)
-        name, adapter = extract_stable_part(id), id.rpartition("@")[2].partition("/")[0]
-        # First on the same adapter, then on any, since a drive may have been moved. A drive without
-        # a name could be any unnamed drive.
-        drives = [e for e in machine.endpoints if extract_stable_part(e.id) == name]
-        same_adapter = _get_only(e.id for e in drives if e.adapter == adapter)
-        if same_adapter or name == UNNAMED:
-            return same_adapter
-        return _get_only(drive.id for drive in drives)
 
 
 def _list_targets(machine: Machine) -> tuple[Endpoint | Control | Vector, ...]:
     return (*machine.endpoints, *machine.controls, *machine.vectors)
-
-
-def _get_only(ids: Iterable[str]) -> str | None:
-    candidates = list(ids)
-    return candidates[0] if len(candidates) == 1 else None
-
-
-def find_unmapped(ids: Iterable[str], present: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the ids of the former form that are not in ``present``."""
-    return tuple(dict.fromkeys(id for id in ids if id not in present and is_former(id)))
-
-
-def _get_former_route(directory: str) -> str:
-    """Return the adapter, and H:C:T:L or controller, of the disk with this sysfs directory."""
-    place = parse_place(directory)
-    branch = place.branch
-    leaf = place.address or (branch.controller and get_kernel_name(branch.controller))
-    if not leaf and branch.adapter:
-        leaf = get_kernel_name(branch.bound or directory)
-    parts = filter(None, (branch.adapter, leaf))
-    return "/".join(dict.fromkeys(parts)) or get_kernel_name(directory)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.loader import LongText, ShortText
+from hbatune.loader import ErrorNumber, LongText, ShortText
 
 
 class Reason(StrEnum):
@@ -37,7 +37,7 @@ class Missing(Struct, frozen=True, tag="missing"):
     """A fact that could not be read, with the kernel's answer (``errno``, ``text``)."""
 
     reason: Reason
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     text: LongText | None = None
 
     @property

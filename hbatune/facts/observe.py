@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from operator import attrgetter
 from pathlib import Path
 
@@ -23,15 +23,6 @@ from hbatune.facts.adapters import list_pci_path
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.families import family_named
-from hbatune.facts.health import (
-    AdapterHealth,
-    DiskHealth,
-    Health,
-    LinkRate,
-    ModuleOptionLine,
-    UdevDisks,
-    UdevRule,
-)
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
@@ -135,17 +126,15 @@ def has_msi(function: Attributes) -> bool | Missing:
     return False
 
 
-def read_udev_rules() -> tuple[UdevRule, ...]:
+def read_udev_rules() -> tuple[health.UdevRule, ...]:
     """Return the lines of the machine's udev rules that set attributes, except hbatune's own."""
-    rules: list[UdevRule] = []
-    for file, text in _read_files(_FOLDERS, ".rules"):
-        rules += parse_assignments(file, text)
-    return tuple(rules)
+    files = _read_files(_FOLDERS, ".rules")
+    return tuple(chain.from_iterable(starmap(parse_assignments, files)))
 
 
-def read_module_options(modules: Collection[str]) -> tuple[ModuleOptionLine, ...]:
+def read_module_options(modules: Collection[str]) -> tuple[health.ModuleOptionLine, ...]:
     """Return the options of these modules in modprobe.d(5), except hbatune's own."""
-    options: list[ModuleOptionLine] = []
+    options: list[health.ModuleOptionLine] = []
     for file, text in _read_files(_MODPROBE_FOLDERS, ".conf"):
         for number, line in _join_lines(text):
             command, name, *words = (*line.split(), "", "")
@@ -154,7 +143,7 @@ def read_module_options(modules: Collection[str]) -> tuple[ModuleOptionLine, ...
                 place = (escape_text(file), number, module)
                 for word in filter(None, words):
                     option, _, value = escape_text(word).partition("=")
-                    options.append(ModuleOptionLine(*place, option, value))
+                    options.append(health.ModuleOptionLine(*place, option, value))
     return tuple(options)
 
 
@@ -192,7 +181,7 @@ def find_distribution_rules(disks: Iterable[Endpoint]) -> dict[str, str]:
     return {id: file for id, file in files.items() if file.startswith(_DISTRIBUTION_FOLDERS)}
 
 
-def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
+def parse_assignments(file: str, text: str) -> Iterator[health.UdevRule]:
     """Yield the attributes that rules set, directly or through a shell; lines may be continued."""
     # The patterns of earlier jumps, without duplicates: other devices skip the rules after a jump.
     jump_patterns: dict[str, None] = {}
@@ -211,7 +200,7 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
             for attribute in _WRITTEN.findall(program):
                 assigned.append((attribute, None))
         for attribute, value in assigned:
-            yield UdevRule(
+            yield health.UdevRule(
                 escape_text(file), number, escape_text(attribute), value, required, certain
             )
         if _GOTO.search(line):
@@ -219,7 +208,7 @@ def parse_assignments(file: str, text: str) -> Iterator[UdevRule]:
             jump_patterns |= dict.fromkeys(patterns["!"])
 
 
-def parse_disk_match(line: str) -> UdevDisks | None:
+def parse_disk_match(line: str) -> health.UdevDisks | None:
     """Return the disks that a line applies to when they appear, or None if that is unknown."""
     kernels: tuple[str, ...] = ("*",)
     rotational = None
@@ -228,14 +217,14 @@ def parse_disk_match(line: str) -> UdevDisks | None:
         if (key if key != "ENV" else name) in _DISK_ADDED:
             text = _DISK_ADDED[name or key]
             if any(fnmatchcase(text, part) for part in glob.split("|")) is not is_equal:
-                return UdevDisks(())
+                return health.UdevDisks(())
         elif key == "KERNEL" and is_equal:
             kernels = tuple(map(escape_text, glob.split("|")))
         elif (key, name) == ("ATTR", "queue/rotational") and glob in ("0", "1"):
             rotational = (glob == "1") is is_equal
         else:
             return None
-    return UdevDisks(kernels, rotational)
+    return health.UdevDisks(kernels, rotational)
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -258,7 +247,7 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def observe_health(
     machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
-) -> Health:
+) -> health.Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
 
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
@@ -287,7 +276,7 @@ def observe_health(
     points = set[str]().union(*map(attrgetter("mounts"), machine.endpoints))
     # The tools may be in the user's path or in root's.
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
-    return Health(
+    return health.Health(
         adapters={
             a.target: _check_adapter(a, paths[a.target], survey, offers) for a in machine.adapters
         },
@@ -339,7 +328,7 @@ def _build_requests(
 
 def _check_adapter(
     adapter: Adapter, path: tuple[str, ...], survey: Survey, offers: Survey
-) -> AdapterHealth:
+) -> health.AdapterHealth:
     family = family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
     parameters = survey.get(_get_parameters_dir(adapter), {})
@@ -359,7 +348,7 @@ def _check_adapter(
     credits: dict[str, int | Missing] = {}
     link_errors: dict[str, int | Missing] = {}
     inspected: dict[str, str | Missing] = {}
-    rates: dict[str, LinkRate] = {}
+    rates: dict[str, health.LinkRate] = {}
     for host in adapter.hosts:
         values = survey.get(f"{_HOSTS}/{host.name}", {})
         for name in family.credits:
@@ -377,7 +366,7 @@ def _check_adapter(
             for name in PHY_ERRORS:
                 link_errors[f"{phy} {name}"] = parse_integer(values, name)
             _add_rate(rates, phy, values, PHY_RATES)
-    return AdapterHealth(
+    return health.AdapterHealth(
         errors=health.parse_bus_errors(function) if path else None,
         port=port,
         root=root,
@@ -392,12 +381,12 @@ def _check_adapter(
 
 
 def _add_rate(
-    rates: dict[str, LinkRate], name: str, values: Attributes, files: tuple[str, str]
+    rates: dict[str, health.LinkRate], name: str, values: Attributes, files: tuple[str, str]
 ) -> None:
     """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
     current, maximum = map(parse_gigabits, map(partial(attributes.get_word, values), files))
     if current and maximum:
-        rates[name] = LinkRate(max(current), max(maximum))
+        rates[name] = health.LinkRate(max(current), max(maximum))
 
 
 def parse_gigabits(text: str) -> list[float]:
@@ -405,7 +394,9 @@ def parse_gigabits(text: str) -> list[float]:
     return list(map(float, re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)))
 
 
-def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing) -> DiskHealth:
+def _check_disk(
+    endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
+) -> health.DiskHealth:
     # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
     done, errors, timeouts = map(partial(parse_integer, values, base=16), _COUNTERS)
     logged: dict[str, int] = {}
@@ -416,7 +407,7 @@ def _check_disk(endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
     for file in NVME_COUNTERS:
         if file in values:
             counters[get_kernel_name(file)] = parse_integer(values, file)
-    return DiskHealth(cache, done, errors, timeouts, logged, counters)
+    return health.DiskHealth(cache, done, errors, timeouts, logged, counters)
 
 
 def _get_cache_path(endpoint: Endpoint) -> str:

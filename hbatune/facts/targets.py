@@ -8,7 +8,7 @@ from msgspec import Struct
 from hbatune.errors import UsageError
 from hbatune.facts import model
 from hbatune.facts.endpoints import DISKSEQ
-from hbatune.facts.ids import build_former_id, list_spellings, normalise_name
+from hbatune.facts.ids import list_spellings, normalise_name
 from hbatune.facts.model import Adapter, Attribute, Control, Endpoint, Machine, Missing, Vector
 from hbatune.facts.vectors import AFFINITY_FILE
 
@@ -176,7 +176,7 @@ def list_all_names(machine: Machine) -> dict[str, frozenset[str]]:
         if isinstance(source, Endpoint):
             names_by_id[source.id] = list_endpoint_names(source)
         else:
-            names = {source.target, source.id, build_former_id(source)}
+            names = {source.target, source.id}
             names_by_id[source.id] = adapters.get(source.adapter, frozenset()) | names
     return names_by_id
 
@@ -194,7 +194,7 @@ def list_adapter_names(adapter: Adapter) -> frozenset[str]:
 def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     """Return all names of an endpoint."""
     host = endpoint.host.name if endpoint.host else None
-    ids = (*list_spellings(endpoint.id), build_former_id(endpoint))
+    ids = list_spellings(endpoint.id)
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
     names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
     return frozenset(filter(None, names))

@@ -138,6 +138,11 @@ class RunsAhead(Struct, frozen=True):
     """Whether they destroy the data on the disks."""
 
     file_size: int | None = None
+    """For a file, ``seconds`` include the time to fill it, at the measured rate."""
+
+    cached: bool = False
+    """Whether the adapter or array of the file may have a cache, of unknown size."""
+
     again: bool = False
     """Whether these depths are measured a second time, because the IOPS fell."""
 

@@ -105,11 +105,9 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
         problem = f"{setting} is a setting of a {SETTINGS[setting].on}, and {names} has none"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
     cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
-    sources = []
-    for id, source in installed_library().sources().items():
-        if id in cited:
-            sources.append(source)
-    return Explanation(situation, settings, without_rules, explainer.traits, tuple(sources))
+    all_sources = installed_library().sources().items()
+    sources = tuple(source for id, source in all_sources if id in cited)
+    return Explanation(situation, settings, without_rules, explainer.traits, sources)
 
 
 class _Explainer:

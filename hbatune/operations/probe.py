@@ -22,7 +22,7 @@ from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import Adapter, Endpoint, Machine
+from hbatune.facts.model import Adapter, Endpoint, Machine, Protocol, Storage
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
@@ -74,13 +74,15 @@ class Measured(Struct, frozen=True):
 class ProbeRequest(Struct, frozen=True, kw_only=True):
     """The request to run a workload on disks, or on a file in ``folder``.
 
-    ``profile`` has the objective for the results. ``together`` adds runs on all disks of an adapter
-    concurrently. A workload that writes needs each disk by name.
+    The file has ``size`` bytes, or the default. ``profile`` has the objective for the results.
+    ``together`` adds runs on all disks of an adapter concurrently. A workload that writes needs
+    each disk by name.
     """
 
     workload: NamedWorkload
     targets: Sequence[str] = ()
     folder: Path | None = None
+    size: int | None = None
     profile: str | None = None
     together: bool = False
 
@@ -126,7 +128,7 @@ def run_workload(context: Context, request: ProbeRequest) -> ProbeRuns:
     another hbatune changes the machine. Raises JournalError and HoldError as an experiment does.
     """
     if request.folder is not None:
-        probed = _probe_file(context, request.folder, request.workload.runs)
+        probed = _probe_file(context, request.folder, request.size, request.workload.runs)
     else:
         probed = _probe_disks(context, request)
         if request.together:
@@ -195,7 +197,9 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     return ProbeRuns(machine=machine, profile=chosen, runs=tuple(disk_runs.measure(subjects)))
 
 
-def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -> ProbeRuns:
+def _probe_file(
+    context: Context, folder: Path, size: int | None, workloads: Sequence[Workload]
+) -> ProbeRuns:
     """Run each workload on a scratch file, which is always removed at the end.
 
     The results are named by the full path of the directory.
@@ -206,13 +210,22 @@ def _probe_file(context: Context, folder: Path, workloads: Sequence[Workload]) -
     possible, runs = _split_by_block(name, disks, workloads)
     if not possible:
         return ProbeRuns(machine=machine, runs=tuple(runs))
-    with context.progress(Phase.WRITING_FILE, 1), make_scratch_file(folder) as file:
-        context.note(RunsAhead(len(possible), _estimate_seconds(possible), file_size=file.size))
-        with context.progress(Phase.PROBING, len(possible)) as advance:
-            for workload in possible:
-                outcome = running.probe_file(name, file.path, file.size, workload)
-                runs.append(_make_measured(workload, outcome))
-                advance(name)
+    # A RAID adapter, an array and a hypervisor may have a cache. No attribute shows its size.
+    is_cached = any(d.protocol is Protocol.VOLUME or d.storage is not Storage.LOCAL for d in disks)
+
+    def announce(size: int, seconds: float) -> None:
+        seconds += _estimate_seconds(possible)
+        context.note(RunsAhead(len(possible), seconds, file_size=size, cached=is_cached))
+
+    with (
+        context.progress(Phase.WRITING_FILE, 1),
+        make_scratch_file(folder, size, announce) as file,
+        context.progress(Phase.PROBING, len(possible)) as advance,
+    ):
+        for workload in possible:
+            outcome = running.probe_file(name, file.path, file.size, workload)
+            runs.append(_make_measured(workload, outcome))
+            advance(name)
     return ProbeRuns(machine=machine, runs=tuple(runs))
 
 

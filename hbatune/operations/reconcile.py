@@ -19,7 +19,6 @@ from hbatune.act.paths import Paths
 from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
-from hbatune.facts.ids import is_former
 from hbatune.facts.machine import Scope
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
@@ -185,9 +184,7 @@ def scan_disks(
         return None
     ids = [endpoint.id for endpoint in part.endpoints]
     situation = make_situation(config, profile, part, (), means, last.journal.part(ids))
-    if any(map(is_former, (*situation.rollbacks.ids, *situation.rollbacks.lifted))):
-        return None  # only a full scan can resolve these ids
-    if situation.lacks_peers(lambda target: cached.get(target) is not None):
+    if situation.lacks_peers():
         return None
     return replace(situation, part=PartialScan(last.requests_without(ids), last.matcher(profile)))
 

@@ -17,7 +17,6 @@ from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.devices import resolve_link
-from hbatune.facts.ids import is_former
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.processors import with_probing
@@ -122,6 +121,7 @@ class Situation(Struct, frozen=True):
         earlier = EarlierChanges(
             reverted=frozenset(() if named else self.journal.reverted),
             set_before=self._find_set_values() if reconcile else {},
+            original_depths=self._find_original_depths(),
             set_by_us=self._was_touched,
             targets_named=named,
             scheduler_rules=self._find_scheduler_rules(),
@@ -135,15 +135,15 @@ class Situation(Struct, frozen=True):
             matcher=self.part.matcher if self.part else None,
         )
 
-    def lacks_peers(self, is_known: Callable[[str], bool] = lambda target: True) -> bool:
+    def lacks_peers(self) -> bool:
         """Return whether this part would raise a depth that equal disks outside of it explain.
 
-        An administrator decides neither depths of new disks nor depths set by hbatune.
+        They also explain a new disk's depth, which an administrator's udev rule may have lowered.
         """
         defaults = find_default_depths(self.machine)
         for row in self.plan().drift:
             default = defaults.get(row.id) if row.setting == QUEUE_DEPTH else None
-            if default is None or not default.by_peers or not is_known(row.target):
+            if default is None or not default.by_peers:
                 continue
             if not self._was_touched(row.id, QUEUE_DEPTH):
                 return True
@@ -185,6 +185,14 @@ class Situation(Struct, frozen=True):
             if is_set and entry.setting in SETTINGS and entry.id not in excluded:
                 values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
         return values
+
+    def _find_original_depths(self) -> Mapping[str, int]:
+        """Return, by id, the queue depths before the first write of hbatune."""
+        depths = {}
+        for entry in self.journal.entries:
+            if entry.setting == QUEUE_DEPTH and isinstance(entry.before, int):
+                depths[entry.id] = entry.before
+        return depths
 
     def _find_scheduler_rules(self) -> Mapping[str, str]:
         """Return, by id, the distribution's udev rules files that set bfq although nothing uses it.
@@ -343,22 +351,14 @@ def load_machine_journal(
 ) -> tuple[Machine, Journal]:
     """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
 
-    Everything is gathered if an earlier run has recorded facts that need a full scan: ids of the
-    former form, and unconfirmed writes, which every command reports.
+    Everything is gathered if an earlier run has left unconfirmed writes, which every command
+    reports.
     """
     machine = gathered(disks)
     filed, _ = journal.load_with_current_ids(files.journal, machine)
     if not disks:
         return machine, filed
-    record = rollback_record.load(files)
-    ids = {*record.ids, *record.lifted, *filed.excluded}
-    unconfirmed = False
-    for value in filed.reverted:
-        ids.add(value.id)
-    for entry in filed.entries:
-        ids.add(entry.id)
-        unconfirmed = unconfirmed or entry.doubt is not None
-    if unconfirmed or any(map(is_former, ids)):
+    if any(entry.doubt is not None for entry in filed.entries):
         machine = gathered(())
         filed, _ = journal.load_with_current_ids(files.journal, machine)
     return machine, filed

@@ -13,13 +13,8 @@ from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
+from hbatune.facts import health
 from hbatune.facts.devices import resolve_link
-from hbatune.facts.health import (
-    ErrorCounters,
-    collect_counters,
-    find_earlier_counters,
-    retain_observations,
-)
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
@@ -87,9 +82,9 @@ def take_snapshot(context: Context) -> Snapshot:
     )
 
 
-def get_error_counters(snapshot: Snapshot) -> ErrorCounters:
+def get_error_counters(snapshot: Snapshot) -> health.ErrorCounters:
     """Return the error counters of a snapshot."""
-    return collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
+    return health.collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
@@ -125,7 +120,7 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
         snapshot = take_snapshot(context)
         targets = list(map(resolve_target_name, targets))
         # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        counters = retain_observations(snapshot.looks, get_error_counters(snapshot))
+        counters = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
         marks.save_counted(context.paths.counters, counters)
     else:
         snapshot = load_snapshot(request.snapshot)
@@ -166,7 +161,7 @@ def make_check_input(
         profile=situation.profile if situation else None,
         rows=plan.rows,
         counted=counters,
-        earlier=find_earlier_counters(snapshot.looks, counters),
+        earlier=health.find_earlier_counters(snapshot.looks, counters),
         looks=snapshot.looks,
         arrays=installed_library().arrays(),
         advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),

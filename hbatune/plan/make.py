@@ -79,15 +79,17 @@ class EarlierChanges(Struct, frozen=True):
     """The changes of settings before a plan, by hbatune or an administrator.
 
     The ``reverted`` values are not tried again. ``set_before`` has the changes of earlier runs,
-    which are restored if the profile no longer requires them. ``set_by_us`` (of an id and a
-    setting) means that hbatune has set or reset it since boot. Any other value below the driver's
-    default, and bfq or kyber, is an administrator's decision. It is kept unless a person named the
-    targets (``targets_named``). ``scheduler_rules`` are, by id, the distribution's udev rules files
-    that set bfq on disks where nothing uses it.
+    which are restored if the profile no longer requires them. ``original_depths`` are the queue
+    depths, by id, before hbatune set them. ``set_by_us`` (of an id and a setting) means that
+    hbatune has set or reset it since boot. Any other value below the driver's default, and bfq or
+    kyber, is an administrator's decision. It is kept unless a person named the targets
+    (``targets_named``). ``scheduler_rules`` are, by id, the distribution's udev rules files that
+    set bfq on disks where nothing uses it.
     """
 
     reverted: Collection[RevertedValue] = ()
     set_before: Mapping[Key, SetBefore] = {}
+    original_depths: Mapping[str, int] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False
     scheduler_rules: Mapping[str, str] = {}
@@ -119,11 +121,7 @@ def make_plan(
     limits, earlier = limits or PlanLimits(), earlier or EarlierChanges()
     planned: dict[str, list[Row]] = {}
     maps: dict[str, list[MatchedTarget]] = {}
-    originals: dict[str, int] = {}
-    for (id, name), change in earlier.set_before.items():
-        if name == table.QUEUE_DEPTH and isinstance(change.before, int):
-            originals[id] = change.before
-    default_depths = find_default_depths(machine, originals)
+    default_depths = find_default_depths(machine, earlier.original_depths)
     for matched in match_rules(machine, matcher, limits.site_rules, default_depths):
         # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
         if matched.target.map is not None:
@@ -195,7 +193,8 @@ def plan_target(
     for name in _sort_for_writing((*matched.rules, *changes)):
         rule, change, row = matched.rules.get(name), changes.get(name), None
         is_required = rule is not None and not isinstance(rule.effect, Leave)
-        if change is not None and (reason is not None or not is_required):
+        is_doubtful = rule is not None and rule.effect == Leave(doubtful=True)
+        if change is not None and not is_doubtful and (reason is not None or not is_required):
             row = restore_value(target, table.SETTINGS[name], change, device)
         if row is None and rule is not None and is_required:
             if reason is None or is_safe_for_zones(rule, reason, endpoint):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Protocol
-from hbatune.loader import ShortText
+from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Limit, LimitReason, Value
 
 
@@ -69,7 +69,7 @@ class Row(Struct, frozen=True):
     source: str
     rule: str
     outcome: Outcome | None = None
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     found: Value | None = None
 
     @property
@@ -183,7 +183,7 @@ class Restored(Struct, frozen=True):
     current: Value | None
     before: Value
     outcome: Outcome | None
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     found: Value | None = None
     limit: str | None = None
     gone: bool = False

@@ -191,7 +191,7 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
     """
     if shipped is None:
         return False
-    leaves = isinstance(shipped.effect, Leave) or shipped.origin is Origin.VENDOR
+    leaves = shipped.effect == Leave() or shipped.origin is Origin.VENDOR
     return leaves or shipped.source == site_rule.source
 
 

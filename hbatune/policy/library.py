@@ -19,7 +19,7 @@ from hbatune.facts.names import matches_glob
 from hbatune.policy import profile as profiles
 from hbatune.policy import toml_files
 from hbatune.policy.profile import LinkMatch, Match, Origin, Profile, Rule, Source, Text, Texts
-from hbatune.policy.rules import check_part
+from hbatune.policy.rules import Doubts, check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file, make_error
 from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml, suggest_nearest
 from hbatune.shipped import find_shipped
@@ -231,12 +231,14 @@ def list_profiles(library: Library) -> tuple[profiles.ListedProfile, ...]:
     return tuple(listed[name] for name in sorted(listed))
 
 
-def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -> Profile:
+def load_profile(
+    name: str, library: Library, followed: Collection[Rule] = (), doubts: Doubts = None
+) -> Profile:
     """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
     The order matters, since the last matching rule wins. ``followed`` are the vendor rules that the
     site follows (``vendors.load_followed_rules``). They precede the local rules. Raise
-    ``PolicyError`` if a file is invalid.
+    ``PolicyError`` if a file is invalid. ``doubts`` collects invalid citations (``check_rules``).
     """
     parts: dict[Path, profiles.ProfilePart] = {}
     location = _find_file(library, name)
@@ -246,7 +248,7 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
         quoted, hint = toml_files.quote_value(name), suggest_nearest(name, names)
         raise PolicyError(f"there is no profile {quoted}, only {available}", hint=hint)
     path, origin = location
-    _gather_parts(library, location, parts, stack=())
+    _gather_parts(library, location, parts, (), doubts)
     main_part = parts[path]
     if main_part.title is None:
         raise PolicyError(
@@ -260,7 +262,8 @@ def load_profile(name: str, library: Library, followed: Collection[Rule] = ()) -
     profile = replace(profile, rules=(*profile.rules, *followed))
     # Local rules come last, so they win.
     for file in library.site_files("rules.d"):
-        profile = _add_part(profile, check_part(file, Origin.SITE, library.sources(), RulesFile))
+        part = check_part(file, Origin.SITE, library.sources(), RulesFile, doubts)
+        profile = _add_part(profile, part)
     return profile
 
 
@@ -281,6 +284,7 @@ def _gather_parts(
     location: tuple[Path, Origin],
     parts: dict[Path, profiles.ProfilePart],
     stack: tuple[Path, ...],
+    doubts: Doubts,
 ) -> None:
     """Add the file to ``parts``, after its includes, each file once."""
     path, origin = location
@@ -288,7 +292,8 @@ def _gather_parts(
         return
     file = _read_file(library, path, origin)
     # The tests check the citations of shipped files, so most commands need not read the sources.
-    part = check_part(file, origin, library.sources() if origin is Origin.SITE else None)
+    sources = library.sources() if origin is Origin.SITE else None
+    part = check_part(file, origin, sources, doubts=doubts)
     for name in part.include:
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
@@ -300,7 +305,7 @@ def _gather_parts(
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))
             raise make_error(file, ("include",), f"goes in a circle: {circle}", key="include")
-        _gather_parts(library, included, parts, (*stack, path))
+        _gather_parts(library, included, parts, (*stack, path), doubts)
     parts[path] = part
 
 

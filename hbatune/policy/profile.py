@@ -80,8 +80,13 @@ class AtMost(Struct, frozen=True, tag="at_most"):
     value: int
 
 
-class Leave(Struct, frozen=True, tag="leave"):
-    """Leave the setting unchanged, for a reason that `explain` shows."""
+class Leave(Struct, frozen=True, tag="leave", omit_defaults=True):
+    """Leave the setting unchanged, for a reason that `explain` shows.
+
+    A ``doubtful`` rule is invalid. A value that it has set before is not restored either.
+    """
+
+    doubtful: bool = False
 
 
 Effect = Exactly | AtLeast | AtMost | Leave

@@ -7,7 +7,7 @@ every device.
 import re
 from collections.abc import Collection, Mapping
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hbatune.facts.families import family_named, known_options
 from hbatune.facts.family import Option
@@ -16,7 +16,7 @@ from hbatune.policy import profile as profiles
 from hbatune.policy import schema
 from hbatune.policy.profile import Match, Origin, Rule
 from hbatune.policy.schema import RuleTable, decode_file, make_error, make_value_error
-from hbatune.policy.toml_files import TomlFile, quote_value, suggest_nearest
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, find_target_kind
 
 SITE_SOURCE = "site"
@@ -30,13 +30,23 @@ _EFFECTS: dict[str, type[profiles.Exactly | profiles.AtLeast | profiles.AtMost]]
 
 Sources = Mapping[str, profiles.Source]
 """The sources that rules may cite, by id."""
+Doubts = list[PolicyError] | None
+"""The list that collects invalid citations, or None to raise the first one."""
 
 
 def check_rules(
-    file: TomlFile, tables: Collection[RuleTable], origin: Origin, sources: Sources | None
+    file: TomlFile,
+    tables: Collection[RuleTable],
+    origin: Origin,
+    sources: Sources | None,
+    doubts: Doubts = None,
 ) -> tuple[Rule, ...]:
-    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation."""
+    """Return the file's rules. Raise ``PolicyError`` for the first invalid rule or citation.
+
+    With ``doubts``, a rule with an invalid citation becomes doubtful (``profiles.Leave``).
+    """
     rules: list[Rule] = []
+    usable: list[Rule] = []
     for number, table in enumerate(tables):
         rule = Rule(
             name=table.name,
@@ -49,11 +59,12 @@ def check_rules(
             origin=origin,
         )
         steps = ("rule", number, "source")
-        require_source(file, steps, rule.source, origin, sources, rule.setting)
+        is_cited = check_source(file, steps, rule.source, origin, sources, rule.setting, doubts)
         _require_askable(file, number, rule)
         _require_no_clash(file, number, rule, rules)
         rules.append(rule)
-    return tuple(rules)
+        usable.append(rule if is_cited else replace(rule, effect=profiles.Leave(doubtful=True)))
+    return tuple(usable)
 
 
 def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effect:
@@ -82,33 +93,41 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effe
     return effect
 
 
-def require_source(
+def check_source(
     file: TomlFile,
     steps: tuple[str | int, ...],
     source: str,
     origin: Origin,
     sources: Sources | None,
     setting: str | None = None,
-) -> None:
-    """Raise ``PolicyError`` unless the source cited at ``steps`` covers the setting, if any.
+    doubts: Doubts = None,
+) -> bool:
+    """Return whether the source cited at ``steps`` covers the setting, if any.
 
-    Only a site's file may cite the site, which covers all settings. A shipped rule always cites a
-    document. Without ``sources``, nothing is checked.
+    If not, the error is raised or added to ``doubts``. Only a site's file may cite the site, which
+    covers all settings. A shipped rule always cites a document. Without ``sources``, nothing is
+    checked.
     """
     if sources is None:
-        return
+        return True
     if source in sources:
-        if setting is not None and setting not in sources[source].settings:
-            problem = f"{source} does not cover {setting}"
-            hint = f'`hbatune explain {source}` shows its settings; "{SITE_SOURCE}" is for your own'
-            raise make_error(file, steps, problem, key="source", hint=hint)
-        return
-    allowed = "the id of a shipped source such as D0-1"
-    if origin is Origin.SITE:
-        if source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:"):
-            return
-        allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
-    raise make_value_error(file, steps, source, allowed, suggest_nearest(source, sources))
+        if setting is None or setting in sources[source].settings:
+            return True
+        problem = f"{source} does not cover {setting}"
+        hint = f'`hbatune explain {source}` shows its settings; "{SITE_SOURCE}" is for your own'
+        error = make_error(file, steps, problem, key="source", hint=hint)
+    else:
+        allowed = "the id of a shipped source such as D0-1"
+        if origin is Origin.SITE:
+            if source == SITE_SOURCE or source.startswith(f"{SITE_SOURCE}:"):
+                return True
+            allowed += f', "{SITE_SOURCE}" or "{SITE_SOURCE}: " and a text of your own'
+        hint = suggest_nearest(source, sources) or "`hbatune profiles` lists the ids"
+        error = make_value_error(file, steps, source, allowed, hint)
+    if doubts is None:
+        raise error
+    doubts.append(error)
+    return False
 
 
 def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
@@ -235,24 +254,29 @@ def check_part(
     origin: Origin,
     sources: Sources | None,
     shape: type[schema.RulesFile] = schema.ProfileFile,
+    doubts: Doubts = None,
 ) -> profiles.ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 
-    Rules may cite ``sources``. Raise ``PolicyError`` for the first invalid entry.
+    Rules may cite ``sources``. Raise ``PolicyError`` for the first invalid entry. With ``doubts``,
+    objectives and options with an invalid citation are omitted.
     """
     content = decode_file(file, shape)
     profile = content if isinstance(content, schema.ProfileFile) else schema.ProfileFile()
-    rules = check_rules(file, content.rule, origin, sources)
+    rules = check_rules(file, content.rule, origin, sources, doubts)
+    objectives, options = [], []
     for number, objective in enumerate(content.objective):
-        require_source(file, ("objective", number, "source"), objective.source, origin, sources)
+        steps: tuple[str | int, ...] = ("objective", number, "source")
+        if check_source(file, steps, objective.source, origin, sources, doubts=doubts):
+            objectives.append(objective)
     if profile.probe is not None:
-        require_source(file, ("probe", "source"), profile.probe.source, origin, sources)
-    options = []
+        steps = ("probe", "source")
+        check_source(file, steps, profile.probe.source, origin, sources, doubts=doubts)
     for number, table in enumerate(content.option):
         option, steps = f"{table.module}.{table.option}", ("option", number, "source")
-        require_source(file, steps, table.source, origin, sources, option)
         shipped = origin is Origin.SHIPPED
-        options.append(_make_option_rule(file, number, table, shipped=shipped))
+        if check_source(file, steps, table.source, origin, sources, option, doubts):
+            options.append(_make_option_rule(file, number, table, shipped=shipped))
     return profiles.ProfilePart(
         file=str(file.path),
         title=profile.title,
@@ -260,6 +284,6 @@ def check_part(
         probe=profile.probe,
         tolerance=profile.tolerance,
         rules=rules,
-        objectives=content.objective,
+        objectives=tuple(objectives),
         options=tuple(options),
     )

@@ -17,7 +17,7 @@ from hbatune.errors import UsageError
 from hbatune.policy.config import Config, Site, Vendors
 from hbatune.policy.library import Library, installed_library, load_profile, load_sources
 from hbatune.policy.profile import Exactly, Name, Origin, Profile, Rule, Text, VendorRule
-from hbatune.policy.rules import check_rules
+from hbatune.policy.rules import Doubts, check_rules
 from hbatune.policy.schema import RuleTable, decode_file, make_error
 from hbatune.policy.toml_files import PolicyError, quote_value, read_toml, suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH
@@ -82,12 +82,12 @@ def load_followed_rules(library: Library, site: Site) -> tuple[Rule, ...]:
     return tuple(entry.rule for entry in load_enabled_rules(library, site) if entry.use is None)
 
 
-def load_chosen_profile(name: str | None, config: Config) -> Profile:
-    """Return the named profile, or the active one. Raise UsageError if there is neither."""
+def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None) -> Profile:
+    """Return the named or the active profile (``load_profile``). UsageError if there is neither."""
     wanted = name or config.profile
     if wanted is None:
         raise UsageError(
             "no profile is active", hint="name one with --profile; `hbatune profiles` lists them"
         )
     library = installed_library()
-    return load_profile(wanted, library, load_followed_rules(library, config.site))
+    return load_profile(wanted, library, load_followed_rules(library, config.site), doubts)

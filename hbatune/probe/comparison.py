@@ -164,6 +164,14 @@ def compare_on_machine(
     return None
 
 
+def find_percentiles(workload: Workload, standing: Standing) -> MediumFigures | None:
+    """Return the document's percentiles for a result of the workload, or None.
+
+    They are for depth 32, and a single I/O does not wait for others.
+    """
+    return standing.document if workload.issued > 1 else None
+
+
 def get_subject_traits(subject: Subject) -> match.Traits:
     """Return the traits of a subject; a map takes protocol and medium from its paths."""
     # A rule about one adapter must not match a map with several.

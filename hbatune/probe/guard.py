@@ -252,7 +252,9 @@ def _check_zeros(disk: tuple[str, int]) -> Iterator[bool]:  # pragma: no cover  
 MAX_SCRATCH_SIZE = 1 << 30
 """Maximum size of the file in bytes: a probe of a few seconds does not read it twice."""
 MIN_SCRATCH_SIZE = 64 << 20
-FREE_SPACE_DIVISOR = 10  # the file takes at most one part in this number of the free space
+FREE_SPACE_DIVISOR = 10
+"""The file takes at most one part in this number of the free space. If a user has requested its
+size, one part in this number of the filesystem stays free."""
 
 _WRITE_BLOCK = 1 << 20
 
@@ -266,31 +268,45 @@ class ScratchFile(Struct, frozen=True):
 
 @contextmanager
 def make_scratch_file(
-    folder: Path, *, largest: int = MAX_SCRATCH_SIZE, smallest: int = MIN_SCRATCH_SIZE
+    folder: Path,
+    requested: int | None = None,
+    announce: Callable[[int, float], None] | None = None,
+    *,
+    largest: int = MAX_SCRATCH_SIZE,
+    smallest: int = MIN_SCRATCH_SIZE,
 ) -> Iterator[ScratchFile]:
     """Make a file of random bytes in the directory, for a probe if no disk is free.
 
-    It has no name in the filesystem, so even a crash leaves nothing behind.
-    Raises UsageError if the directory cannot hold one.
+    It has no name in the filesystem, so even a crash leaves nothing behind. ``requested`` is its
+    size in bytes. After the first ``smallest`` bytes, the size and the seconds to fill the
+    remaining file are announced. Raises UsageError if the directory cannot hold one.
     """
     try:
         free = os.statvfs(folder)
-        size = min(largest, free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR)
+        limit = free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR
+        hint = f"a tenth of it has to be {smallest >> 20} MiB at least"
+        if requested is not None:
+            reserve = free.f_blocks // FREE_SPACE_DIVISOR
+            limit = max(0, free.f_bavail - reserve) * free.f_frsize
+            hint = f"10 % of the filesystem must stay free: --size can be {limit >> 20}m at most"
+        size = min(requested or largest, limit)
         size -= size % _WRITE_BLOCK
-        if size < smallest:
-            raise UsageError(
-                f"{str(folder)!r} has too little free space for a file to probe",
-                hint=f"a tenth of it has to be {smallest >> 20} MiB at least",
-            )
+        if size < (requested or smallest):
+            problem = "has too little free space for a file to probe"
+            raise UsageError(f"{str(folder)!r} {problem}", hint=hint)
         descriptor = _open_unnamed(folder)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
     try:
         try:
+            started = time.monotonic()
             # A filesystem may store zeros as a hole and read none from the disk.
-            for _ in range(size // _WRITE_BLOCK):
+            for number in range(size // _WRITE_BLOCK):
                 os.write(descriptor, os.urandom(_WRITE_BLOCK))
+                if announce is not None and (number + 1) * _WRITE_BLOCK == smallest:
+                    os.fsync(descriptor)  # memory accepts the bytes faster than the disk
+                    announce(size, (time.monotonic() - started) * (size - smallest) / smallest)
             # Otherwise the probe would compete with the writeback of its file.
             os.fsync(descriptor)
         except OSError as error:

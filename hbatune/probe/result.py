@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from hbatune.facts.model import Adapter, Endpoint, Link, Missing
-from hbatune.loader import Count, Figure, LongText, Seconds, ShortText
+from hbatune.loader import Count, ErrorNumber, Figure, LongText, Seconds, ShortText
 from hbatune.settings.setting import Value
 from hbatune.workers import Process
 
@@ -429,7 +429,7 @@ class Failed(Struct, frozen=True, tag="failed"):
 
     target: ShortText
     reason: Failure
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     status: int | None = None
     text: LongText | None = None
     process: Process | None = None

@@ -288,7 +288,7 @@ class Rows(Struct, frozen=True):
     axis: svg.Axis
     rows: tuple[ChartRow, ...]
     keys: tuple[svg.LegendEntry, ...] = ()
-    pitch: float = 26.0
+    pitch: float = 44.0
     bands: tuple[tuple[float, float], ...] = ()
     upright: Guide | None = None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from hbatune.facts.names import NaturalKey, natural_key
-from hbatune.probe.comparison import Goal
+from hbatune.probe.comparison import Goal, Standing
 from hbatune.probe.knee import Knee
 from hbatune.probe.sweeps import (
     Interference,
@@ -65,15 +65,15 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
     load = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
     return page.Block(
         name=f"{sweep.results[0].target}: {load}",
-        notes=(*_describe_depth(sweep, knee), *data.list_stale(sweep.records[-1])),
+        notes=(*_describe_depth(sweep, knee, standing), *data.list_stale(sweep.records[-1])),
         figures=figures,
         folded=(sweep_sections.make_sweep_table(sweep),),
     )
 
 
-def _describe_depth(sweep: Sweep, knee: Knee | None) -> Iterator[str]:
+def _describe_depth(sweep: Sweep, knee: Knee | None, standing: Standing | None) -> Iterator[str]:
     if knee is not None:
-        yield format_sentence(describe_knee(knee))
+        yield format_sentence(describe_knee(knee, standing))
         at_knee = (run.figures for run in sweep.results if run.workload.issued == knee.depth)
         figures = next(at_knee)
         yield (
@@ -207,7 +207,6 @@ def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
         make_log_axis("latency, ms", chain.from_iterable(map(_list_latencies, pairs))),
         tuple(map(_make_interference_row, pairs)),
         _KEYS,
-        pitch=44,
     )
     caption = (
         "Each row is a disk with a scheduler. The further a row's marks beside the writer are from "

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.policy.library import MediumFigures
-from hbatune.probe.comparison import Goal, LinkShare
+from hbatune.probe.comparison import Goal, LinkShare, find_percentiles
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
@@ -86,7 +86,8 @@ def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.
             figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
             cells = [record.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
-            cells += [_describe_document(standing.document), format_value(links or None)]
+            document = find_percentiles(record.result.workload, standing)
+            cells += [_describe_document(document), format_value(links or None)]
             rows.append(tuple(cells))
     return page.PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
 
@@ -135,7 +136,7 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
             rows.append(row)
             values += [mark.value for mark in row.marks]
     axis = svg.make_log_axis("latency, ms", values)
-    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS, pitch=44)
+    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS)
     caption = (
         "The newest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
@@ -343,7 +344,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
     added = svg.LegendEntry("sum of each alone", "room", None)
     keys = (svg.LegendEntry("all at once", "s0", None), added)
     axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
-    chart = charts.Rows("All disks at once", axis, tuple(rows), keys, pitch=44)
+    chart = charts.Rows("All disks at once", axis, tuple(rows), keys)
     caption = "Where the bar ends before its outline, the disks hold each other back."
     return charts.make_rows_figure(chart, caption)
 

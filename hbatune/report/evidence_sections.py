@@ -419,7 +419,7 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         "Each mark is a probe, in an order drawn by lot; the worse half goes after each round. "
         "Whether the last one is better is judged by pairs with what was in force."
     )
-    return charts.make_rows_figure(charts.Rows(name, axis, tuple(rows), keys, pitch=44), caption)
+    return charts.make_rows_figure(charts.Rows(name, axis, tuple(rows), keys), caption)
 
 
 def _make_search_row(

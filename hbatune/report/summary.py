@@ -6,9 +6,11 @@ The values are also available as comma-separated values, for use in other progra
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
+from hbatune.probe.sweeps import SweptParameter
 from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import is_like
 from hbatune.render import render_template
@@ -36,6 +38,7 @@ def _list_rows(sections: Iterable[PageSection]) -> Iterator[tuple[Field, ...]]:
                     yield (*name_cells, *value_cells, "yes" if value.trusted else "no")
 
 
+_make_sweeps = sweep_sections.make_sweep_blocks
 _Maker = Callable[[ReportData], list[Block]]
 _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
     ("before-after", "Before and after", evidence_sections.make_proof_blocks),
@@ -45,8 +48,8 @@ _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
     ("load", "Response time as the load rises", sweep_sections.make_load_blocks),
     ("corners", "What it does at most: the four corners", sweep_sections.make_corner_blocks),
     ("together", "What an adapter does with all its disks", disk_sections.make_adapter_blocks),
-    ("block", "What block size buys", sweep_sections.make_size_blocks),
-    ("mix", "What writes cost", sweep_sections.make_mix_blocks),
+    ("block", "What block size buys", partial(_make_sweeps, swept=SweptParameter.BLOCK)),
+    ("mix", "What writes cost", partial(_make_sweeps, swept=SweptParameter.MIX)),
     ("interference", "What a bulk writer costs a reader", depth_section.make_interference_blocks),
     ("search", "The search for the best settings", evidence_sections.make_search_blocks),
     ("adapters", "Adapters and links", topology.make_topology_blocks),

@@ -7,7 +7,7 @@ The section on rising load shows response time over IOPS, as in document D4. It 
 loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from msgspec import Struct
@@ -41,14 +41,10 @@ IOPS_TITLE = "IOPS, I/Os per second"
 get_iops: MetricGetter = attrgetter("iops")
 
 
-def make_size_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on block sizes."""
-    return _make_sweep_blocks(data, SweptParameter.BLOCK, _draw_sizes)
-
-
-def make_mix_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on the read share."""
-    return _make_sweep_blocks(data, SweptParameter.MIX, _draw_mixes)
+def make_sweep_blocks(data: page.ReportData, swept: SweptParameter) -> list[page.Block]:
+    """Return the section on block sizes, or on the read share."""
+    sweeps, more = choose_sweeps(data, swept), "more sweeps are in `hbatune history`."
+    return page.make_blocks(_make_sweep_block, data, sweeps, MAX_SWEEPS, more)
 
 
 def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
@@ -135,9 +131,9 @@ def make_sweep_table(sweep: Sweep) -> page.PageTable:
     rows = []
     for result in sweep.results:
         rows.append((_show_value(sweep.swept, result.workload), *_list_cells(result)))
-    columns = ("IOPS", "MB/s", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
+    columns = ("IOPS", "MB/s", "Of depth", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
     heads = (_NAMES[sweep.swept][1], *columns)
-    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(9)))
+    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(10)))
 
 
 def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:
@@ -147,24 +143,19 @@ def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> 
         table = make_sweep_table(sweep)
         for row in table.rows:
             rows.append((name(sweep), *row))
-    heads, right = (head, *table.heads), frozenset(range(1, 10))
+    heads, right = (head, *table.heads), frozenset(range(1, 11))
     return replace(table, heads=heads, rows=tuple(rows), right=right)
 
 
-def _make_sweep_blocks(
-    data: page.ReportData, swept: SweptParameter, draw: Callable[[Sweep], Iterable[page.Figure]]
-) -> list[page.Block]:
-    def make_block(data: page.ReportData, sweep: Sweep) -> page.Block:
-        last = sweep.records[-1]
-        notes = [units.format_conditions(last), *data.list_stale(last)]
-        # The cost of writes compared with the source documents (D0-15), if it was measured.
-        if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
-            notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
-        folded = (make_sweep_table(sweep),)
-        return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
-
-    more = "more sweeps are in `hbatune history`."
-    return page.make_blocks(make_block, data, choose_sweeps(data, swept), MAX_SWEEPS, more)
+def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
+    last = sweep.records[-1]
+    notes = [units.format_conditions(last), *data.list_stale(last)]
+    # The cost of writes compared with the source documents (D0-15), if it was measured.
+    if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
+        notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
+    draw = _draw_sizes if sweep.swept is SweptParameter.BLOCK else _draw_mixes
+    folded = (make_sweep_table(sweep),)
+    return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
 
 
 def _name_sweep(sweep: Sweep) -> str:
@@ -227,6 +218,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
+    cells.append(units.format_depth_share(result.workload, figures))
     cells += map(units.format_latency, times)
     cost = f"{units.format_digits(figures.cost_us_per_io)} µs"
     return [*cells, cost, probe_tables.describe_doubt(result)]
@@ -240,10 +232,9 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
         "What waits above the LUN is in its latency, too.",
     )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
-        ordered = sorted(disk_sweeps, key=_get_lun_depth)[: charts.MAX_SERIES]
-        yield _make_several_block(
-            data, ordered, "by depth of the LUN itself", _name_lun_depth, captions
-        )
+        ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
+        drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
+        yield _make_several_block(data, drawn, criterion, _name_lun_depth, captions)
 
 
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
@@ -255,12 +246,8 @@ def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Bloc
     return _make_several_block(data, drawn, "by number of jobs", _name_jobs, captions, notes)
 
 
-def _get_lun_depth(sweep: Sweep) -> int:
-    return sweep.workload.queue_depth or 0
-
-
 def _name_lun_depth(sweep: Sweep) -> str:
-    return f"LUN depth {_get_lun_depth(sweep)}"
+    return f"LUN depth {sweep.workload.queue_depth}"
 
 
 def _name_jobs(sweep: Sweep) -> str:
@@ -286,16 +273,24 @@ def _make_several_block(
     axis = "depth of the workload, I/Os in flight"
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
-        notes=(*notes, *_describe_several(sweeps, name), units.format_conditions(last), *stale),
+        notes=(
+            *notes,
+            *_describe_several(data, sweeps, name),
+            units.format_conditions(last),
+            *stale,
+        ),
         figures=tuple(_draw_several(sweeps, name, axis, picture) for picture in pictures),
         folded=(_make_joined_table(sweeps, "Curve", name),),
     )
 
 
-def _describe_several(sweeps: Sequence[Sweep], name: _CurveName) -> Iterator[str]:
+def _describe_several(
+    data: page.ReportData, sweeps: Sequence[Sweep], name: _CurveName
+) -> Iterator[str]:
     for sweep in sweeps:
         if (knee := sweep.knee) is not None:
-            yield f"{name(sweep)}: {probe_tables.describe_knee(knee)}."
+            standing = data.standing(sweep.results[0])
+            yield f"{name(sweep)}: {probe_tables.describe_knee(knee, standing)}."
         for line in probe_tables.describe_cpu_limits(sweep.results):
             yield f"{name(sweep)}: {line}."
 
@@ -349,10 +344,10 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
 
 def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
-        if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee)}."
         best = max(sweep.results, key=lambda result: result.figures.iops)
         standing = data.standing(best)
+        if (knee := sweep.knee) is not None:
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}."
         if standing is not None and standing.raid:
             # The results of such pairs of adapters by RAID level (D4-12).
             raid = replace(standing, goal=None, document=None, links=())

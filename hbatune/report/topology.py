@@ -46,14 +46,16 @@ def make_interrupt_blocks(data: ReportData) -> list[Block]:
 
 
 def _list_nodes(machine: model.Machine) -> Iterator[Node]:
-    """Yield the NUMA nodes with adapters and endpoints, then maps of several adapters."""
+    """Yield the NUMA nodes with adapters, disks without an adapter, and maps of several."""
     ordered = sorted(machine.adapters, key=_get_node)
     for node, adapters in groupby(ordered, key=_get_node):
         below = tuple(_make_adapter_node(adapter, machine) for adapter in adapters)
         yield Node("No NUMA node" if node < 0 else f"NUMA node {node}", below=below)
-    shared = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
-    if shared:
-        yield Node("Over several adapters", below=tuple(_group_endpoints(shared)))
+    unassigned = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
+    by_kind = group_items(unassigned, lambda endpoint: endpoint.kind is model.Kind.MAP)
+    for is_map, title in ((False, "Without an adapter"), (True, "Over several adapters")):
+        if is_map in by_kind:
+            yield Node(title, below=tuple(_group_endpoints(by_kind[is_map])))
 
 
 def _get_node(adapter: model.Adapter) -> int:
@@ -118,7 +120,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
     maximum_key = LegendEntry("as fast as the card can", "room", None)
     keys = (LegendEntry("as it runs", "s0", None), maximum_key)
     axis = make_linear_axis("GB/s each way", values)
-    chart = Rows("What the PCI links carry", axis, tuple(rows), keys, pitch=44)
+    chart = Rows("What the PCI links carry", axis, tuple(rows), keys)
     caption = (
         "What a link carries at most after its encoding; packet headers take a further share. "
         "Where the outline goes beyond the bar, the link runs below what the card can."

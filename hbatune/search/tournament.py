@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from hbatune.facts.model import Attribute, Endpoint, Missing
-from hbatune.loader import Count, Figure
+from hbatune.loader import Count, ErrorNumber, Figure
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Share
 from hbatune.probe.history import (
@@ -392,7 +392,7 @@ class NotRestored(Struct, frozen=True):
     setting: str
     before: Value | None
     outcome: Outcome
-    errno: int | None = None
+    errno: ErrorNumber | None = None
     found: Value | None = None
 
 

@@ -437,10 +437,7 @@ def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     """
     values: dict[str, Value] = {}
     for name, setting in SETTINGS.items():
-        # The rules of an earlier version saved async_depth under the name of its path.
-        saved = (make_property_name(name), make_property_name(setting.other_path))
-        text = next(filter(None, (texts.get(p.removeprefix(SAVED_PREFIX)) for p in saved)), None)
-        if text:
+        if text := texts.get(make_property_name(name).removeprefix(SAVED_PREFIX)):
             try:
                 format = setting.format
                 values[name] = (format.parse_saved or format.parse)(text)
@@ -449,8 +446,3 @@ def parse_saved_values(texts: Mapping[str, str]) -> dict[str, Value]:
     if values.get(SCHEDULER) == "none":
         values.pop(ASYNC_DEPTH, None)  # the kernel's own value, which cannot be written
     return values
-
-
-def name_setting(name: str) -> str:
-    """Return the present name of a setting in the journal of an earlier version."""
-    return ASYNC_DEPTH if name == SETTINGS[ASYNC_DEPTH].other_path else name

@@ -65,14 +65,39 @@ class BlockFigures(CitedFigures, frozen=True):
 class Saturation(CitedFigures, frozen=True):
     """The number of SSDs that a pair of one card can fully use in slots of one generation, RAID 5.
 
-    ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``.
+    ``small`` and ``large`` (blocks) have a number for each generation of SSD in ``ssd``. A number
+    equal to ``attach``, the maximum that can be attached, is a lower bound.
     """
 
     card: Text
     gen: Count
+    attach: Count
     ssd: tuple[Text, ...]
     small: tuple[Count, ...]
     large: tuple[Count, ...]
+
+    def list_counts(self, *, large_blocks: bool) -> dict[str, int]:
+        """Return the number of SSDs of each generation."""
+        return dict(zip(self.ssd, self.large if large_blocks else self.small, strict=True))
+
+    def is_lower_bound(self, count: int) -> bool:
+        """Return whether the pair can use more SSDs than this number of the document."""
+        return count == self.attach
+
+
+class DrawerFigures(CitedFigures, frozen=True):
+    """The drawers of a pair with SSDs: ``few`` up to this throughput, ``many`` beyond it."""
+
+    few: Count
+    many: Count
+    gb_per_s: Positive
+
+
+class HddFigures(CitedFigures, frozen=True):
+    """The maximum number of HDDs, and of their drawers, on one pair of adapters."""
+
+    drives: Count
+    drawers: Count
 
 
 class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +107,8 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     mix: MixPenalty
     drive: DriveFigures
     block: BlockFigures
+    drawers: DrawerFigures
+    hdd: HddFigures
     saturation: tuple[Saturation, ...]
 
 
@@ -101,7 +128,8 @@ SEQUENTIAL_BLOCK_SIZE = 1 << 20
 class WantedLoad(Struct, frozen=True):
     """A load: I/Os and GB per second, bytes of each I/O, percent of reads, the p99 in ms.
 
-    ``p99_ms`` is None if the p99 does not matter.
+    ``p99_ms`` is None if the p99 does not matter. ``hdd_iops`` is the rate of one HDD at this load,
+    or None if it is unknown. No document has it.
     """
 
     iops: float
@@ -109,6 +137,7 @@ class WantedLoad(Struct, frozen=True):
     block: int
     reads: int
     p99_ms: float | None
+    hdd_iops: float | None = None
 
 
 class WatchedReading(Struct, frozen=True):
@@ -176,26 +205,32 @@ NCQ_DEPTH = 32  # include/linux/libata.h: ATA_MAX_QUEUE
 CACHELESS_CARD = "57B4 (D4)"
 """The documents' card without a cache; RAID 6 is not recommended on it (D4-12)."""
 
+PCI_EXPRESS = "PCI Express"  # the source of a link's theoretical maximum
+HDD = "hdd"  # the medium of a need for HDDs
 
-class MediumNeed(Struct, frozen=True):
+
+class MediumNeed(Struct, frozen=True, kw_only=True):
     """The drives of one medium: ``each`` is the rate of one drive in IOPS or GB/s (``unit``).
 
     ``drives`` is None if no document has a figure for such a load. ``met`` is whether their p99 is
     within the wanted p99, with headroom, or None if no p99 is wanted. ``in_flight`` are the I/Os on
     each drive by Little's law at that p99, at most NCQ's 32 on SATA. Beyond ``knee``,
-    more I/Os only wait.
+    more I/Os only wait. ``p99_ms`` is None if no document has it for this load. ``pairs`` of
+    adapters and ``drawers`` are given for HDDs only.
     """
 
     medium: str
     drives: int | None
     each: float | None
     unit: str
-    p99_ms: float
-    met: bool | None
-    in_flight: float | None
-    knee: tuple[int, int] | None
-    paths: int
+    p99_ms: float | None = None
+    met: bool | None = None
+    in_flight: float | None = None
+    knee: tuple[int, int] | None = None
+    paths: int = 1
     sources: tuple[str, ...]
+    pairs: int | None = None
+    drawers: int | None = None
 
 
 class LinkNeed(Struct, frozen=True):
@@ -215,8 +250,9 @@ class RaidNeed(Struct, frozen=True):
     """The pairs of one card for arrays of one level, in slots of one generation.
 
     ``used`` is the fraction of one pair that the load takes, without headroom. ``ssds`` are the
-    drives that the load needs, by generation of SSD, if a document has a figure. ``advised`` is
-    False for RAID 6 without a cache.
+    drives that the load needs, by generation of SSD, if a document has a figure. It needs more than
+    that for the generations in ``more_than``. ``advised`` is False for RAID 6 without a cache. Each
+    pair has ``drawers``.
     """
 
     card: str
@@ -227,12 +263,15 @@ class RaidNeed(Struct, frozen=True):
     ssds: dict[str, int]
     advised: bool
     sources: tuple[str, ...]
+    more_than: tuple[str, ...]
+    drawers: int
 
 
 class Needs(Struct, frozen=True):
     """All needs of a load; ``headroom`` is the fraction that stays free, 0 to 1.
 
-    ``mix_known`` is False if the load has more writes than any figure of the documents.
+    ``mix_known`` is False if the load has more writes than any figure of the documents. The pairs
+    in ``saturation`` use their numbers for large blocks if the load has ``large_blocks``.
     """
 
     load: WantedLoad
@@ -241,19 +280,26 @@ class Needs(Struct, frozen=True):
     media: tuple[MediumNeed, ...]
     links: tuple[LinkNeed, ...]
     raid: tuple[RaidNeed, ...]
+    saturation: tuple[Saturation, ...]
+    large_blocks: bool
 
 
 def find_needs(
     load: WantedLoad, headroom: float, yardsticks: Yardsticks, figures: SizingFigures
 ) -> Needs:
     """Return the needs of the load, with this fraction of each resource kept free."""
+    media = [_size_medium(row, load, headroom, figures) for row in yardsticks.medium]
+    if load.hdd_iops is not None:
+        media.append(_size_hdds(load.hdd_iops, load, headroom, figures.hdd))
     return Needs(
         load=load,
         headroom=headroom,
         mix_known=load.reads >= figures.mix.reads,
-        media=tuple(_size_medium(row, load, headroom, figures) for row in yardsticks.medium),
+        media=tuple(media),
         links=tuple(_size_links(load, headroom, yardsticks)),
         raid=tuple(_size_raid(row, load, headroom, figures) for row in yardsticks.raid),
+        saturation=figures.saturation,
+        large_blocks=load.block >= figures.block.large,
     )
 
 
@@ -273,6 +319,8 @@ def _size_medium(
         mix_part = min(1.0, (100 - load.reads) / (100 - figures.mix.reads))
         rate = figured.iops[0] * (1 - figures.mix.cost / 100 * mix_part)
         sources.append(figured.source)
+        if load.reads < 100:
+            sources.append(figures.mix.source)
     elif protocol is drive.protocol:
         # The drive alternates between reads and writes.
         reads = load.reads / 100
@@ -293,12 +341,26 @@ def _size_medium(
         drives=drives,
         each=rate,
         unit="GB/s" if large else "IOPS",
-        p99_ms=figured.p99_ms,
+        p99_ms=None if large else figured.p99_ms,
         met=None if large else met,
         in_flight=in_flight,
         knee=figured.knee,
         paths=paths,
         sources=tuple(dict.fromkeys(sources)),
+    )
+
+
+def _size_hdds(rate: float, load: WantedLoad, headroom: float, figures: HddFigures) -> MediumNeed:
+    """Return the HDDs for the load. Their rates add up (D4-14)."""
+    drives = round_up(load.iops / (1 - headroom) / rate)
+    return MediumNeed(
+        medium=HDD,
+        drives=drives,
+        each=rate,
+        unit="IOPS",
+        sources=(figures.source,),
+        pairs=round_up(drives / figures.drives),
+        drawers=round_up(drives * figures.drawers / figures.drives),
     )
 
 
@@ -310,7 +372,7 @@ def _size_links(load: WantedLoad, headroom: float, yardsticks: Yardsticks) -> It
     for speed, gen in GENERATIONS.items():
         for width in LINK_WIDTHS:
             ceiling = compute_link_ceiling(Link(speed, width, speed, width))
-            rate, source = measured.get((gen, width), (ceiling, "PCI Express"))
+            rate, source = measured.get((gen, width), (ceiling, PCI_EXPRESS))
             if rate is not None:
                 links = round_up(load.gb_per_s / (1 - headroom) / rate)
                 yield LinkNeed(gen, width, links, rate, source)
@@ -323,25 +385,37 @@ def _size_raid(
     reads = load.reads / 100
     large = load.block >= figures.block.large
     small = load.iops * (reads / figured.random_read + (1 - reads) / figured.random_write)
-    through = load.gb_per_s * (reads / figured.read_gb_per_s + (1 - reads) / figured.write_gb_per_s)
+    writing = figured.write_gb_per_s
+    if not large:
+        # A pair of 57B4 with RAID 5 writes more GB/s in random blocks of 4K than sequentially.
+        writing = max(writing, figured.random_write * DEFAULT_BLOCK_SIZE / 1e9)
+    through = load.gb_per_s * (reads / figured.read_gb_per_s + (1 - reads) / writing)
     used = through if large else max(small, through)
-    sources = [figured.source]
-    ssds: dict[str, int] = {}
+    planned = used / (1 - headroom)
+    pairs = round_up(planned)
+    is_fast = load.gb_per_s / (1 - headroom) / pairs > figures.drawers.gb_per_s
+    sources, ssds, more_than = [figured.source], {}, []
     for saturation in figures.saturation:
         # The document's numbers are for RAID 5.
-        if (saturation.card, saturation.gen, 5) == (figured.card, gen, figured.level):
-            counts = saturation.large if large else saturation.small
-            for ssd, count in zip(saturation.ssd, counts, strict=True):
-                ssds[ssd] = round_up(used / (1 - headroom) * count)
-            sources.append(saturation.source)
-            break
+        if (saturation.card, saturation.gen, 5) != (figured.card, gen, figured.level):
+            continue
+        for ssd, count in saturation.list_counts(large_blocks=large).items():
+            if saturation.is_lower_bound(count):
+                # It is rounded down: "more than 24" is right for 24.3.
+                ssds[ssd] = int(planned * count + 1e-9)
+                more_than.append(ssd)
+            else:
+                ssds[ssd] = round_up(planned * count)
+        sources.append(saturation.source)
     return RaidNeed(
         card=figured.card,
         gen=gen,
         level=figured.level,
-        pairs=round_up(used / (1 - headroom)),
+        pairs=pairs,
         used=used,
         ssds=ssds,
         advised=not (figured.card == CACHELESS_CARD and figured.level == 6),
-        sources=tuple(sources),
+        sources=(*sources, figures.drawers.source),
+        more_than=tuple(more_than),
+        drawers=figures.drawers.many if is_fast else figures.drawers.few,
     )

@@ -18,7 +18,7 @@ from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol, Stora
 from hbatune.policy.budget import DepthBudget, PortShare, compute_lun_limit, is_shared
 from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.sizing.needs import Needs
+from hbatune.sizing.needs import HDD, PCI_EXPRESS, LinkNeed, Needs
 
 
 class Resource(StrEnum):
@@ -99,9 +99,11 @@ def _find_medium(endpoint: Endpoint) -> str | None:
         return None
     if endpoint.medium is Medium.NVME:
         return "nvme"
-    flash = endpoint.medium is Medium.SSD
-    attached = endpoint.protocol in (Protocol.SAS, Protocol.SATA)
-    return f"{endpoint.protocol} ssd" if flash and attached else None
+    if endpoint.protocol not in (Protocol.SAS, Protocol.SATA):
+        return None
+    if endpoint.medium is Medium.HDD:
+        return HDD
+    return f"{endpoint.protocol} ssd" if endpoint.medium is Medium.SSD else None
 
 
 def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
@@ -115,7 +117,8 @@ def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparis
                 paths.add((drive.adapter, drive.controller))
         if not drives:
             continue
-        enough = None if wanted is None else len(drives) >= wanted and need.met is not False
+        met = True if needs.load.p99_ms is None else need.met
+        enough = None if wanted is None else len(drives) >= wanted and met
         sources = ", ".join(need.sources) or "-"
         yield ResourceComparison(Resource.DRIVES, medium, len(drives), wanted, enough, sources)
         if need.paths > 1:
@@ -124,7 +127,8 @@ def _compare_drives(needs: Needs, machine: Machine) -> Iterator[ResourceComparis
 
 
 def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
-    serving, rates, slow_links = set(), [], []
+    serving, rates, slow_links, sources = set(), [], [], set()
+    figures: dict[object, LinkNeed] = {(need.gen, need.width): need for need in needs.links}
     for endpoint in machine.endpoints:
         if _find_medium(endpoint) or endpoint.protocol is Protocol.VOLUME:
             serving.add(endpoint.adapter)
@@ -133,7 +137,10 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
         rate = compute_link_ceiling(link) if link and target in serving else None
         if link is None or rate is None:
             continue
-        rates.append(rate)
+        # A document's figure for such a link is lower than the maximum of PCI Express.
+        figure = figures.get((link.generation, link.width))
+        rates.append(rate if figure is None else figure.each)
+        sources.add(PCI_EXPRESS if figure is None else figure.source)
         limit = compute_link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
         if limit is not None and rate < limit:
             slow = ResourceComparison(Resource.LINK, target, rate, limit, False, "D0-10")
@@ -141,7 +148,8 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
     if rates:
         total, planned = sum(rates), needs.load.gb_per_s / (1 - needs.headroom)
         links, enough = LinkGroup.ALL, total >= planned
-        yield ResourceComparison(Resource.THROUGHPUT, links, total, planned, enough, "D4-9")
+        cited = ", ".join(sorted(sources))
+        yield ResourceComparison(Resource.THROUGHPUT, links, total, planned, enough, cited)
     yield from slow_links
 
 

@@ -69,29 +69,6 @@ _BEGINNINGS = {
     ),
     "uuid": re.compile(r"((part\d+-)?(mpath|LVM|CRYPT-[A-Z0-9]+|DMRAID|VERITY|stratis-1))?"),
 }
-_WORDS = (
-    # Schedulers and policies, states of devices (drivers/scsi/scsi_sysfs.c, drivers/nvme/host),
-    # access states of ALUA and ANA, types of caches (drivers/scsi/sd.c), and values of options.
-    "none mq-deadline kyber bfq noop deadline anticipatory cfq numa round-robin queue-depth auto "
-    "any running live blocked offline quiesce created created-blocked transport-offline suspended "
-    "new resetting connecting deleting dead active/optimized active/non-optimized standby optimized"
-    " non-optimized inaccessible persistent-loss change transitioning unavailable write back "
-    "through read no (daft) Disabled Enabled Unknown unknown Y N (null) us host-aware host-managed "
-    # Transports, drivers without a family, options of mounts, and reasons in hbatune's udev rules.
-    "local pcie tcp rdma fc sas iscsi usb loop apple-nvme nvme-tcp nvme-rdma nvme-fc nvme-loop "
-    "nvme-apple-nvme nvme-fabrics firewire srp xen driver transport channel port protocols "
-    "ata_piix isci fnic ib_srp sbp2 mvumi usb-storage uas virtio-pci vmd firewire_ohci mlx5_core "
-    "rw ro noatime relatime nodiratime nosuid nodev noexec sync dirsync lazytime strictatime "
-    "pci=nomsi refused busy ignored rolled-back commands site line unnamed "
-    # Directories of devices and settings, files of hbatune, udev and tuned, profiles of tuned, and
-    # standard mount points (Filesystem Hierarchy Standard).
-    "sys devices virtual block nvme scsi_host platform ctl nvme-subsystem infiniband_srp vio dev "
-    "holders slaves dm uuid * etc run usr lib udev rules rules.d vendors hbatune _shipped python3 "
-    "dist-packages tuned profiles tuned.conf 89-hbatune.rules 60-block-scheduler.rules "
-    "60-io-scheduler.rules smp_affinity accelerator-performance balanced desktop hpc-compute "
-    "intel-sst latency-performance network-latency network-throughput optimize-serial-console boot "
-    "throughput-performance virtual-guest virtual-host efi home opt root srv tmp var log [SWAP]"
-)
 
 
 def anonymise_snapshot(snapshot: Snapshot, *, key: bytes | None = None) -> Snapshot:
@@ -205,7 +182,10 @@ class _Hider:
 def _list_words() -> frozenset[str]:
     """Return the vocabulary: the kernel's and standard words, and hbatune's own names."""
     rules = (path.name for path in find_shipped("rules").rglob("*.toml"))
-    words = {*_WORDS.split(), *SETTINGS, *rules}
+    words = {*SETTINGS, *rules}
+    for line in (find_shipped("templates") / "public-words.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            words.update(line.split())
     for family in families():
         words.update((family.name, *family.drivers))
     for setting in SETTINGS.values():

@@ -66,10 +66,12 @@ class JournalReporter:
         self._unsaved = False
         self._unmatched: frozenset[UnmatchedName] = frozenset()
 
-    def began(self, profile: str | None) -> None:
-        """Report that the daemon is ready."""
+    def began(self, profile: str | None, doubts: Collection[str]) -> None:
+        """Report that the daemon is ready, and the rules in doubt."""
         state = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
         self._log(READY_ID, INFO, f"ready: {state}")
+        for doubt in doubts:
+            self._log(CONFIGURED_ID, ERROR, describe_doubt(doubt))
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
@@ -216,11 +218,16 @@ def format_status_line(status: Status) -> str:
         parts.append(f"{format_count(status.unreadable, 'setting')} that could not be read")
     if status.alerts:
         parts.append(format_count(len(status.alerts), "alert"))
-    if status.mistake is not None:
+    if status.mistake is not None or status.doubts:
         parts.append("the configuration has a mistake")
     if status.unwritten:
         parts.append(f"{format_count(len(status.unwritten), 'file')} that could not be written")
     return ", ".join(parts)
+
+
+def describe_doubt(doubt: str) -> str:
+    """Describe a rule with an invalid citation, which the daemon ignores."""
+    return f"a rule is invalid, so its settings stay unchanged: {doubt}"
 
 
 def describe_ramp(change: SettingChange) -> str:

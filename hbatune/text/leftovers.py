@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from hbatune.act.journal import Entry, Journal, LostError, find_unknown_ids
+from hbatune.act.journal import Entry, Journal, LostError
 from hbatune.act.lock import Claim
 from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
 from hbatune.errors import HbatuneError
@@ -48,13 +48,6 @@ def print_leftovers(
             "to write; its settings are left alone until its I/O ends"
         )
     _report_doubts(journal, machine, stuck)
-    # Targets that an earlier version rolled back and that can no longer be identified.
-    for id in find_unknown_ids(journal, records, machine):
-        print_note(
-            f"{id!r} was rolled back, or a value of it reverted; an earlier version noted it by a "
-            "number that has changed since, so that no target of this machine is left alone for "
-            "it: `hbatune rollback TARGET` excludes the right one"
-        )
 
 
 def _print_error(error: HbatuneError) -> None:

@@ -132,7 +132,7 @@ def _is_information(note: Message) -> bool:
         case context.EventNote():
             return note.event in (Event.OPTIONS_WRITTEN, Event.OPTIONS_REMOVED)
         case context.RunsAhead():
-            return not note.write
+            return not (note.write or note.cached)
         case context.SearchesAhead():
             return not note.emptied
     return isinstance(note, context.ComparisonsAhead)
@@ -272,7 +272,9 @@ def _describe_runs(note: context.RunsAhead) -> str:
         runs = f"IOPS fell: {runs} again"
     time = f"which {'takes' if note.runs == 1 else 'take'} about {note.seconds:.0f} s"
     if note.file_size is not None:
-        return f"{runs} on a file of {note.file_size / (1 << 20):.0f} MiB, {time}"
+        text = f"{runs} on a file of {note.file_size / (1 << 20):.0f} MiB, {time} with filling it"
+        warning = "; a cache of the adapter or array answers, unless the file exceeds it (--size)"
+        return text + warning if note.cached else text
     effect = "they WRITE, and destroy what is there" if note.write else "they only read"
     return f"{runs}, {time}; {effect}"
 

@@ -179,9 +179,9 @@ def _count_states(rows: Iterable[Row]) -> list[str]:
 
 
 def group_by_adapter(rows: Iterable[R]) -> dict[str | None, list[R]]:
-    """Return the rows of each adapter, sorted by name; the key None is for several adapters."""
+    """Return the rows of each adapter, sorted by name; the key None is for several or none."""
     groups: dict[str | None, list[R]] = group_items(rows, attrgetter("adapter"))
-    # Maps over several adapters come last.
+    # Maps over several adapters and disks without an adapter come last.
     adapters = sorted(groups, key=lambda name: (name is None, natural_key(name or "")))
     return {adapter: groups[adapter] for adapter in adapters}
 
@@ -225,7 +225,7 @@ def format_adapter(target: str | None, machine: Machine) -> str:
             if firmware := get_fact(adapter.firmware):
                 parts.append(f"firmware {firmware}")
             return "  ".join(filter(None, parts))
-    return "several adapters" if target is None else target
+    return "several adapters, or none" if target is None else target
 
 
 def format_medium(endpoint: Endpoint) -> str:

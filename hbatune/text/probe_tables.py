@@ -151,10 +151,11 @@ def describe_standing(
     """Yield a line each on the objective, the source documents and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
-    if standing.document is not None:
+    document = comparison.find_percentiles(result.workload, standing)
+    if document is not None:
         yield f"{result.target}: {_compare_percentiles(result, standing)}."
-        if standing.document.mean_ms is not None:
-            yield f"{result.target}: {_compare_mean(result, standing.document)}."
+        if document.mean_ms is not None:
+            yield f"{result.target}: {_compare_mean(result, document)}."
     for link in standing.links:
         yield f"{result.target}: {_describe_link(link)}."
     if standing.raid:
@@ -169,14 +170,24 @@ _KNEE_DOUBTS = {
 }
 
 
-def describe_knee(knee: Knee) -> str:
-    """Return the knee with its confidence interval and the gain of the next depth, as text."""
+def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> str:
+    """Return the knee with its confidence interval and the gain of the next depth, as text.
+
+    The document's knee for such a medium follows, if ``standing`` has one (D0-12).
+    """
     if knee.past is None or knee.iops is None or knee.p99 is None:
-        return f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
-    iops, p99 = _format_difference(knee.iops), _format_difference(knee.p99)
-    unsure = f" (it may be anywhere from {knee.low} to {knee.high})"
-    text = f"past depth {knee.depth}: {iops} IOPS for {p99} p99"
-    return (text + unsure if knee.low < knee.high else text) + _KNEE_DOUBTS[knee.doubt]
+        text = f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
+    else:
+        iops, p99 = _format_difference(knee.iops), _format_difference(knee.p99)
+        text = f"past depth {knee.depth}: {iops} IOPS for {p99} p99"
+        if knee.low < knee.high:
+            text += f" (it may be anywhere from {knee.low} to {knee.high})"
+        text += _KNEE_DOUBTS[knee.doubt]
+    document = None if standing is None else standing.document
+    if document is not None and document.knee is not None:
+        low, high = document.knee
+        text += f"; on such a medium it is at depth {low} to {high} ({document.source})"
+    return text
 
 
 def describe_jobs(advice: JobsAdvice) -> str:
@@ -219,12 +230,8 @@ def show_curves(
     for curve in curves:
         name = _name_curve(curve, curves)
         if curve.knee is not None:
-            text = describe_knee(curve.knee)
-            document = standings[curve.target][1].document if curve.target in standings else None
-            if document is not None and document.knee is not None:
-                low, high = document.knee
-                text += f"; on such a medium it is at depth {low} to {high} ({document.source})"
-            print_line(f"{name}: {text}.")
+            standing = standings[curve.target][1] if curve.target in standings else None
+            print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
         for line in describe_cpu_limits(curve.results):
             print_line(f"{name}: {line}.")
     for group in group_items(curves, _get_load).values():

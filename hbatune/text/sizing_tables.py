@@ -1,6 +1,6 @@
 """Print the requirements of a load, the shortfall of a host, and the depth of LUNs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -41,6 +41,12 @@ def show_needs(needs: Needs) -> None:
     links = "Links, that of each adapter with its share of the drives"
     show_section(links, _make_link_table(needs.links))
     show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
+    title = "SSDs that one pair can fully use, RAID 5"
+    show_section(title, _make_saturation_table(needs))
+    for need in needs.media:
+        if need.pairs is not None and need.drawers is not None:
+            pairs = f"{format_count(need.pairs, 'pair')} of adapters with a cache"
+            print_line(f"The HDDs take {format_count(need.drawers, 'drawer')} on {pairs} (D4-14).")
     if not needs.mix_known:
         print_line(
             "No document has a figure for so many writes on drives: those of a 70/30 mix are "
@@ -48,12 +54,12 @@ def show_needs(needs: Needs) -> None:
         )
     if needs.load.reads < WRITE_HEAVY_READS:
         print_line(
-            "For much writing to one or two enclosures the adapters of a pair get two links to "
-            "each other (AA cables, D4-12)."
+            "Pairs with one or two drawers get two AA cables for much writing (D4-12). Random "
+            "writes without cache hits are faster without a cache; response times need it (D4-15)."
         )
     print_line(
-        "A document's figures are those of its own drives and adapters: they say what to plan, "
-        "and `hbatune probe` what there is. HDDs go behind an adapter with a cache (D4-12)."
+        "Drawers are in Mode 2, with X cables and two SAS ports (D4-10, D4-12). The figures are "
+        "from the documents' drives and adapters: `hbatune probe` measures yours."
     )
 
 
@@ -131,7 +137,8 @@ def _make_media_table(media: Sequence[MediumNeed]) -> Table:
         count = "no figure" if medium.drives is None else str(medium.drives)
         met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
         cells = [medium.medium, count, str(medium.paths), _format_rate(medium)]
-        cells += [f"{medium.p99_ms:g}", met, _describe_in_flight(medium)]
+        p99 = EMPTY_CELL if medium.p99_ms is None else f"{medium.p99_ms:g}"
+        cells += [p99, met, _describe_in_flight(medium)]
         table.rows.append([*cells, ", ".join(medium.sources) or EMPTY_CELL])
     return table
 
@@ -160,21 +167,33 @@ def _make_link_table(links: Sequence[LinkNeed]) -> Table:
 
 
 def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
-    heads = "id CARD | value SLOT | value RAID | number PAIRS | number USES | text DRIVES, ABOUT | "
-    table = Table(make_columns(f"{heads}value SOURCE"))
+    heads = "id CARD | value SLOT | value RAID | number PAIRS | number USES | "
+    table = Table(make_columns(f"{heads}number DRAWERS EACH | text DRIVES, ABOUT | value SOURCE"))
     for need in raid:
         cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
-        cells += [format_percent(need.used / need.pairs), _format_ssds(need)]
-        table.rows.append([*cells, ", ".join(need.sources)])
+        cells += [format_percent(need.used / need.pairs), str(need.drawers)]
+        ssds = "no RAID 6 without a cache"
+        if need.advised:
+            ssds = _format_ssds(need.ssds, need.more_than)
+        table.rows.append([*cells, ssds, ", ".join(need.sources)])
     return table
 
 
-def _format_ssds(need: RaidNeed) -> str:
-    if not need.advised:
-        return "no RAID 6 without a cache"
-    if not need.ssds:
-        return EMPTY_CELL
-    return ", ".join(f"{count} {name}" for name, count in need.ssds.items())
+def _make_saturation_table(needs: Needs) -> Table:
+    table = Table(make_columns("id CARD | value SLOT | text DRIVES, ABOUT | value SOURCE"))
+    for pair in needs.saturation:
+        ssds = pair.list_counts(large_blocks=needs.large_blocks)
+        more_than = [name for name, count in ssds.items() if pair.is_lower_bound(count)]
+        cells = [pair.card, f"Gen{pair.gen}", _format_ssds(ssds, more_than), pair.source]
+        table.rows.append(cells)
+    return table
+
+
+def _format_ssds(ssds: Mapping[str, int], more_than: Collection[str]) -> str:
+    texts = []
+    for name, count in ssds.items():
+        texts.append(f"{'more than ' if name in more_than else ''}{count} {name}")
+    return ", ".join(texts) or EMPTY_CELL
 
 
 def _format_number(number: float | None) -> str:

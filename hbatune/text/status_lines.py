@@ -17,7 +17,7 @@ from hbatune.text.basic_output import (
     format_second,
     format_sentence,
 )
-from hbatune.text.daemon_messages import describe_ramp, format_status_line
+from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_table
 
@@ -71,6 +71,8 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         print_line(
             f"The configuration has a mistake; the last good one stays in force: {status.mistake}"
         )
+    for doubt in status.doubts:
+        print_line(format_sentence(describe_doubt(doubt)))
     if status.open:
         from hbatune.text.plan_tables import group_equal_rows
 

@@ -151,6 +151,9 @@ CHANGES: st.SearchStrategy[tuple[str, Effect]] = st.sampled_from(
 )
 
 
+DEEP: tuple[Match, tuple[str, Effect]] = (Match(), ("queue_depth", AtLeast(300)))
+
+
 def build_profile(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
     """Build a profile from the rules."""
     listed = tuple(
@@ -180,12 +183,13 @@ LEFT = {
     "ipr": {("sdb", "nr_requests"), ("sdb", "queue_depth"), ("sda", "queue_depth")},
     "lab": {("sdc", "queue_depth")},
     "megaraid_sas": {("sdc", "queue_depth")},
-    "mpi3mr_flat": {("sda", "nr_requests"), ("sda", "queue_depth")},
+    "mpi3mr": {("sda", "queue_depth"), ("sdd", "queue_depth")},
+    "mpi3mr_flat": {("sda", "nr_requests"), ("sda", "queue_depth"), ("sdc", "queue_depth")},
     "perc_h755n": {("sda", "queue_depth")},
     "reserved_tags": {("sda", "queue_depth")},
 }
-"""What the plan would change and udev does not: SAS drives that only the designators of page 83h
-tell of, and depths that depend on the drive."""
+"""What the plan would change and udev does not: SAS drives that only page 83h identifies, and
+depths that depend on the drive or the firmware."""
 LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 
 
@@ -209,6 +213,20 @@ def test_udev_sets_every_settable_value(name: str, surveyed: Survey) -> None:
             if wanted and done is not None and SETTINGS[setting].path not in done.written:
                 missing.add((endpoint.target, setting))
     assert missing == LEFT.get(name, set())
+
+
+@pytest.mark.parametrize("name", ["hpsa", "lab", "mpi3mr", "mpt3sas", "mptspi"])
+def test_depth_of_earlier_rule_stays(
+    name: str, built: Callable[[Described], Path], surveyed: Survey
+) -> None:
+    """An administrator's udev rule has lowered it before: only equal disks could show that."""
+    root, rules = built(ALL[name]()), compile_rules(build_profile([DEEP]), Site())
+    disks = [disk for disk in tuned(surveyed(name).machine) if disk.kind is Kind.DISK]
+    for disk in disks:
+        path = (root / "sys/class/block" / disk.target).resolve() / "device/queue_depth"
+        path.write_text("20\n")
+    assert disks
+    assert not any(event(root, disk, rules).written for disk in disks)
 
 
 def test_uncertain_scheduler_defers_nr_requests(surveyed: Survey) -> None:

@@ -7,15 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import journal
-from hbatune.act.journal import Entry, Journal
+from hbatune.act.journal import Journal
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.boot.compile import compile_rules
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.ids import build_former_id, map_former_ids
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.targets import choose_targets, find_named_targets, list_targets
 from hbatune.operations.situation import Situation
-from hbatune.plan.rows import RevertedValue, State
+from hbatune.plan.rows import State
 from hbatune.policy.config import Config, Site
 from hbatune.settings.table import list_attributes
 from tests.hosts.boots import server
@@ -122,58 +121,13 @@ def test_replacement_drive_is_tuned(boot: Gather, tmp_path: Path) -> None:
     assert new.target in written(root, second_boot, filed.excluded)
 
 
-def former_of(machine: Machine, id: str) -> str:
-    [former] = (former for former, current in map_former_ids(machine).items() if current == id)
-    return former
-
-
-def test_old_journal_converts_within_boot(boot: Gather, tmp_path: Path) -> None:
-    _, machine = boot(server(3, names=LATER))
-    path = tmp_path / "journal.json"
-    old = {id: former_of(machine, id) for id in list_targets(machine)}
-    assert old.keys().isdisjoint(old.values())
-    drive = disk(machine, "naa.6000")
-    assert old[drive.id] == f"naa.6000@0000:02:00.0/{drive.address}"
-    entries = tuple(Entry(former, "x", None, "nr_requests", 64) for former in old.values())
-    reverted = (RevertedValue(old[drive.id], "nr_requests", 2048),)
-    journal.save(path, Journal(machine.boot_id, entries, None, tuple(old.values()), reverted))
-    filed, earlier = journal.load_with_current_ids(path, machine)
-    assert earlier is None
-    assert {entry.id for entry in filed.entries} == set(list_targets(machine))
-    assert set(filed.excluded) == set(list_targets(machine))
-    assert filed.reverted == (RevertedValue(drive.id, "nr_requests", 2048),)
-    assert journal.find_unknown_ids(filed, RollbackRecords(), machine) == ()
-
-
-def test_old_journal_converts_after_reboot(boot: Gather, tmp_path: Path) -> None:
-    _, first_boot = boot(server())
-    drives = [
-        endpoint for endpoint in first_boot.endpoints if build_former_id(endpoint) != endpoint.id
-    ]
-    path = tmp_path / "journal.json"
-    former_ids = [
-        build_former_id(control) for control in first_boot.controls if "1f.2" not in control.id
-    ]
-    excluded = (*map(build_former_id, drives), *former_ids, "naa.gone@0000:09:00.0/0:0:0:0")
-    journal.save(path, Journal(first_boot.boot_id, excluded=excluded))
-    _, second_boot = boot(server(7, names=LATER))
-    filed, _ = journal.load_with_current_ids(path, second_boot)
-    lasting = {drive.id for drive in drives} | {
-        e.id for e in first_boot.controls if "1f.2" not in e.id
-    }
-    unknown = {"host5", "naa.gone@0000:09:00.0/0:0:0:0"}  # a session's host is all number
-    assert set(filed.excluded) == lasting - {"host-0@iscsi"} | unknown
-    assert set(journal.find_unknown_ids(filed, RollbackRecords(), second_boot)) == unknown
-
-
-def test_old_target_names_still_resolve(boot: Gather) -> None:
+def test_target_names_resolve(boot: Gather) -> None:
     _, machine = boot(server(3, names=LATER))
     for endpoint in machine.endpoints:
         for name in (
             endpoint.target,
             f"/dev/{endpoint.target}",
             endpoint.id,
-            build_former_id(endpoint),
         ):
             assert find_named_targets(machine, [name]) == {endpoint.id}
     assert without_attributes(machine).endpoints[0].id == machine.endpoints[0].id

@@ -326,9 +326,10 @@ class Machine:
     def _run(
         self, words: tuple[str, ...], kernel: Kernel | None = None, *, impatient: bool = False
     ) -> Ended:
-        if impatient:
-            file = self._world.root / _CONFIGURATION
-            file.write_text(file.read_text().replace(_LONG, _SHORT))
+        # A rollback after a hang is patient again: a busy machine needs more than a second.
+        file = self._world.root / _CONFIGURATION
+        before, now = (_LONG, _SHORT) if impatient else (_SHORT, _LONG)
+        file.write_text(file.read_text().replace(before, now))
 
         def work() -> int:
             return self._pass(impatient=impatient) if words == PASS else main(list(words))

@@ -8,6 +8,7 @@ from hbatune.agent.schedule import PassHistory
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
+from hbatune.policy.rules import Doubts
 from hbatune.policy.vendors import load_chosen_profile
 from tests.kernel.seams import World
 
@@ -77,6 +78,6 @@ def started(world: World) -> Keeper | None:
         return None
 
 
-def _policy() -> Policy:
+def _policy(doubts: Doubts) -> Policy:
     config = load_configuration()
-    return Policy(config, load_chosen_profile(None, config) if config.profile else None)
+    return Policy(config, load_chosen_profile(None, config, doubts) if config.profile else None)

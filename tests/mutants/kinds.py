@@ -212,8 +212,7 @@ def _read_journal(path: Path, random: Random) -> bool:
     boot_id = random.choice((server.boot_id, "another"))
     journal.list_changed_settings(path, boot_id)
     loaded = journal.load(path, boot_id)[0]
-    recorded, _ = journal.load_with_current_ids(path, server)
-    journal.find_unknown_ids(recorded, rollback_record.load(Paths()), server)
+    journal.load_with_current_ids(path, server)
     # What is not understood is kept: the next save has it still.
     assert json.decode(json.encode(loaded), type=Journal) == loaded
     return True

@@ -16,6 +16,7 @@ from hbatune.cli.command import watch_for_faults
 from hbatune.errors import LockRole
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
+from hbatune.policy.rules import Doubts
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.daemon_messages import JournalReporter
 
@@ -59,6 +60,6 @@ def run(args: "argparse.Namespace") -> int:
     return 0
 
 
-def _load_policy() -> Policy:
+def _load_policy(doubts: Doubts) -> Policy:
     config = load_configuration()
-    return Policy(config, load_chosen_profile(None, config) if config.profile else None)
+    return Policy(config, load_chosen_profile(None, config, doubts) if config.profile else None)

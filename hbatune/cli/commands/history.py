@@ -12,18 +12,21 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import find_named_targets
 from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import load_configuration
+from hbatune.policy.library import installed_library
 from hbatune.probe import history
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
+from hbatune.probe.result import ProbeResult
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.units import format_digits, format_time
+from hbatune.text.units import format_block_size, format_depth_share, format_digits, format_time
 from hbatune.text.verdict_tables import format_metric_change
 
 _COLUMNS = make_columns(
-    "id WHEN | id TARGET | reason WHAT | number IOPS | number MEAN µs | number P99 µs | "
-    "value THE LAST TIME | reason VERDICT"
+    "id WHEN | id TARGET | reason WHAT | number BLOCK | number DEPTH | number JOBS | number IOPS | "
+    "number OF DEPTH | number MEAN µs | number P99 µs | value THE LAST TIME | reason VERDICT"
 )
 
 
@@ -70,7 +73,18 @@ def run(args: argparse.Namespace) -> int:
     if not entries:
         print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
         return 0
-    show_table(Table(_COLUMNS, list(map(_make_cells, entries))))
+    runs: dict[object, ProbeResult] = {}
+    for record in chosen:
+        if record.result is not None:
+            runs[record.id, record.time, record.command, record.result.workload] = record.result
+    table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
+    for entry in entries:
+        record = entry.record
+        # The record of a knee has the workload of its sweep's last run.
+        last = runs.get((record.id, record.time, record.command, record.workload))
+        standing = None if last is None else compare_on_machine(last, machine, None, yardsticks)
+        table.rows.append(_make_cells(entry, standing))
+    show_table(table)
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
     return 0
@@ -89,15 +103,21 @@ def _resolve_ids(
     return find_named_targets(machine, names, past) | ids
 
 
-def _make_cells(entry: HistoryEntry) -> list[str]:
+def _make_cells(entry: HistoryEntry, standing: Standing | None) -> list[str]:
     record = entry.record
     measured = record.result or record.together
-    figures = None if measured is None else measured.figures
-    metrics = [EMPTY_CELL] * 3
-    if figures is not None:
-        metrics = list(map(format_digits, (figures.iops, figures.mean_us, figures.p99_us)))
+    workload = record.workload if measured is None else measured.workload
+    metrics = [EMPTY_CELL] * 7
+    if workload is not None:
+        metrics[0], metrics[2] = format_block_size(workload.block_size), str(workload.jobs)
+    if measured is not None:
+        disks = 1 if record.together is None else len(record.together.targets)
+        figures, metrics[1] = measured.figures, str(measured.workload.depth)
+        share = format_depth_share(measured.workload, figures, disks)
+        times = map(format_digits, (figures.mean_us, figures.p99_us))
+        metrics[3:] = [format_digits(figures.iops), share, *times]
     first = [format_time(record.time), record.target, _describe_record(record)]
-    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry)]
+    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry, standing)]
 
 
 def _describe_record(record: Record) -> str:
@@ -123,11 +143,11 @@ def _describe_previous(entry: HistoryEntry) -> str:
     return f"{format_digits(iops)} IOPS, p99 {format_digits(p99)} µs"
 
 
-def _describe_verdict(entry: HistoryEntry) -> str:
+def _describe_verdict(entry: HistoryEntry, standing: Standing | None) -> str:
     record = entry.record
     proof, knee = record.proof, record.knee
     if knee is not None:
-        return probe_tables.describe_knee(knee)
+        return probe_tables.describe_knee(knee, standing)
     if record.together is not None:
         parts = [f"limit: {record.together.bottleneck}"]
     elif proof is None:

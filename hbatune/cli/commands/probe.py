@@ -17,6 +17,7 @@ from hbatune.errors import UsageError
 from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
 from hbatune.policy.library import installed_library
 from hbatune.probe.comparison import Standing
+from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.together import TogetherResult
@@ -93,6 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_flag(parser, "--destructive", purpose)
     purpose = "probe a file made in this folder, and not a disk: the filesystem is measured, too"
     arguments.add_path(parser, "--file", purpose, "DIR")
+    # More than 64 MiB, since the rate of filling is measured on these. ext4 allows 16 TiB.
+    size, purpose = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE), "bytes of that file, as 8g"
+    parser.add_argument("--size", metavar="SIZE", type=size, help=purpose)
     group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
     depth, rate = arguments.make_number_type(1, 4096), arguments.make_number_type(1, 100_000_000)
     percent, jobs = arguments.make_number_type(0, 100), arguments.make_number_type(1, 256)
@@ -138,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
         workload=chosen,
         targets=args.targets,
         folder=args.file,
+        size=args.size,
         profile=args.profile,
         together=args.together,
     )
@@ -175,6 +180,8 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
 
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
+    if args.size is not None:
+        raise UsageError("--size is for a file", hint="name its folder with --file")
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:

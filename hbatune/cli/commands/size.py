@@ -1,13 +1,14 @@
 """`hbatune size`: estimate the drives, links and queue depths for a load.
 
-Its reference values are from D0-9, D0-12, D4-9, D4-10 and D4-12. Depths follow D2-2 to D2-5 and
-D2-7.
+Its reference values are from D0-9, D0-12, D0-15, D0-16, D3-11, D4-9, D4-10 and D4-12 to D4-15.
+Depths follow D2-2 to D2-5 and D2-7.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.cli import arguments
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--block", "SIZE", _parse_block, None, "bytes of each I/O (4K; 1M without --iops)"),
         ("--reads", "P", _parse_percent, 100, "percent of reads (100)"),
         ("--p99", "MS", _parse_amount, None, "the p99 that is wanted, in ms"),
+        ("--hdd-iops", "N", _parse_rate, None, "I/Os per second of one HDD, to count HDDs"),
         ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM, headroom),
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default, help=purpose)
@@ -54,16 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(load, "--watch", purpose)
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
-    for option, purpose in (
-        ("--hosts", "hosts that share its ports; asks for the depth"),
-        ("--port-limit", "commands that a port takes of all hosts"),
-        ("--lun-limit", "commands that it takes for each LUN"),
-    ):
-        array.add_argument(option, metavar="N", type=number, help=purpose)
-    purpose = "its make, whose limits are known: vnx, hitachi, svc"
-    array.add_argument("--array", metavar="NAME", help=purpose)
     fabrics = "fabrics that the adapters are on; those on one see the same ports (1)"
     for option, default, purpose in (
+        ("--hosts", None, "hosts that share its ports; computes the depth"),
+        ("--port-limit", None, "commands that a port takes of all hosts"),
+        ("--lun-limit", None, "commands that it takes for each LUN"),
         ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),
         ("--luns", None, "LUNs of each host; without it, those of this one"),
         ("--hbas", None, "adapters of each host; else those of this one"),
@@ -71,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--fabrics", 1, fabrics),
     ):
         array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
+    purpose = "its make, whose limits are known: vnx, hitachi, svc"
+    array.add_argument("--array", metavar="NAME", help=purpose)
     purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
     purpose += "option) or failover"
     array.add_argument(
@@ -98,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     resources: tuple[shortfall.ResourceComparison, ...] = ()
     if load is not None:
         yardsticks = installed_library().yardsticks()
+        load = replace(load, hdd_iops=args.hdd_iops)
         required = needs.find_needs(load, args.headroom / 100, yardsticks, figures)
         resources = shortfall.compare_host(required, machine)
     if args.hosts is not None:
@@ -122,8 +122,7 @@ def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
-        moment = needs.find_busiest_load(_read_moments(args.watch))
-        return needs.WantedLoad(moment.iops, moment.gb_per_s, moment.block, moment.reads, args.p99)
+        return replace(needs.find_busiest_load(_read_moments(args.watch)), p99_ms=args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
     return needs.make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
@@ -187,35 +186,23 @@ def _find_model(name: str) -> ArrayModel:
     return matches[0]
 
 
-def _convert_number(factors: Mapping[str, float], text: str) -> float:
-    suffix = text[-1:].lower()
-    digits, factor = (text[:-1], factors[suffix]) if suffix in factors else (text, 1.0)
-    return float(digits) * factor
+def _convert_rate(text: str) -> float:
+    factor = {"k": 1e3, "m": 1e6}.get(text[-1:].lower())
+    return float(text) if factor is None else float(text[:-1]) * factor
 
 
-def _make_amount_type(factors: Mapping[str, float], wanted: str) -> Callable[[str], float]:
-    convert = partial(_convert_number, factors)
-    return arguments.make_type(convert, lambda amount: 0 < amount <= 1e12, wanted)
+def _is_amount(amount: float) -> bool:
+    return 0 < amount <= 1e12
+
+
+def _make_percent_type(limit: int) -> Callable[[str], int]:
+    wanted = f"a percentage from 0 to {limit}"
+    return arguments.make_type(int, lambda percentage: 0 <= percentage <= limit, wanted)
 
 
 _RATE = "a number above 0, such as 200000, 200k or 1.1M,"
-_parse_rate = _make_amount_type({"k": 1e3, "m": 1e6}, _RATE)
-_parse_amount = _make_amount_type({}, "a number above 0")
-_parse_size = _make_amount_type({"k": 1 << 10, "m": 1 << 20}, "a size, such as 4096, 8K or 1M,")
-
-
-def _parse_block(text: str) -> int:
-    size = _parse_size(text)
-    if size < 512 or size > 1 << 30:
-        raise argparse.ArgumentTypeError(f"takes a size of 512 bytes to 1 GiB and not {text!r}")
-    return int(size)
-
-
-def _parse_percent(text: str, limit: int = 100) -> int:
-    percentage = int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else limit + 1
-    if percentage > limit:
-        raise argparse.ArgumentTypeError(f"takes a percentage from 0 to {limit} and not {text!r}")
-    return percentage
-
-
-_parse_headroom = partial(_parse_percent, limit=99)  # at 100 % free, no capacity would remain
+_parse_rate = arguments.make_type(_convert_rate, _is_amount, _RATE)
+_parse_amount = arguments.make_type(float, _is_amount, "a number above 0")
+_parse_block = arguments.make_size_type(1 << 30)
+_parse_percent = _make_percent_type(100)
+_parse_headroom = _make_percent_type(99)  # at 100 % free, no capacity would remain

@@ -23,19 +23,10 @@ FAMILY = family.Family(
     depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
     volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/aacraid/comminit.c: aac_define_int_mode",
-        (family.Handler(r"aac.*"),),
-    ),
+    # drivers/scsi/aacraid/comminit.c: aac_define_int_mode
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"aac.*"),)),
     options=(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
         family.Option("msi", family.Purpose.VECTORS),
     ),
-    traps={
-        "Writing the depth of a drive that is no container sets it to 1 and reports success.": (
-            "linit.c: aac_change_queue_depth"
-        ),
-        "numacb only lowers can_queue; more is ignored.": "comminit.c: aac_init_adapter",
-    },
 )

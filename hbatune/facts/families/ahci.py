@@ -38,12 +38,6 @@ FAMILY = family.Family(
     depth_cap=family.limit_ncq_depth,
     depth_default=family.read_ncq_depth,
     depth_trap=_find_depth_trap,
-    interrupts=family.Interrupts(
-        family.Vectors.FREE, "drivers/ata/ahci.c: ahci_init_irq", (family.Handler(r"ahci.*"),)
-    ),
-    traps={
-        "A depth of 1 switches native command queuing off.": (
-            "drivers/ata/libata-sata.c: ata_change_queue_depth"
-        ),
-    },
+    # drivers/ata/ahci.c: ahci_init_irq
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"ahci.*"),)),
 )

@@ -13,9 +13,8 @@ FAMILY = family.Family(
     ),
     protocol=family.assume_protocol(Protocol.SPI),
     depth=family.Depth.FIXED,
-    interrupts=family.Interrupts(
-        family.Vectors.INTX, "drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int"
-    ),
+    # drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int
+    interrupts=family.Interrupts(family.Vectors.INTX),
     # The depth of every drive on every such card (aic7xxx_osm.c: ahc_linux_setup_tag_info_global);
     # 253 is AHC_MAX_QUEUE.
     options=(family.Option("aic7xxx", family.Purpose.LUN_DEPTH, 2, 253, key="global_tag_depth"),),

@@ -12,20 +12,12 @@ FAMILY = family.Family(
     version=("host_driver_version",),
     depth_cap=family.clamp_depth_at(128),  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
     depth_default=family.read_option_depth("cmd_per_lun"),
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq",
-        (family.Handler(r"arcmsr"),),
-    ),
+    # drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"arcmsr"),)),
     options=(
         family.Option("host_can_queue", family.Purpose.HOST_DEPTH, 32, 1024),
         family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH, 1, 128),
         family.Option("msix_enable", family.Purpose.VECTORS, 0, 1),
         family.Option("msi_enable", family.Purpose.VECTORS, 0, 1),
     ),
-    traps={
-        "A depth above 128 is clamped to it in silence.": (
-            "arcmsr_hba.c: arcmsr_adjust_disk_queue_depth"
-        ),
-    },
 )

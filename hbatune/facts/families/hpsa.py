@@ -18,21 +18,15 @@ FAMILY = family.Family(
         for board, name in boards.items()
     ),
     firmware=("firmware_revision",),
+    # drivers/scsi/hpsa.c: hpsa_interrupt_mode
     interrupts=family.Interrupts(
         family.Vectors.MANAGED,
-        "drivers/scsi/hpsa.c: hpsa_interrupt_mode",
         (family.Handler(r"hpsa\d+-msix\d+", managed=True), family.Handler(r"hpsa\d+-msi")),
     ),
     coalescing=(
+        # hpsa.c: hpsa_enter_performant_mode
         family.Coalescing(
-            family.Mechanism.FIXED,
-            "10 µs or 4 commands, in its first I/O accelerator mode",
-            "hpsa.c: hpsa_enter_performant_mode",
+            family.Mechanism.FIXED, "10 µs or 4 commands, in its first I/O accelerator mode"
         ),
     ),
-    traps={
-        "A depth above the firmware's limit of the drive is clamped in silence.": (
-            "hpsa.c: hpsa_change_queue_depth"
-        ),
-    },
 )

@@ -11,7 +11,8 @@ FAMILY = family.Family(
     drivers=frozenset({"hv_storvsc", "storvsc_host"}),
     depth_default=family.read_host_depth,  # storvsc_drv.c: scsi_driver.cmd_per_lun
     depth_ramps=True,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/storvsc_drv.c"),
+    # drivers/scsi/storvsc_drv.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
     options=(
         family.Option("storvsc_ringbuffer_size", family.Purpose.HOST_DEPTH),
         family.Option("storvsc_vcpus_per_sub_channel", family.Purpose.VECTORS),

@@ -11,8 +11,6 @@ FAMILY = family.Family(
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/ibmvscsi/ibmvscsi.c"),
-    traps={
-        "A depth above 64 is clamped to it in silence.": "ibmvscsi.c: ibmvscsi_change_queue_depth",
-    },
+    # drivers/scsi/ibmvscsi/ibmvscsi.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
 )

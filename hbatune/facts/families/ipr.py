@@ -40,27 +40,11 @@ FAMILY = family.Family(
     protocol=family.classify_by_channel(dict.fromkeys(_VOLUMES, Protocol.VOLUME)),
     depth_default=lambda endpoint, parameters, pci: 6,  # ipr.h: IPR_MAX_CMD_PER_LUN
     depth_trap=_find_depth_trap,
+    # drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index
     interrupts=family.Interrupts(
         family.Vectors.FREE,
-        "drivers/scsi/ipr.c: ipr_probe_ioa, ipr_get_hrrq_index",
         (family.Handler(r"host\d+-0", Role.ADMIN), family.Handler(r"host\d+-\d+|ipr")),
         driver_queues=15,  # ipr.h: IPR_MAX_HRRQ_NUM (16), without the driver's own queue
     ),
     options=(family.Option("number_of_msix", family.Purpose.VECTORS, 1, 16, shown=False),),
-    traps={
-        "Every LUN starts at a depth of 6, RAID volumes too, far below what they need.": (
-            "ipr.c: ipr_probe_ioa"
-        ),
-        "SATA drives are clamped to one command (Linux 6.1; later ones serve no SATA here).": (
-            "ipr.c: ipr_change_queue_depth"
-        ),
-        "It has 16 vectors, and as many fire as there are CPUs: the first for the driver's own "
-        "commands, the others for data in turn, whichever CPU sends it.": (
-            "ipr.c: ipr_probe_ioa, ipr_get_hrrq_index"
-        ),
-        "While the adapter resets, its vectors cannot be moved.": (
-            "ipr.c: ipr_set_affinity_nobalance"
-        ),
-        "A reset of the adapter takes seconds, and resets no setting.": "ipr.c: ipr_init_res_table",
-    },
 )

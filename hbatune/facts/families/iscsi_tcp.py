@@ -9,5 +9,6 @@ FAMILY = family.Family(
     name="iscsi_tcp",
     depth_ramps=True,
     depth_default=family.read_host_depth,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/iscsi_tcp.c"),
+    # drivers/scsi/iscsi_tcp.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
 )

@@ -33,14 +33,6 @@ FAMILY = family.Family(
     depth_cap=_limit_depth,
     depth_default=_get_default_depth,
     # The other drivers' vectors are unknown and are not changed.
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/isci/init.c: isci_setup_interrupts",
-        (family.Handler(r"isci-msix"),),
-    ),
-    traps={
-        "A depth of 1 switches native command queuing of a SATA drive off.": (
-            "drivers/scsi/libsas/sas_scsi_host.c: sas_change_queue_depth"
-        ),
-    },
+    # drivers/scsi/isci/init.c: isci_setup_interrupts
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"isci-msix"),)),
 )

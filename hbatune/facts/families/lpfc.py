@@ -26,9 +26,9 @@ FAMILY = family.Family(
         *("lpfc_tgt_queue_depth", "lpfc_max_scsicmpl_time"),
         *("lpfc_cr_delay", "lpfc_cr_count"),
     ),
+    # drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix
     interrupts=family.Interrupts(
         family.Vectors.PINNED,
-        "drivers/scsi/lpfc/lpfc_init.c: lpfc_sli4_enable_msix",
         (
             family.Handler(r"lpfc:sp", Role.ADMIN),
             family.Handler(r"lpfc:fp"),
@@ -38,17 +38,14 @@ FAMILY = family.Family(
     coalescing=(
         # 5,000 to 5,000,000 interrupts/s, on SLI-4 only; SLI-3 returns EINVAL. With 0, the driver
         # adapts the delay to the load; a fixed high rate is an interrupt storm.
-        family.Coalescing(
-            family.Mechanism.HOST_ATTRIBUTE, "lpfc_fcp_imax", "lpfc_attr.c: lpfc_fcp_imax_store"
-        ),
+        # lpfc_attr.c: lpfc_fcp_imax_store
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_fcp_imax"),
         # SLI-3, such as the LP10000, takes both when it configures its link: 0 (off) to 63 ms, and
         # 1 (off) to 255 commands.
-        family.Coalescing(
-            family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_delay", "lpfc_mbox.c: lpfc_config_link"
-        ),
-        family.Coalescing(
-            family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_count", "lpfc_mbox.c: lpfc_config_link"
-        ),
+        # lpfc_mbox.c: lpfc_config_link
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_delay"),
+        # lpfc_mbox.c: lpfc_config_link
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_count"),
     ),
     options=(
         family.Option("lpfc_lun_queue_depth", family.Purpose.LUN_DEPTH, 1, 512),
@@ -58,17 +55,4 @@ FAMILY = family.Family(
         family.Option("lpfc_use_msi", family.Purpose.VECTORS, 0, 2),
         family.Option("lpfc_fcp_imax", family.Purpose.COALESCING),
     ),
-    traps={
-        "A shortage of resources lowers the depth of every LUN of the adapter.": (
-            "lpfc_scsi.c: lpfc_ramp_down_queue_handler"
-        ),
-        "The vectors of SLI-4 cards are free by kind, and refuse to be moved all the same; the "
-        "two of an LP10000 (SLI-3) can be moved.": "lpfc_init.c: lpfc_irq_set_aff",
-        "lpfc_tgt_queue_depth limits all LUNs of a target together, and lpfc_max_scsicmpl_time "
-        "has the driver lower it where commands take longer.": (
-            "lpfc_scsi.c: lpfc_queuecommand; lpfc_attr.c: lpfc_max_scsicmpl_time_set"
-        ),
-        "lpfc_cr_delay and lpfc_cr_count (SLI-3) are accepted at any time and reach the "
-        "hardware only when the link is configured.": "lpfc_mbox.c: lpfc_config_link",
-    },
 )

@@ -58,9 +58,9 @@ FAMILY = family.Family(
     depth_default=lambda endpoint, parameters, pci: _DEPTHS.get(endpoint.protocol),
     depth_trap=_find_depth_trap,
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
+    # drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/megaraid/megaraid_sas_base.c: __megasas_alloc_irq_vectors",
         (
             # The first one, which is the only one in the MFI series, is not managed.
             family.Handler(r"megasas|megasas\d+-msix0"),
@@ -70,9 +70,8 @@ FAMILY = family.Family(
     ),
     coalescing=(
         # 0 to 2; 2 switches it off.
-        family.Coalescing(
-            family.Mechanism.MODULE_OPTION, "perf_mode", "megaraid_sas_base.c: megasas_init_fw"
-        ),
+        # megaraid_sas_base.c: megasas_init_fw
+        family.Coalescing(family.Mechanism.MODULE_OPTION, "perf_mode"),
     ),
     options=(
         family.Option("msix_vectors", family.Purpose.VECTORS, own=0),
@@ -82,10 +81,4 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
-    traps={
-        "After command timeouts can_queue falls to 16 until the load has been low for 5 s, "
-        "and depths above it are refused.": (
-            "megaraid_sas_base.c: megasas_reset_timer, megasas_check_and_restore_queue_depth"
-        ),
-    },
 )

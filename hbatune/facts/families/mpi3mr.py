@@ -51,9 +51,9 @@ FAMILY = family.Family(
     shares_tags=lambda parameters, queues: True,
     credits=("fw_queue_depth",),
     inspected=("adp_state",),
+    # drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/mpi3mr/mpi3mr_fw.c: mpi3mr_setup_isr",
         (
             family.Handler(r"mpi3mr\d+-msix0", Role.ADMIN),
             family.Handler(r"mpi3mr\d+-msix\d+", managed=True),
@@ -65,13 +65,4 @@ FAMILY = family.Family(
         # In newer drivers: 0 keeps completions in the hard interrupt.
         family.Option("threaded_isr_poll", family.Purpose.COMPLETION, 0, 1, optional=True),
     ),
-    traps={
-        "Every controller reset, and every word of the firmware that a drive has changed, puts "
-        "queue_depth back to what the firmware says; the daemon sets it again.": (
-            "mpi3mr_os.c: mpi3mr_refresh_tgtdevs, mpi3mr_devinfochg_evt_bh"
-        ),
-        "Firmware that offers multipath shows drives flat, without any SAS transport class.": (
-            "mpi3mr_fw.c: mpi3mr_init_ioc"
-        ),
-    },
 )

@@ -65,18 +65,15 @@ FAMILY = family.Family(
     resets=("queue_depth",),  # mpt3sas_scsih.c: _scsih_update_device_qdepth
     shares_tags=lambda parameters, queues: queues > 1,  # with one, host_tagset is not set
     credits=("fw_queue_depth",),
+    # drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/mpt3sas/mpt3sas_base.c: _base_alloc_irq_vectors",
         (family.Handler(r"mpt[23]sas\d+-msix\d+", managed=True),),
         "smp_affinity_enable=0, which also leaves one hardware queue",
     ),
     coalescing=(
-        family.Coalescing(
-            family.Mechanism.MODULE_OPTION,
-            "perf_mode",
-            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode",
-        ),
+        # mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode
+        family.Coalescing(family.Mechanism.MODULE_OPTION, "perf_mode"),
     ),
     options=(
         family.Option("max_queue_depth", family.Purpose.HOST_DEPTH, 1, 30000, own=-1),
@@ -87,18 +84,4 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),
-    traps={
-        "perf_mode 2 (latency) leaves coalescing on; on megaraid_sas it switches it off.": (
-            "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode"
-        ),
-        "smp_affinity_enable=0 also takes the hardware queues away: one is left.": (
-            "mpt3sas_scsih.c: _scsih_probe"
-        ),
-        "A controller reset puts queue_depth back to what the firmware says, on SAS3.5 chips "
-        "(9400, 9500), up to a second after the drives say that they were reset; the daemon "
-        "sets it again.": "mpt3sas_scsih.c: _scsih_update_device_qdepth",
-        "A SATA depth above 32 is clamped in silence on chips before SAS3.5.": (
-            "mpt3sas_scsih.c: scsih_change_queue_depth"
-        ),
-    },
 )

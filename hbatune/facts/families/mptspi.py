@@ -14,15 +14,6 @@ FAMILY = family.Family(
     firmware=("version_fw",),
     protocol=family.assume_protocol(Protocol.SPI),
     depth_cap=family.clamp_depth_at(64),  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
-    interrupts=family.Interrupts(
-        family.Vectors.INTX,
-        "drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery",
-        (family.Handler(r"ioc\d+"),),
-    ),
-    traps={
-        "A depth above 32, or above 64 on a drive of Ultra160 or faster, is clamped in "
-        "silence, and a drive without tagged queuing stays at 1.": (
-            "drivers/message/fusion/mptscsih.c: mptscsih_change_queue_depth"
-        ),
-    },
+    # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
+    interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),
 )

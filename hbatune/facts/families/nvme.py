@@ -8,19 +8,16 @@ FAMILY = family.Family(
     model=("model",),
     firmware=("firmware_rev",),
     depth=family.Depth.ABSENT,
+    # drivers/nvme/host/pci.c: nvme_setup_irqs
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/nvme/host/pci.c: nvme_setup_irqs",
         (family.Handler(r"nvme\d+q0", Role.ADMIN), family.Handler(r"nvme\d+q\d+", managed=True)),
     ),
     coalescing=(
         # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. 0 in either
         # switches it off. The kernel never sets it, so a reset of the controller clears it.
-        family.Coalescing(
-            family.Mechanism.NVME_FEATURE,
-            "feature 08h",
-            "NVMe base specification: Interrupt Coalescing",
-        ),
+        # NVMe base specification: Interrupt Coalescing
+        family.Coalescing(family.Mechanism.NVME_FEATURE, "feature 08h"),
     ),
     options=(
         family.Option("io_queue_depth", family.Purpose.HOST_DEPTH, 2, 4095),
@@ -28,11 +25,4 @@ FAMILY = family.Family(
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("use_threaded_interrupts", family.Purpose.VECTORS, 0, 1),
     ),
-    traps={
-        "io_queue_depth takes effect when the driver is bound again; after a mere reset sqsize "
-        "shows it, and the tag set does not have it.": "drivers/nvme/host/pci.c: nvme_pci_enable",
-        "A coalescing that was set is gone after every controller reset.": (
-            "drivers/nvme/host/pci.c: nvme_reset_work"
-        ),
-    },
 )

@@ -12,5 +12,6 @@ FAMILY = family.Family(
     products=(family.Product("QLogic QLA1040", 0x1077, 0x1020, document="QLogic QLA1040 (D1)"),),
     protocol=family.assume_protocol(Protocol.SPI),
     depth=family.Depth.FIXED,
-    interrupts=family.Interrupts(family.Vectors.INTX, "drivers/scsi/qla1280.c: qla1280_probe_one"),
+    # drivers/scsi/qla1280.c: qla1280_probe_one
+    interrupts=family.Interrupts(family.Vectors.INTX),
 )

@@ -11,9 +11,9 @@ FAMILY = family.Family(
     depth_ramps=True,
     inspected=("zio", "zio_timer"),
     depth_default=family.read_option_depth("ql2xmaxqdepth"),
+    # drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/qla2xxx/qla_isr.c: qla24xx_enable_msix",
         (
             family.Handler(r"qla2xxx\d+_(default|atio_q)", Role.ADMIN),
             family.Handler(r"qla2xxx\d+_rsp_q"),
@@ -22,11 +22,11 @@ FAMILY = family.Family(
     ),
     coalescing=(
         # Both take effect when the adapter is reset. The timer is 100 to 25,500 µs.
-        family.Coalescing(
-            family.Mechanism.HOST_ATTRIBUTE, "zio_timer", "qla_attr.c: qla2x00_zio_timer_store"
-        ),
+        # qla_attr.c: qla2x00_zio_timer_store
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio_timer"),
         # 0 or 1; a write resets the link.
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio", "qla_attr.c: qla2x00_zio_store"),
+        # qla_attr.c: qla2x00_zio_store
+        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio"),
     ),
     options=(
         family.Option("ql2xmaxqdepth", family.Purpose.LUN_DEPTH),
@@ -34,12 +34,4 @@ FAMILY = family.Family(
         family.Option("ql2xenablemsix", family.Purpose.VECTORS),
         family.Option("ql2xmqsupport", family.Purpose.VECTORS),
     ),
-    traps={
-        "Writing 1 to zio, or anything while it is on, resets the adapter and its link.": (
-            "qla_attr.c: qla2x00_zio_store"
-        ),
-        "zio_timer only stores a number until the adapter is reset; it reads back at once.": (
-            "qla_attr.c: qla2x00_zio_timer_store"
-        ),
-    },
 )

@@ -15,7 +15,8 @@ FAMILY = family.Family(
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_ramps=True,
     shares_tags=_shares_tags,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/scsi/scsi_debug.c"),
+    # drivers/scsi/scsi_debug.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
     options=(
         family.Option("max_queue", family.Purpose.HOST_DEPTH),
         family.Option("host_max_queue", family.Purpose.HOST_DEPTH),

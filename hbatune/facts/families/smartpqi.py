@@ -12,18 +12,11 @@ FAMILY = family.Family(
     version=("driver_version",),
     depth=family.Depth.FIXED,
     shares_tags=lambda parameters, queues: True,
+    # drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts
     interrupts=family.Interrupts(
         family.Vectors.MANAGED,
-        "drivers/scsi/smartpqi/smartpqi_init.c: pqi_enable_msix_interrupts",
         (family.Handler(r"smartpqi\d*", managed=True),),
         "disable_managed_interrupts=1",
     ),
     options=(family.Option("disable_managed_interrupts", family.Purpose.VECTORS, 0, 1),),
-    traps={
-        "NVMe drives stand below an end device whose port speaks ssp; only the vendor tells.": (
-            "smartpqi_sas_transport.c: pqi_sas_port_add_rphy"
-        ),
-        "queue_depth is read-only, and the driver sets it again when the firmware's limit "
-        "changes at a rescan.": "smartpqi_init.c: pqi_driver_template",
-    },
 )

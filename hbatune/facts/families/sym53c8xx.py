@@ -14,9 +14,8 @@ FAMILY = family.Family(
     ),
     protocol=family.assume_protocol(Protocol.SPI),
     depth=family.Depth.FIXED,
-    interrupts=family.Interrupts(
-        family.Vectors.INTX, "drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach"
-    ),
+    # drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach
+    interrupts=family.Interrupts(family.Vectors.INTX),
     # A depth of 0 or 1 means no tagged queuing; 64 is SYM_CONF_MAX_TAG (sym53c8xx.h).
     options=(family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH, 2, 64, shown=False),),
 )

@@ -12,9 +12,9 @@ FAMILY = family.Family(
         family.Product("virtio block device (transitional)", _REDHAT, 0x1001),
     ),
     depth=family.Depth.ABSENT,
+    # drivers/block/virtio_blk.c: init_vq
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/block/virtio_blk.c: init_vq",
         (
             family.Handler(r"virtio\d+-config", Role.ADMIN),
             family.Handler(r"virtio\d+-req\.\d+", managed=True),

@@ -15,9 +15,9 @@ FAMILY = family.Family(
     depth_cap=lambda pci, host, evidence: host.cmd_per_lun,
     depth_default=family.read_host_depth,
     depth_ramps=True,
+    # drivers/scsi/virtio_scsi.c: virtscsi_init
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
-        "drivers/scsi/virtio_scsi.c: virtscsi_init",
         (
             family.Handler(r"virtio\d+-(config|control|event)", Role.ADMIN),
             family.Handler(r"virtio\d+-request", managed=True),
@@ -26,9 +26,4 @@ FAMILY = family.Family(
         ),
     ),
     options=(family.Option("virtscsi_poll_queues", family.Purpose.VECTORS),),
-    traps={
-        "A depth above cmd_per_lun is clamped to it in silence.": (
-            "drivers/scsi/virtio_scsi.c: virtscsi_change_queue_depth"
-        ),
-    },
 )

@@ -11,11 +11,8 @@ FAMILY = family.Family(
     products=(family.Product("VMware PVSCSI", 0x15AD, 0x07C0),),
     protocol=family.assume_protocol(Protocol.VIRTUAL),
     depth_default=family.read_host_depth,
-    interrupts=family.Interrupts(
-        family.Vectors.FREE,
-        "drivers/scsi/vmw_pvscsi.c: pvscsi_probe",
-        (family.Handler(r"vmw_pvscsi"),),
-    ),
+    # drivers/scsi/vmw_pvscsi.c: pvscsi_probe
+    interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"vmw_pvscsi"),)),
     options=(
         family.Option("ring_pages", family.Purpose.HOST_DEPTH, 1, 32),
         family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH),

@@ -9,7 +9,8 @@ FAMILY = family.Family(
     name="xen_blkfront",
     drivers=frozenset({"vbd"}),  # drivers/block/xen-blkfront.c: blkfront_ids
     depth=family.Depth.ABSENT,
-    interrupts=family.Interrupts(family.Vectors.NONE, "drivers/block/xen-blkfront.c"),
+    # drivers/block/xen-blkfront.c
+    interrupts=family.Interrupts(family.Vectors.NONE),
     options=(
         family.Option("max_ring_page_order", family.Purpose.HOST_DEPTH, 0),
         family.Option("max_queues", family.Purpose.VECTORS, 1),

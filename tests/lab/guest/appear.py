@@ -1,6 +1,5 @@
 """The ways in which a disk comes back with the kernel's own values."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Protocol
 
 import pyudev
 
-from tests.lab.guest.kit import scsi_disks, settle
+from tests.lab.guest.kit import scsi_disks, settle, wait_a_moment
 from tests.lab.guest.values import BLOCK, cat, disks, nvme_queues, put, scheduler
 
 SITE = Path("/etc/hbatune/rules.d/maps.toml")
@@ -170,7 +169,7 @@ def two_hosts() -> Iterator[None]:
     SITE.write_text(ON_MAPS)
     _HOSTS.write_text("1")
     while len(scsi_disks("scsi_debug")) < 2:
-        os.sched_yield()  # its driver finds it a moment later
+        wait_a_moment()  # its driver finds it a moment later
     settle()
     try:
         yield

@@ -1,11 +1,11 @@
 """Commands of scsi_debug that hang in the queue of a disk, and a check that does not see them."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.values import cat, put
 
 SECONDS_HUNG = 40
@@ -45,7 +45,7 @@ def _outstanding(disk: str, command: list[str], counter: str, seconds: int) -> I
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while cat(disk, counter).split()[0] == "0":
-            os.sched_yield()
+            wait_a_moment()
         yield process
     finally:
         process.wait()

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,14 @@ SCSI_DEBUG_MODEL = "scsi_debug"
 def cat(path: Path | str) -> str:
     """Return what a file in sysfs says, without the newline; relative paths begin at /sys."""
     return (SYS / path).read_text().rstrip("\n")
+
+
+def wait_a_moment() -> None:
+    """Wait between two looks at something: a loop without a pause takes a CPU from all guests.
+
+    The harness ends a test that waits too long.
+    """
+    time.sleep(0.02)
 
 
 def settle() -> None:

@@ -3,12 +3,12 @@
 By Little's law IOPS are depth / time, whatever the machine, as long as its CPU keeps up.
 """
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.guest.command import configure
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.values import put
 
 NDELAY = Path("/sys/bus/pseudo/drivers/scsi_debug/ndelay")
@@ -90,5 +90,5 @@ def neighbour(disk: str) -> "subprocess.Popen[bytes]":
         stdout=subprocess.DEVNULL,
     )
     while Path(f"/sys/block/{disk}/inflight").read_text().split() == ["0", "0"]:
-        os.sched_yield()
+        wait_a_moment()
     return started

@@ -2,13 +2,12 @@
 
 import array
 import fcntl
-import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lab.guest.kit import settle
+from tests.lab.guest.kit import settle, wait_a_moment
 from tests.lab.guest.values import BLOCK, nvme_queues
 
 _CONTROLLERS = Path("/sys/class/nvme")
@@ -27,14 +26,14 @@ def second_namespace() -> Iterator[tuple[str, str]]:
     _send(controller, _ATTACH)
     try:
         while not (new := set(nvme_queues()) - before):
-            os.sched_yield()
+            wait_a_moment()
         settle()
         [first], [second] = [disk for disk in before if _is_on(disk, controller)], new
         yield first, second
     finally:
         _send(controller, _DETACH)
         while set(nvme_queues()) != before:
-            os.sched_yield()
+            wait_a_moment()
         settle()
 
 

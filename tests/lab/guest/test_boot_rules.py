@@ -1,5 +1,6 @@
 """A disk is tuned the moment it appears, with no process of hbatune's about."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -54,8 +55,24 @@ def test_appearing_disk_is_tuned(original: dict[str, str], ruled: str) -> None:
     properties = database(ruled)
     assert "_none_" in properties["HBATUNE_WAS_SCHEDULER"].split()
     assert properties["HBATUNE_WAS_NR_REQUESTS"] == original["queue/nr_requests"]
-    assert properties.get("HBATUNE_WAS_QUEUE_DEPTH") == original["device/queue_depth"]
     assert not JOURNAL.exists()
+
+
+def test_depth_of_earlier_rule_stays(ruled: str) -> None:
+    earlier, reload = RULES.with_name("80-depth.rules"), ("udevadm", "control", "--reload")
+    depth = "ATTR{device/queue_depth}"
+    earlier.write_text(f'ACTION=="add", SUBSYSTEM=="block", {depth}=="192", {depth}="20"\n')
+    subprocess.run(reload, check=True)
+    try:
+        lowered = values(appear.again(appear.Rescan()))
+    finally:
+        earlier.unlink()
+        subprocess.run(reload, check=True)
+    assert lowered == {
+        "scheduler": "mq-deadline",
+        "queue/nr_requests": "2048",
+        "device/queue_depth": "20",
+    }
 
 
 def test_administrator_value_survives_change_event(ruled: str) -> None:

@@ -3,7 +3,6 @@
 Recent kernels lock the adapter for each scheduler and each nr_requests, and refuse other writers.
 """
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ import pytest
 
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused
+from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused, wait_a_moment
 from tests.lab.guest.service import QUIET, only_announced, running
 from tests.lab.guest.values import cat, put
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 MANY = {"max_luns": 24, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 FEW = {**MANY, "max_luns": 4}
 DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
-HANGS_SECONDS = "60"
+HANGS_SECONDS = "40"
 IGNORE_COMMAND = "0x4"  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
 
 
@@ -41,7 +40,7 @@ def hanging_read(disk: str) -> Iterator[None]:
         # The kernel counts a command before the driver decides to ignore it. The reader sleeps
         # uninterruptibly only after that.
         while cat(disk, "device/iorequest_cnt") == requests or read_state(read.pid) != "D":
-            os.sched_yield()
+            wait_a_moment()
         (DRIVER / "every_nth").write_text("0")
         (DRIVER / "opts").write_text("0")
         yield
@@ -62,7 +61,7 @@ def load_few_luns() -> list[str]:
     words = [f"{name}={value}" for name, value in FEW.items()]
     subprocess.run(["modprobe", "scsi_debug", *words], check=True)
     while len(disks := scsi_disks("scsi_debug")) < FEW["max_luns"]:
-        os.sched_yield()
+        wait_a_moment()
     return disks
 
 

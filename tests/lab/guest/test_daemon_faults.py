@@ -13,7 +13,7 @@ import pytest
 from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.daemon_host import by_profile, reloaded, well
-from tests.lab.guest.kit import settle, udev_paused
+from tests.lab.guest.kit import settle, udev_paused, wait_a_moment
 from tests.lab.guest.service import (
     QUICK,
     QUIET,
@@ -163,7 +163,7 @@ def test_missing_journald_is_survived(lun: str) -> None:
         put(lun, "queue/nr_requests", "100")
         systemctl("reload", UNIT)
         while cat(lun, "queue/nr_requests") != "2048":
-            os.sched_yield()
+            wait_a_moment()
     finally:
         systemctl("start", *units)
     assert hbatune("status").code == 0

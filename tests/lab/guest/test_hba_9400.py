@@ -1,6 +1,5 @@
 """The main job on an HBA 9400, by its real driver: found, planned, applied, put back, reset."""
 
-import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import configure, hbatune, writes
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, list_disk_kinds
 from tests.lab.guest.service import QUIET, Journal, running
 from tests.lab.guest.tri_mode import Card, busy, loaded
@@ -114,7 +114,7 @@ def test_running_io_survives_reset() -> None:
     words = verification(*disks, more=("--bs=256k", "--rate_iops=,20"))  # seconds long
     with Card() as card, subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as fio:
         while any(writes_of(disk) == written[disk] for disk in disks):
-            os.sched_yield()
+            wait_a_moment()
         card.fail()
         output = fio.communicate()[0]
     assert fio.returncode == 0, output
@@ -136,7 +136,7 @@ def test_reset_reverts_only_depths() -> None:
     with Card() as card, busy(*tri_mode.disks()):
         card.fail()
         while resets() == before or tri_mode.depths() != own_depths():
-            os.sched_yield()
+            wait_a_moment()
     after = everything()
     put_back(original)
     assert {name for name in lowered if after[name] != lowered[name]} == {
@@ -157,7 +157,7 @@ def test_daemon_repairs_reset_depths(shallow: Card) -> None:
                 shallow.fail()
                 journal.until_all_set(wanted, "queue_depth")
                 while not wanted.items() <= tri_mode.depths().items():
-                    os.sched_yield()
+                    wait_a_moment()
         status = hbatune("status", "--json")
         assert status.json["status"]["open"] == [], status.out
 
@@ -167,9 +167,9 @@ def test_drive_hotplug_is_followed() -> None:
     with Card() as card:
         card.plug(7, "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1,serial=HOT7")
         while len(tri_mode.disks()) == len(before):
-            os.sched_yield()
+            wait_a_moment()
         [new] = set(tri_mode.disks()) - set(before)
         card.pull(7)
         while (Path("/sys/block") / new).exists():
-            os.sched_yield()
+            wait_a_moment()
     assert tri_mode.disks() == before

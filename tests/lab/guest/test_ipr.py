@@ -1,7 +1,6 @@
 """The main job on a 57B4, by its real driver: found, planned, applied, put back, reset."""
 
 import errno
-import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import pytest
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import configure, hbatune, writes
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.main_job import CARD_ALONE, apply_and_back
 from tests.lab.guest.tri_mode import Card, busy, loaded
 from tests.lab.guest.values import cat, everything, put, put_back
@@ -179,7 +179,7 @@ def test_running_io_survives_card_fault() -> None:
     with Card() as card, subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as fio:
         written = {disk: writes_of(disk) for disk in disks}
         while any(writes_of(disk) == written[disk] for disk in disks):
-            os.sched_yield()
+            wait_a_moment()
         card.set("fault", "on")
         output = fio.communicate()[0]
     assert fio.returncode == 0, output
@@ -216,7 +216,7 @@ def test_reset_changes_no_setting() -> None:
             pass
         served = {disk: reads_of(disk) for disk in tri_mode.disks()}
         while any(reads_of(disk) == served[disk] for disk in tri_mode.disks()):
-            os.sched_yield()
+            wait_a_moment()
     after = everything()
     put_back(original)
     assert resets() == before + 1
@@ -235,7 +235,7 @@ def test_resetting_card_refuses_vector_moves() -> None:
     affinity = file.read_text()
     with resetting():
         while (refusal := refused(file, affinity)) is None:
-            os.sched_yield()
+            wait_a_moment()
     assert refusal in (errno.EIO, errno.EPERM)
     assert refused(file, affinity) is None
 
@@ -271,10 +271,10 @@ def test_drive_hotplug_is_followed() -> None:
     with Card() as card:
         card.plug(20, "vendor=IBM,product=LAB-DRIVE,rotation_rate=1,serial=HOT20")
         while len(tri_mode.disks()) == len(before):
-            os.sched_yield()
+            wait_a_moment()
         [new] = set(tri_mode.disks()) - set(before)
         assert cat(new, "device/queue_depth") == str(OWN)
         card.pull(20)
         while (Path("/sys/block") / new).exists():
-            os.sched_yield()
+            wait_a_moment()
     assert tri_mode.disks() == before

@@ -5,7 +5,6 @@ that a full queue has lowered, and raises it and those of the other LUNs of the 
 good (drivers/scsi/scsi_error.c: scsi_handle_queue_ramp_up).
 """
 
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from hbatune.act.writer import execute_chains
 from hbatune.plan.rows import Outcome
 from hbatune.settings.table import Value
 from tests.kernel.chains import write_chain
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.values import BLOCK, cat, put, put_back
 
 KERNELS = ("6.12",)
@@ -43,7 +43,7 @@ def served(disks: Sequence[str], period: str) -> Iterator[None]:
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as fio:
         try:
             while all(cat(disk, "inflight").split() == ["0", "0"] for disk in disks):
-                os.sched_yield()
+                wait_a_moment()
             yield
         finally:
             fio.terminate()

@@ -1,6 +1,5 @@
 """New is what the kernel numbers anew, and not what udev announces once more."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from tests.lab.guest import appear, initramfs, reboots
 from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
 from tests.lab.guest.command import hbatune, installed
-from tests.lab.guest.kit import loaded_scsi_debug, settle
+from tests.lab.guest.kit import loaded_scsi_debug, settle, wait_a_moment
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
@@ -54,7 +53,7 @@ def wait_for_scan(journal: Journal) -> None:
 def until_right(way: appear.Way, name: str) -> None:
     """Wait until a value is right: multipathd may load a table once more by itself."""
     while not way.right(name):
-        os.sched_yield()  # the harness ends a test that takes too long
+        wait_a_moment()  # the harness ends a test that takes too long
 
 
 def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:

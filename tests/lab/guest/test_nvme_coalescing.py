@@ -1,6 +1,5 @@
 """Interrupt coalescing on a controller that accepts it: set, read back, kept, put back."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import pytest
 
 from tests.lab.guest.coalescing import asking_for
 from tests.lab.guest.command import Done, configure, hbatune
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.main_job import CARD_ALONE
 from tests.lab.guest.service import QUIET, Journal, running
 
@@ -96,7 +96,7 @@ def test_controller_reset_causes_drift() -> None:
 def test_daemon_repairs_coalescing() -> None:
     with asking_for(ASKED), running(f"{CARD_ALONE}{QUIET}"):
         while feature(8) != BITS:
-            os.sched_yield()
+            wait_a_moment()
         with Journal() as journal:
             for _ in range(4):  # more than it lets pass of a value that somebody puts back
                 reset()

@@ -14,6 +14,7 @@ import pytest
 from hbatune.act import lock, paths
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.hang import hung, see_no_commands
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
 KERNELS = ("6.1",)
@@ -86,7 +87,7 @@ def test_diff_survives_unresponsive_disk(scsi_debug: ScsiDebug) -> None:
     with hung(sick) as reader:
         writer = subprocess.Popen(["sh", "-c", f"echo 64 > {BLOCK}/{sick}/queue/nr_requests"])
         while "State:\tD" not in Path(f"/proc/{writer.pid}/status").read_text():
-            os.sched_yield()
+            wait_a_moment()
         diff = hbatune("diff", "--profile", "oltp", "--json", *luns)
         assert reader.poll() is None
         assert diff.code == 1

@@ -1,11 +1,10 @@
 """A 9600 whose firmware is updated, or that gets another drive: the daemon sees it."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.guest.kit import settle
+from tests.lab.guest.kit import settle, wait_a_moment
 from tests.lab.guest.service import Journal
 from tests.lab.guest.tri_mode import Card, busy
 from tests.lab.guest.tri_mode_daemon import (
@@ -44,12 +43,12 @@ def test_hotplug_tunes_and_forgets_drive(card: Card) -> None:
     wanted, before = find_raised(), set(disks())
     card.plug(7, f"{SAS},serial=HOT7")
     while not (new := set(disks()) - before):
-        os.sched_yield()
+        wait_a_moment()
     settle()
     until_right(dict.fromkeys(new, 64))
     card.pull(7)
     while set(disks()) != before:
-        os.sched_yield()
+        wait_a_moment()
     with Journal() as journal:
         update_firmware(card, wanted)
         journal.until_all_set(wanted, "queue_depth")

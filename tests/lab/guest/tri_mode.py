@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.lab.guest.kit import scsi_disks, settle
+from tests.lab.guest.kit import scsi_disks, settle, wait_a_moment
 from tests.lab.guest.values import cat
 
 DRIVERS = ("mpi3mr", "mpt3sas", "ipr")
@@ -124,7 +124,7 @@ def _reload(name: str, count: int, *options: str) -> None:
     subprocess.run(["modprobe", "--remove", name], check=True)
     subprocess.run(["modprobe", name, *options], check=True)
     while len(disks()) < count:
-        os.sched_yield()  # its firmware announces one after the other
+        wait_a_moment()  # its firmware announces one after the other
     settle()
 
 

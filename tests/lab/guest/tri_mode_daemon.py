@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from tests.lab.guest import tri_mode
 from tests.lab.guest.command import hbatune
+from tests.lab.guest.kit import wait_a_moment
 from tests.lab.guest.service import QUIET, running
 from tests.lab.guest.tri_mode import OWN, Card
 from tests.lab.guest.values import put
@@ -45,7 +46,7 @@ def update_firmware(card: Card, disks: Iterable[str]) -> None:
 def until_right(wanted: dict[str, int]) -> None:
     """Wait for the depths; the harness ends a test that waits too long."""
     while not wanted.items() <= tri_mode.depths().items():
-        os.sched_yield()
+        wait_a_moment()
 
 
 def nothing_given_up() -> None:

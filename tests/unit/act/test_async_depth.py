@@ -16,7 +16,7 @@ from hbatune.plan.rows import Outcome, Restored, State
 from hbatune.policy.profile import Exactly
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import describe_limit
-from tests.unit.disk_files import SDA, Disk, by_setting, filed, planned
+from tests.unit.disk_files import Disk, by_setting, filed, planned
 from tests.unit.machines import machine
 
 DEADLINE = {"queue__scheduler": "none [mq-deadline]", "queue__nr_requests": "256"}
@@ -137,13 +137,3 @@ def test_setting_is_fixed_with_none(disk: MakeDisk) -> None:
     [row] = planned(scan(sda), ("async_depth", Exactly(64))).rows
     assert (row.state, row.current) == (State.FIXED, 975)
     assert describe_limit(row.limit) == "the kernel sets it with scheduler none"
-
-
-def test_old_journal_restores_present_setting(disk: MakeDisk, means: Means) -> None:
-    sda = disk(**DEADLINE, queue__iosched__async_depth="244")
-    entry = journal.Entry(SDA, "sda", None, OLD, 61, under="mq-deadline")
-    journal.save(means.journal, journal.Journal(machine().boot_id, (entry,)))
-    recorded, _ = journal.load_with_current_ids(means.journal, scan(sda))
-    rows = restore_values(scan(sda), recorded, means)
-    assert [(row.setting, row.outcome) for row in rows] == [("async_depth", Outcome.WRITTEN)]
-    assert sda.value(OLD) == "61"

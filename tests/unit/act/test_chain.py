@@ -101,7 +101,7 @@ def test_busy_queue_finally_refuses(
         ([1], Outcome.WRITTEN, 2),
         ([2, 1, 1], Outcome.WRITTEN, 4),
         ([131], Outcome.WRITTEN, 2),  # a raise that began before it was lowered
-        ([1] * 100, Outcome.IGNORED, 6),
+        ([1] * 100, Outcome.IGNORED, 12),
         ([-4], Outcome.IGNORED, 1),  # a driver's clamp, which stays the same however often
     ],
 )

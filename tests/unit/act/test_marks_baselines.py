@@ -65,7 +65,7 @@ def test_tunable_baseline_requires_same_scheduler(
     database: dict[str, SavedTexts], tmp_path: Path, first: str, adopts: bool
 ) -> None:
     """The daemon was there first, and udev saved what it had set."""
-    saw = {"SCHEDULER": "none _mq-deadline_", "IOSCHED_ASYNC_DEPTH": "256"}
+    saw = {"SCHEDULER": "none _mq-deadline_", "ASYNC_DEPTH": "256"}
     database[DISK.id] = SavedTexts(saw, "1000")
     filed = Journal("boot", (Entry(DISK.id, "sda", None, "scheduler", first),))
     originals = before(with_udev_baselines(filed, [DISK], tmp_path / "spent"))

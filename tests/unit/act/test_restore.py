@@ -101,11 +101,11 @@ def test_diskseq_identifies_nameless_drive(disk: Callable[..., Disk], means: Mea
 
 def test_new_drive_ends_unnumbered_baseline(disk: Callable[..., Disk], means: Means) -> None:
     sda = disk()
-    place = "0000:01:00.0/0:0:1:0"  # as an earlier version filed it
+    place = "0000:01:00.0/sas-0x51-lun-0"
     entry = Entry(f"naa.5a@{place}", "sda", None, "nomerges", 0, 1)
     sysfs = f"/sys/devices/pci0000:00/0000:01:00.0/host0/target0:0:1/0:0:1:0/block/{sda.name}"
     drive = replace(sda.endpoint(), sysfs=sysfs)
-    for id, done in (("naa.5b@0000:01:00.0/sas-0x5b-lun-0", True), ("unnamed@0000:01:00.0", False)):
+    for id, done in ((f"naa.5b@{place}", True), (f"unnamed@{place}", False)):
         journal.save(means.journal, Journal(machine().boot_id, (entry,)))
         [row] = restore_values(machine(replace(drive, id=id)), filed(means), means)
         assert row.done is done

@@ -49,6 +49,7 @@ def test_brief_matches_full_status(saved_status: Status, capsys: Capture) -> Non
         replace(GOOD, times=current_times(clock="another")),
         replace(GOOD, times=current_times(saved=1e15)),
         replace(GOOD, abandoned=1),
+        replace(GOOD, doubts=("D0-2 does not cover it",)),
     ],
 )
 def test_eventful_status_skips_brief(saved_status: Status) -> None:

@@ -42,6 +42,8 @@ from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, MetricsConfig, WatchConfig
+from hbatune.policy.rules import Doubts
+from hbatune.policy.toml_files import PolicyError
 from hbatune.processes import read_clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.subjects import find_subjects
@@ -132,11 +134,14 @@ class Bench:
         self.policy = Policy(Config(profile="test"), profile(("nomerges", None)))  # type: ignore[arg-type]
         self.reports: Callable[[Order], PassReport] = lambda order: make_report(1)
         self.mistake: UsageError | None = None
+        self.doubts: list[PolicyError] = []
         self.open: tuple[SettingChange, ...] = ()
         (folder / "orders").touch()
         (folder / "site").mkdir()
 
-    def load(self) -> Policy:
+    def load(self, doubts: Doubts) -> Policy:
+        if doubts is not None:
+            doubts += self.doubts
         if self.mistake is not None:
             raise self.mistake
         return self.policy
@@ -395,6 +400,15 @@ def test_reload_applies_new_profile(bench: Bench) -> None:
         "RELOADING=1",
         "READY=1",
     ]
+
+
+def test_doubtful_rule_is_reported(bench: Bench) -> None:
+    bench.doubts = [PolicyError("D0-2 does not cover it", file="mine.toml", hint="cite another")]
+    statuses = bench.run(bench.touch, lambda: os.kill(os.getpid(), signal.SIGHUP))
+    doubt = "mine.toml: D0-2 does not cover it (cite another)"
+    assert (statuses[0].doubts, statuses[0].well) == ((doubt,), False)
+    assert bench.recorder.of("began") == [("test", (doubt,))]
+    assert (statuses[-1].doubts, statuses[-1].well) == ((), True), "the rule was corrected"
 
 
 def test_configuration_mistake_is_reported(bench: Bench) -> None:

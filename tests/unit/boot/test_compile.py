@@ -111,10 +111,8 @@ def test_nr_requests_saves_async_depth(site: SiteFolder) -> None:
         assert any(line.endswith(save) and "NR_REQUESTS" in line for line in rule_lines)
 
 
-@pytest.mark.parametrize("name", ["ASYNC_DEPTH", "IOSCHED_ASYNC_DEPTH"])
-def test_saved_async_depth_is_baseline_with_scheduler(name: str) -> None:
-    """An earlier version saved it under the name of its path."""
-    saved = {name: "256", "NR_REQUESTS": "256"}
+def test_saved_async_depth_is_baseline_with_scheduler() -> None:
+    saved = {"ASYNC_DEPTH": "256", "NR_REQUESTS": "256"}
     baselines = {"nr_requests": 256, "async_depth": 256, "scheduler": "mq-deadline"}
     assert parse_saved_values({**saved, "SCHEDULER": "none _mq-deadline_"}) == baselines
     assert "async_depth" not in parse_saved_values({**saved, "SCHEDULER": "_none_ mq-deadline"})
@@ -277,10 +275,25 @@ def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
     rules = compile_rules(site.load(), Site(array=(array,), members={"sda": 5}))
     section_lines = part(rules, "Depths that only the daemon")
     assert 'ENV{.HBATUNE_STORAGE}=="array", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
-    # Another rule has switched queuing off, and that stays.
-    off = 'ENV{.HBATUNE_PROTOCOL}=="sata", ATTR{device/queue_depth}=="1", '
-    assert off + 'ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
     assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
+
+
+def test_rules_raise_only_initial_depths(site: SiteFolder) -> None:
+    section_lines = part(compile_rules(site.load(), Site()), "Depths that only the daemon")
+    flag = ".HBATUNE_INITIAL_DEPTH"
+    assert section_lines[-1] == f'ENV{{{flag}}}!="1", ENV{{.HBATUNE_QUEUE_DEPTH}}=""'
+    initial = {
+        tuple(re.findall(r'=="(\w+)"', line))
+        for line in section_lines
+        if line.endswith(f'ENV{{{flag}}}="1"')
+    }
+    assert initial == {
+        ("mpt3sas", "sas", "254"),
+        ("mpt3sas", "sata", "32"),
+        ("mpt3sas", "nvme", "128"),
+        ("mptsas", "sas", "64"),
+        ("mptsas", "sata", "64"),
+    }
 
 
 @given(hostile.filter(bool), hostile.filter(bool), hostile.filter(bool))

@@ -158,7 +158,7 @@ def typed() -> list[tuple[str, str]]:
 def test_invalid_value_states_expectation(command: str, option: str, value: str) -> None:
     with pytest.raises(UsageError) as raised:
         PARSERS[command].parse_args([f"{option}={value}"])
-    assert re.match(rf"{option} takes a .* and not {re.escape(repr(value))}", raised.value.message)
+    assert re.match(rf"{option} takes .* and not {re.escape(repr(value))}", raised.value.message)
 
 
 @pytest.mark.parametrize("action", [a for p in PARSERS.values() for a in p._actions])

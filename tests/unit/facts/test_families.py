@@ -1,8 +1,11 @@
 """What the families declare: identities that are one, levers that are cited, limits that hold."""
 
+import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +15,7 @@ from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.model import Missing, Pci, Reason, Role
 from tests.hosts.families import describe
 from tests.unit.machines import host
+from tools.families_page import load_traps
 
 ABSENT = Missing(Reason.ABSENT)
 FAMILIES = {family.name: family for family in families()}
@@ -24,14 +28,22 @@ def test_product_ids_are_unique() -> None:
     assert len(set(ids)) == len(ids)
 
 
+CITED = re.compile(r"# .*(\w\.[ch]\b|specification)")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_claims_cite_sources(name: str) -> None:
+    """The comment above an interrupt model or a lever names the kernel's file."""
     family = FAMILIES[name]
     assert family.interrupts.vectors is not Vectors.UNKNOWN
-    sources = [family.interrupts.source]
-    sources += [lever.source for lever in family.coalescing]
-    sources += family.traps.values()
-    assert all(sources)
+    lines = inspect.getsource(import_module(f"hbatune.facts.families.{name}")).splitlines()
+    claims = 0
+    for before, line in pairwise(map(str.strip, lines)):
+        if re.match(r"(interrupts=|coalescing=\()?family\.(Interrupts|Coalescing)\(", line):
+            claims += 1
+            assert CITED.match(before), line
+    assert claims == 1 + len(family.coalescing)
+    assert all(trap["source"] for trap in load_traps().get(name, ()))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from hbatune.act.journal import Entry, Journal, with_current_ids
 from hbatune.boot import lines
-from hbatune.facts.ids import Renaming, escape_text, is_former, make_stable_name, normalise_name
+from hbatune.facts.ids import Renaming, escape_text, make_stable_name, normalise_name
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import RevertedValue
-from tests.unit.machines import control, endpoint, machine, vector
+from tests.unit.machines import endpoint, machine
 
 BAY = "/sys/devices/pci0000:00/0000:01:00.0/host{0}/target{0}:0:{1}/{0}:0:{1}:0/block/{2}"
 
@@ -34,58 +34,6 @@ def moved(id: str, *endpoints: Endpoint) -> tuple[str, ...]:
 
 def entries(host: Machine, *filed: Entry) -> list[str]:
     return [entry.id for entry in with_current_ids(Journal("b", filed), Renaming(host)).entries]
-
-
-def test_boot_numbered_ids_are_former() -> None:
-    for id in (
-        "naa.5@0000:01:00.0/0:0:1:2",
-        "eui.5@0000:04:00.0/nvme0",
-        "root_disk@0000:00:06.0/virtio3",
-        "naa.5@host8/8:0:0:0",
-        "mpt3sas0-msix3@0000:01:00.0/irq34",
-        "host0@0000:01:00.0",
-        "nvme3",
-    ):
-        assert is_former(id), id
-    for id in (
-        "naa.5@0000:01:00.0/sas-0x50-lun-0",
-        "naa.5@0000:01:00.0/scsi-0:1:2",
-        "eui.5@0000:04:00.0",
-        "msix-3@0000:01:00.0",
-        "host-0@0000:01:00.0",
-        "mpath-36000",
-        "naa.5@0000:01:00.0/scsi-0:1:2~0:0:1:2",
-    ):
-        assert not is_former(id), id
-
-
-def test_unique_name_identifies_former_disk() -> None:
-    first, second = drive("sda", "naa.5a", 7, 3), drive("sdb", "naa.5b", 7, 4)
-    assert moved("naa.5a@0000:01:00.0/0:0:1:0", first, second) == (first.id,)
-    assert moved("naa.5a@0000:09:00.0/0:0:1:0", first, second) == (first.id,)
-    twin = replace(second, id="naa.5a@0000:01:00.0/sas-0x54-lun-0")
-    assert moved("naa.5a@0000:01:00.0/0:0:1:0", first, twin) == ("naa.5a@0000:01:00.0/0:0:1:0",)
-    path = replace(twin, adapter="0000:02:00.0", id="naa.5a@0000:02:00.0/sas-0x54-lun-0")
-    assert moved("naa.5a@0000:02:00.0/0:0:1:0", first, path) == (path.id,)
-
-
-def test_nameless_disk_needs_same_adapter() -> None:
-    disk = drive("sda", "unnamed", 7, 3)
-    assert moved("unnamed@0000:09:00.0/0:0:1:0", disk) == ("unnamed@0000:09:00.0/0:0:1:0",)
-    assert moved("unnamed@0000:01:00.0/7:0:3:0", disk) == (disk.id,)
-
-
-def test_vector_and_controller_ids_renamed() -> None:
-    host = machine(
-        controls=(control(target="nvme4", id="controller-0@0000:01:00.0"),),
-        vectors=(vector(irq=90, id="msix-1@0000:01:00.0", names=("mpt3sas0-msix1",)),),
-    )
-    renaming = Renaming(host)
-    assert renaming.that_lasts("nvme0@0000:01:00.0") == ("controller-0@0000:01:00.0",)
-    assert renaming.that_lasts("mpt3sas0-msix1@0000:01:00.0/irq34") == ("msix-1@0000:01:00.0",)
-    assert renaming.that_lasts("mpt3sas0-msix9@0000:01:00.0/irq34") == (
-        "mpt3sas0-msix9@0000:01:00.0/irq34",
-    )
 
 
 def test_shared_id_excludes_both_disks() -> None:

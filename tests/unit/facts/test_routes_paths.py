@@ -6,72 +6,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.facts.ids import build_former_id
 from hbatune.facts.routes import TRANSPORTS, is_head, is_virtual, parse_branch, parse_place
-from tests.unit.machines import endpoint
 
 PCI = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0"
 
-# path: adapter, transport, the route that ids had before they outlived a boot
+# path: adapter, transport
 PATHS = {
     f"{PCI}/host11/port-11:0/expander-11:0/port-11:0:0/end_device-11:0:0/target11:0:7/11:0:7:0"
-    "/block/sdv": ("0000:03:00.0", "sas", "0000:03:00.0/11:0:7:0"),
-    f"{PCI}/host0/target0:2:0/0:2:0:0/block/sda": (
-        "0000:03:00.0",
-        None,
-        "0000:03:00.0/0:2:0:0",
-    ),
+    "/block/sdv": ("0000:03:00.0", "sas"),
+    f"{PCI}/host0/target0:2:0/0:2:0:0/block/sda": ("0000:03:00.0", None),
     "/sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/0:0:0:0/block/sda": (
         "0000:00:1f.2",
         "ata",
-        "0000:00:1f.2/0:0:0:0",
     ),
-    f"{PCI}/host3/rport-3:0-1/target3:0:0/3:0:0:1/block/sde": (
-        "0000:03:00.0",
-        "fc",
-        "0000:03:00.0/3:0:0:1",
-    ),
-    "/sys/devices/platform/host6/session1/target6:0:0/6:0:0:1/block/sdd": (
-        "host6",
-        "iscsi",
-        "host6/6:0:0:1",
-    ),
+    f"{PCI}/host3/rport-3:0-1/target3:0:0/3:0:0:1/block/sde": ("0000:03:00.0", "fc"),
+    "/sys/devices/platform/host6/session1/target6:0:0/6:0:0:1/block/sdd": ("host6", "iscsi"),
     "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb": (
         "host4",
         "usb",
-        "host4/4:0:0:0",
     ),
     "/sys/devices/pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:0/block/sdc": (
         "0000:00:05.0",
         "virtio",
-        "0000:00:05.0/2:0:0:0",
     ),
-    "/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda": (
-        "0000:00:02.0",
-        "virtio",
-        "0000:00:02.0/virtio1",
-    ),
-    "/sys/devices/platform/a0.mmio/virtio0/block/vda": ("virtio0", "virtio", "virtio0"),
-    "/sys/devices/pseudo_0/adapter0/host5/target5:0:0/5:0:0:0/block/sdf": (
-        "host5",
-        None,
-        "host5/5:0:0:0",
-    ),
-    f"{PCI}/nvme/nvme0/nvme0n1": ("0000:03:00.0", "nvme", "0000:03:00.0/nvme0"),
-    f"{PCI}/nvme/nvme2/nvme0c2n1": ("0000:03:00.0", "nvme", "0000:03:00.0/nvme2"),
+    "/sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda": ("0000:00:02.0", "virtio"),
+    "/sys/devices/platform/a0.mmio/virtio0/block/vda": ("virtio0", "virtio"),
+    "/sys/devices/pseudo_0/adapter0/host5/target5:0:0/5:0:0:0/block/sdf": ("host5", None),
+    f"{PCI}/nvme/nvme0/nvme0n1": ("0000:03:00.0", "nvme"),
+    f"{PCI}/nvme/nvme2/nvme0c2n1": ("0000:03:00.0", "nvme"),
     "/sys/devices/pci0000:00/0000:00:0e.0/pci10000:00/10000:00:01.0/10000:01:00.0/nvme/nvme3"
-    "/nvme3n1": ("10000:01:00.0", "nvme", "10000:01:00.0/nvme3"),
-    "/sys/devices/virtual/nvme-fabrics/ctl/nvme1/nvme1c1n1": ("nvme1", "nvme", "nvme1"),
-    "/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1": (None, "nvme", "nvme0n1"),
-    "/sys/devices/platform/mmc0/mmc0:1234/block/mmcblk0": (None, None, "mmcblk0"),
+    "/nvme3n1": ("10000:01:00.0", "nvme"),
+    "/sys/devices/virtual/nvme-fabrics/ctl/nvme1/nvme1c1n1": ("nvme1", "nvme"),
+    "/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1": (None, "nvme"),
+    "/sys/devices/platform/mmc0/mmc0:1234/block/mmcblk0": (None, None),
 }
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_path_determines_adapter(path: str) -> None:
     place = parse_place(path)
-    former = build_former_id(endpoint(id="name@now", sysfs=path)).removeprefix("name@")
-    assert (place.branch.adapter, place.branch.transport, former) == PATHS[path]
+    assert (place.branch.adapter, place.branch.transport) == PATHS[path]
 
 
 def test_scsi_address_parts() -> None:

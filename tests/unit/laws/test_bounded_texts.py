@@ -1,4 +1,4 @@
-"""Every text of a stranger's file has a length bound in its type."""
+"""Every text of a stranger's file has a length bound in its type, and every errno a maximum."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,11 @@ from hbatune.snapshot.file import Snapshot
 
 
 def list_unbounded(type_: inspect.Type, place: str, visited: set[type]) -> Iterator[str]:
-    """Yield the place of each text without a bound. A pattern of a name is a bound."""
+    """Yield each text or errno without a bound. A pattern of a name is a bound."""
     match type_:
         case inspect.StrType(max_length=None, pattern=None) | inspect.AnyType():
+            yield place
+        case inspect.IntType(le=None) if place.endswith(".errno"):
             yield place
         case inspect.Metadata():
             yield from list_unbounded(type_.type, place, visited)
@@ -42,5 +44,7 @@ def test_unbounded_texts_are_reported() -> None:
     class Stored(msgspec.Struct):
         values: dict[str, tuple[int | str, ...]]
 
+        errno: int | None
+
     stored = list_unbounded(inspect.type_info(Stored), "Stored", set())
-    assert list(stored) == ["Stored.values"] * 2
+    assert list(stored) == ["Stored.values"] * 2 + ["Stored.errno"]

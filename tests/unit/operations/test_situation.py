@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from hbatune.act.journal import Entry
 from hbatune.act.paths import Paths
 from hbatune.facts.machine import WHOLE_MACHINE, Scope
 from hbatune.facts.model import Endpoint, Machine
@@ -64,18 +66,41 @@ def test_named_disk_is_compared_with_peers(
     assert (row.target, row.state) == ("sdb", State.EXCLUDED)
 
 
-def test_partial_pass_needs_peers_of_known_disk(
-    monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+@pytest.mark.parametrize("known", [EQUAL, machine(drive("sda", "32"))])
+def test_partial_pass_needs_peers(
+    known: Machine, monkeypatch: pytest.MonkeyPatch, site: SiteFolder
 ) -> None:
+    """A udev rule may have lowered the depth of a disk that just appeared."""
     see_part(monkeypatch, machine(LOWERED))
     paths = Paths()
     means, last = unlocked_means(paths), MachineCache(paths.journal)
+    last.take_whole(known, Plan("", ()), ())
+    assert scan_disks(Config(), DEEP, ["sdb"], last, means) is None, "the daemon scans everything"
 
-    def scan(known: Machine) -> situation.Situation | None:
-        last.take_whole(known, Plan("", ()), ())
-        return scan_disks(Config(), DEEP, ["sdb"], last, means)
 
-    assert scan(EQUAL) is None, "the daemon scans everything"
-    new = scan(machine(drive("sda", "32")))
-    assert new is not None, "nobody has lowered a disk that just appeared"
-    assert [row.value for row in new.plan().rows] == [64]
+@pytest.mark.parametrize("reconcile", [False, True])
+def test_new_disk_is_raised_like_peers(
+    reconcile: bool, monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+) -> None:
+    """The daemon's plan for an event does not reconcile, but knows the depths of the journal."""
+    raised, new = drive("sda", "64"), drive("sdb", "32")
+    monkeypatch.setattr(situation, "gather_machine", lambda *args, **options: machine(raised, new))
+    monkeypatch.setattr(situation, "read_saved_texts", lambda endpoints: {})
+    full = read_situation(SituationRequest(profile=DEEP))
+    entry = Entry(raised.id, raised.target, raised.adapter, "queue_depth", 32, 64)
+    full = replace(full, journal=replace(full.journal, entries=(entry,)))
+    [row] = [row for row in full.plan(reconcile=reconcile).rows if row.target == "sdb"]
+    assert (row.state, row.value) == (State.DRIFT, 64)
+
+
+def test_partial_pass_raises_constant_depth(
+    monkeypatch: pytest.MonkeyPatch, site: SiteFolder
+) -> None:
+    see_part(monkeypatch, machine(replace(drive("sdb", "64"), family="mptsas")))
+    paths = Paths()
+    means, last = unlocked_means(paths), MachineCache(paths.journal)
+    last.take_whole(EQUAL, Plan("", ()), ())
+    deeper = profile(("queue_depth", AtLeast(100)))
+    part = scan_disks(Config(), deeper, ["sdb"], last, means)
+    assert part is not None, "no other disk has to be read"
+    assert [row.value for row in part.plan().rows] == [100]

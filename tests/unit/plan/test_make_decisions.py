@@ -9,7 +9,7 @@ from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.model import Attribute, Endpoint, Module, Pci, Protocol
 from hbatune.facts.udev import SavedTexts
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.plan.make import EarlierChanges, SetBefore, make_plan
+from hbatune.plan.make import EarlierChanges, make_plan
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Origin, ProbeSpec, Profile, Rule
 from hbatune.text.limit_text import describe_limit
@@ -118,6 +118,9 @@ def behind(family: str, depth: str, protocol: Protocol = Protocol.SAS, **overrid
         ("mpt3sas", Protocol.SAS, 254),
         ("mpt3sas", Protocol.SATA, 32),
         ("mpt3sas", Protocol.NVME, 128),
+        ("mptsas", Protocol.SAS, 64),
+        ("mptsas", Protocol.SATA, 64),
+        ("mptsas", Protocol.VOLUME, 64),
         ("megaraid_sas", Protocol.SAS, 256),
         ("megaraid_sas", Protocol.SATA, 32),
         ("megaraid_sas", Protocol.NVME, 64),
@@ -176,8 +179,7 @@ def test_raised_peer_counts_as_before() -> None:
         replace(lun(depth, target=target), family="mpi3mr")
         for target, depth in (("sda", "64"), ("sdb", "32"))
     ]
-    before = {(disks[0].id, DEPTH): SetBefore(32, lambda value: True)}
-    earlier = EarlierChanges(set_before=before)
+    earlier = EarlierChanges(original_depths={disks[0].id: 32})
     rows = make_plan(machine(*disks), RAISED, earlier=earlier).rows
     assert [row.value for row in rows] == [64, 64]
 

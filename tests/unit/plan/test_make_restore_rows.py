@@ -74,6 +74,13 @@ def test_unwanted_value_reverts_to_baseline(effects: tuple[tuple[str, Effect], .
     assert row(32, *effects, set_before=earlier(32, 128)) is None, "it is back"
 
 
+@pytest.mark.parametrize("excluded", [None, LimitReason(Limit.EXCLUDED)])
+def test_doubtful_rule_keeps_value(excluded: LimitReason | None) -> None:
+    effect = (DEPTH, Leave(doubtful=True))
+    assert row(128, effect, set_before=earlier(32, 128), excluded=excluded) is None
+    assert row(32, effect) is None
+
+
 def test_excluded_value_reverts_first() -> None:
     effect = (DEPTH, Exactly(64))
     planned_row = row(64, effect, set_before=earlier(32, 64), excluded=LimitReason(Limit.EXCLUDED))

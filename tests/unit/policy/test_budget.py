@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Missing, Protocol, Reason
 from hbatune.plan import make
 from hbatune.plan.rows import Row, State
-from hbatune.policy.budget import DepthBudget, compute_budgets, make_site_rules
+from hbatune.policy.budget import DepthBudget, compute_budgets, has_priority, make_site_rules
 from hbatune.policy.config import LimitScope, Site, SiteArray
 from hbatune.policy.library import find_model, load_arrays, load_profile
+from hbatune.policy.profile import AtMost, Leave, Match, Origin, Rule
 from hbatune.shipped import find_shipped
 from tests.unit.machines import adapter, attributes, endpoint, link, machine
 from tests.unit.site_folder import SiteFolder
@@ -177,6 +178,13 @@ def test_only_port_limit_raises_depth(site: SiteFolder) -> None:
     lowered = depth_row(site, machine(lun(depth=128)), array(data_drives=4))
     assert lowered is not None
     assert (lowered.value, lowered.state) == (88, State.DRIFT)
+
+
+def test_budget_yields_to_doubtful_rule() -> None:
+    lowered = Rule("array", Match(), "queue_depth", AtMost(8), "", "D2-3", "hbatune.toml")
+    doubtful = replace(lowered, effect=Leave(doubtful=True), source="D0-1", origin=Origin.SITE)
+    assert not has_priority(lowered, doubtful)
+    assert has_priority(lowered, replace(doubtful, effect=Leave()))
 
 
 def test_budget_yields_to_site_rule(site: SiteFolder) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.policy.library import Library, list_profiles
+from hbatune.policy.library import Library, list_profiles, load_profile
 from hbatune.policy.match import Matcher, Traits
 from hbatune.policy.profile import Exactly, Leave, Origin, ProbeSpec, Profile
 from hbatune.policy.rules import check_part
@@ -49,6 +49,26 @@ def test_later_rules_d_file_wins(site: SiteFolder) -> None:
 def test_later_leave_removes_setting(site: SiteFolder) -> None:
     site.put("rules.d/x.toml", rule("mine", 512).replace("value = 512", "leave = true"))
     assert decided(site.load()) == Leave()
+
+
+def test_doubtful_citation_leaves_setting(site: SiteFolder) -> None:
+    doubtful = rule("mine", 512).replace('"site"', '"D0-1"') + rule("other", 512)
+    doubtful += '[[objective]]\np99_ms = 2.0\nbecause = "we say so"\nsource = "D0-99"\n'
+    doubtful += '[[option]]\nname = "qd"\nmodule = "lpfc"\noption = "lpfc_lun_queue_depth"\n'
+    doubtful += 'value = 64\nbecause = "we say so"\nsource = "D0-2"\n'
+    site.put("profiles/oltp.toml", f'title = "ours"\n{doubtful}')
+    doubts: list[PolicyError] = []
+    profile = load_profile("oltp", site.library, doubts=doubts)
+    assert [rule.effect for rule in profile.rules] == [Leave(doubtful=True), Exactly(512)]
+    assert (profile.objectives, profile.options) == ((), ())
+    assert [error.hint is None for error in doubts] == [False, False, False]
+    assert 'rule "mine": key `source`: D0-1 does not cover nr_requests' in str(doubts[0])
+    with pytest.raises(PolicyError, match="D0-1 does not cover"):
+        site.load()
+    site.put("profiles/oltp.toml", 'title = "ours"\n')
+    site.put("rules.d/x.toml", rule("mine", 512).replace('"site"', '"D0-99"'))
+    profile = load_profile("oltp", site.library, doubts=doubts)
+    assert decided(profile) == Leave(doubtful=True)
 
 
 def test_site_profile_replaces_shipped(site: SiteFolder) -> None:

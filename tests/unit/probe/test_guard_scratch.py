@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +54,38 @@ def test_unusable_folder_is_refused(folder: Path) -> None:
         pytest.fail("there is no folder")
 
 
+def test_requested_size_spares_tenth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 MiB of 200 MiB are free, and 20 MiB have to stay so."""
+    blocks = {"f_frsize": MIB, "f_blocks": 200, "f_bavail": 40}
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**blocks))
+    announced: list[tuple[int, float]] = []
+
+    def announce(size: int, seconds: float) -> None:
+        assert not announced, "once"
+        announced.append((size, seconds))
+
+    with make_scratch_file(folder, 20 * MIB, announce, smallest=4 * MIB) as file:
+        content = Path(file.path).read_bytes()
+        assert len(content) == file.size == 20 * MIB
+        assert len(zlib.compress(content[-MIB:], 1)) > 0.99 * MIB, "also its end is random"
+    [(size, seconds)] = announced
+    assert (size, seconds > 0) == (20 * MIB, True)
+    with pytest.raises(UsageError, match="too little free space") as refused:
+        make_scratch_file(folder, 21 * MIB).__enter__()
+    assert refused.value.hint is not None
+    assert "--size can be 20m at most" in refused.value.hint
+    blocks["f_bavail"] = 19
+    with pytest.raises(UsageError, match="too little free space"):
+        make_scratch_file(folder, MIB, smallest=MIB).__enter__()
+    assert list(folder.iterdir()) == []
+
+
+def test_smallest_file_is_announced(folder: Path) -> None:
+    announced: list[tuple[int, float]] = []
+    with make_scratch_file(folder, MIB, lambda *file: announced.append(file), smallest=MIB):
+        assert announced == [(MIB, 0.0)]
+
+
 def test_killed_process_leaves_nothing(folder: Path) -> None:
     code = (
         "import sys, signal; from pathlib import Path\n"
@@ -69,5 +103,7 @@ def test_killed_process_leaves_nothing(folder: Path) -> None:
 
 
 def test_file_option_excludes_targets(folder: Path) -> None:
+    assert main(["probe", "qd1", "sda", "--size", "1g"]) == 2, "a disk has its own size"
+    assert main(["probe", "qd1", "--file", str(folder), "--size", "100m"]) == 2, "no step of it"
     assert main(["probe", "qd1", "sda", "--file", str(folder)]) == 2
     assert main(["probe", "qd1", "--file", str(folder / "none")]) == 2

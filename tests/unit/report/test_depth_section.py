@@ -4,6 +4,7 @@ import re
 
 from msgspec.structs import replace
 
+from hbatune.facts.model import Medium, Protocol
 from hbatune.probe.history import Record
 from hbatune.probe.result import Histogram, Window
 from tests.unit import report_server as reported
@@ -16,6 +17,18 @@ def test_knee_is_named_and_marked(full: Parsed) -> None:
     assert "The shaded stretch" in full.text["depth"]
     assert "knee: 32" in full.text["depth"]
     assert "32 knee of sda" in re.sub(r"\s+", " ", full.text[""])
+
+
+def test_documented_knee_is_next_to_measured() -> None:
+    report = reported.seen()
+    endpoints = []
+    for disk in report.machine.endpoints:
+        endpoints.append(replace(disk, protocol=Protocol.NVME, medium=Medium.NVME))
+    machine = replace(report.machine, endpoints=tuple(endpoints))
+    text = parse_report(replace(report, machine=machine)).text["depth"]
+    knee = r"Past depth 32: [^.]*; on such a medium it is at depth 64 to 128 \(D0-12\)\."
+    assert re.search(knee, text), text
+    assert re.search(r"1 job: [^.]*it is at depth 64 to 128", text), text
 
 
 def test_unrecorded_knee_has_no_range() -> None:

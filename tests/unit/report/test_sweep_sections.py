@@ -74,6 +74,7 @@ def test_jobs_sweep_compares_depths(full: Parsed) -> None:
     assert "(D0-14)" in text
     for jobs in ("1 job", "2 jobs", "4 jobs", "8 jobs"):
         assert re.search(rf"{jobs} 64 [\d,]+ ", text), "its figures"
+    assert re.search(r"8 jobs 64 [\d,]+ [\d.]+ \d+ % ", text), "the share of the issued depth"
     assert "sdb: 4K random reads Past" not in text, "each sweep is drawn in one place"
 
 

@@ -1,5 +1,11 @@
 """The sections on adapters and interrupts."""
 
+from msgspec.structs import replace
+
+from hbatune.facts.model import Kind
+from hbatune.report.topology import make_topology_blocks
+from tests.unit import report_server as reported
+from tests.unit.machines import endpoint
 from tests.unit.report.parsed_page import Parsed
 
 
@@ -8,3 +14,14 @@ def test_slow_links_are_reported(full: Parsed) -> None:
     assert "sda..sdl (12)" in full.text["adapters"]
     assert "Isolated CPUs: 30-31" in full.text["interrupts"]
     assert "nvme0q1" in full.text["interrupts"]
+
+
+def test_card_is_not_over_several_adapters() -> None:
+    report = reported.seen()
+    card = endpoint(target="mmcblk0", adapter=None)
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None)
+    machine = replace(report.machine, endpoints=(joined, card))
+    [block] = make_topology_blocks(replace(report, machine=machine))
+    below = {node.name: [child.name for child in node.below] for node in block.tree}
+    assert below["Without an adapter"] == ["mmcblk0"]
+    assert below["Over several adapters"] == ["dm-0"]

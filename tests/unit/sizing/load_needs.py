@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from hbatune.shipped import find_shipped
 from hbatune.sizing.needs import Needs, WantedLoad, load_sizing, make_load
 
@@ -12,6 +14,11 @@ FIGURES = load_sizing(find_shipped("rules"))
 
 
 def random(
-    iops: float, *, reads: int = 100, block: int = 4096, p99: float | None = None
+    iops: float,
+    *,
+    reads: int = 100,
+    block: int = 4096,
+    p99: float | None = None,
+    hdd_iops: float | None = None,
 ) -> WantedLoad:
-    return make_load(iops, None, block, reads, p99)
+    return replace(make_load(iops, None, block, reads, p99), hdd_iops=hdd_iops)

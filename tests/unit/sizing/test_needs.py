@@ -76,6 +76,7 @@ def test_gen3_pair_takes_26_drives(needs: Find) -> None:
     assert raid(small, "57CE", 3, 5).ssds == {"Gen1": 48, "Gen2": 48, "Gen3": 26, "Gen4": 23}
     big = needs(large(9.4))
     assert raid(big, "57CE", 3, 5).ssds == {"Gen1": 48, "Gen2": 47, "Gen3": 28, "Gen4": 22}
+    assert raid(small, "57CE", 3, 5).more_than == ("Gen1", "Gen2")
     assert raid(needs(random(824_000)), "57CE", 1, 5).ssds["Gen4"] == 17
     assert raid(small, "57CE", 3, 0).ssds == {}, "the table is that of RAID 5"
 
@@ -127,7 +128,7 @@ def test_p99_is_judged_with_headroom(needs: Find) -> None:
 def test_undocumented_load_has_no_number(needs: Find) -> None:
     load_needs = needs(random(1000, block=32_768))
     assert medium(load_needs, "sas ssd").drives is None
-    assert medium(load_needs, "nvme").sources == ("D3-1",)
+    assert medium(load_needs, "nvme").sources == ("D3-11",)
     assert medium(needs(large(3.4)), "nvme").drives == 2
 
 

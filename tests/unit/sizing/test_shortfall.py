@@ -88,6 +88,34 @@ def test_missed_p99_is_too_little(needs: Find) -> None:
     assert index_by_resource(comparisons)[Resource.DRIVES] == (8, 1, False)
 
 
+def test_hdds_are_counted(needs: Find) -> None:
+    disks = (factory.endpoint(target=f"sd{n}", id=f"wwn-{n}@a", medium=Medium.HDD) for n in "abc")
+    host = factory.machine(*disks, adapters=(factory.adapter(link=factory.link()),))
+    stated = index_by_resource(compare_host(needs(random(450, hdd_iops=150.0)), host))
+    assert stated[Resource.DRIVES] == (3, 3, True)
+    assert can_carry(compare_host(needs(random(451, hdd_iops=150.0)), host)) is False
+    assert Resource.DRIVES not in index_by_resource(compare_host(needs(random(450)), host))
+
+
+def test_wanted_p99_without_figure_is_unknown(needs: Find) -> None:
+    """No document has the p99 of an HDD, so enough drives do not answer."""
+    disk = factory.endpoint(medium=Medium.HDD)
+    wanted = needs(random(100, p99=2.0, hdd_iops=150.0))
+    comparisons = compare_host(wanted, factory.machine(disk))
+    assert index_by_resource(comparisons)[Resource.DRIVES] == (1, 1, None)
+    assert can_carry(comparisons) is None
+
+
+def test_documented_link_counts_less(needs: Find) -> None:
+    """A Gen3 x8 link carries 5.85 GB/s by the document, 7.88 by PCI Express."""
+    for width, has, source in ((8, 5.85, "D4-9"), (4, 3.938, "PCI Express")):
+        host = machine(2, speed=8.0, width=width, max_speed=8.0, max_width=width)
+        [through] = [
+            row for row in compare_host(needs(random(1)), host) if row.what is Resource.THROUGHPUT
+        ]
+        assert (round(through.has, 3), through.source) == (has, source)
+
+
 def test_card_pairs_are_counted(needs: Find) -> None:
     card = factory.adapter(family="ipr", document="57CE (D4)")
     volume = factory.endpoint(protocol=Protocol.VOLUME, medium=Medium.UNKNOWN)

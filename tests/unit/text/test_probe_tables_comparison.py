@@ -50,6 +50,11 @@ def test_document_figures_are_shown(describe) -> None:  # type: ignore[no-untype
     assert "(D0-12)" in describe(0.9, depth=32)[1]
 
 
+def test_single_io_has_no_document(describe) -> None:  # type: ignore[no-untyped-def]
+    """The documents' percentiles at depth 32 do not fit a baseline at depth 1 (D3-1)."""
+    assert not [line for line in describe(0.9, depth=1) if "D0-12" in line]
+
+
 def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]
     line = describe(0.9)[2]
     assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line

@@ -1,7 +1,7 @@
 """docs/families.md says what the facts about each family rest on."""
 
 from hbatune.facts.families import families, family_named
-from tools.families_page import DRIVEN, driven, page, rests_on
+from tools.families_page import DRIVEN, driven, load_traps, page, rests_on
 
 GROUNDS = {
     "megaraid_sas": "real driver",
@@ -25,3 +25,11 @@ def test_page_states_family_grounds() -> None:
 def test_lab_devices_count_as_driven() -> None:
     assert driven() >= set(DRIVEN.values())
     assert driven() <= {family.name for family in families()}
+
+
+def test_page_lists_all_traps() -> None:
+    traps = load_traps()
+    assert traps.keys() <= {family.name for family in families()}
+    for name, entries in traps.items():
+        for trap in entries:
+            assert f"- `{name}`: {trap['says']} ({trap['source']})\n" in page()

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from hbatune.act import journal, paths
-from hbatune.act.journal import Journal
 from hbatune.cli import main
 from tests.unit.command_runs import See, lun
 from tests.unit.machines import adapter, endpoint, machine
@@ -35,14 +33,6 @@ def test_unmatched_exclusion_is_reported(
         main(arguments)
         messages = capsys.readouterr().err
         assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in messages
-
-
-def test_lost_legacy_rollback_is_reported(see: See, capsys: pytest.CaptureFixture[str]) -> None:
-    see(machine(endpoint(**lun(0))))
-    lost = "naa.5000c500ffffffff@0000:01:00.0/0:0:9:0"
-    journal.save(paths.JOURNAL, Journal("an earlier boot", excluded=(lost,)))
-    main(["diff", "--profile", "oltp"])
-    assert f"{lost!r} was rolled back" in capsys.readouterr().err
 
 
 def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,6 +185,14 @@ def test_lowered_depth_shows_decision(
     assert "below the driver's own 254: an administrator's decision" in output
 
 
+def test_card_is_not_over_several_adapters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card = endpoint(adapter=None)
+    see_machine(monkeypatch, lambda: machine(card))
+    assert "adapter several adapters, or none" in " ".join(explained(capsys).split())
+
+
 def test_source_shows_rules_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "D4-2"]) == 0
     out = capsys.readouterr().out

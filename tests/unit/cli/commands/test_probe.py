@@ -1,7 +1,8 @@
 """`probe` as a person sees it, with a machine and a fio that are made up."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hbatune.act import paths
 from hbatune.act.lock import read_held_ids
 from hbatune.cli import main
 from hbatune.errors import LockedError
-from hbatune.facts.model import Machine, Medium, Protocol
+from hbatune.facts.model import Machine, Medium, Protocol, Storage
 from hbatune.operations import probe as operation
 from hbatune.operations.verify import find_mount_point
 from hbatune.probe import guard, history
@@ -33,6 +34,7 @@ from hbatune.probe.result import (
 )
 from hbatune.probe.sweeps import find_sweeps
 from tests.documented import validate
+from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.probe_results import FIGURES
@@ -157,7 +159,7 @@ def test_file_run_respects_logical_block(
     bench.machine = machine(*disks, other)
     monkeypatch.setattr(running, "probe_file", measure)
     file = nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30))
-    monkeypatch.setattr(operation, "make_scratch_file", lambda folder: file)
+    monkeypatch.setattr(operation, "make_scratch_file", lambda *_: file)
     assert main(["probe", "--block", block, "--file", str(tmp_path)]) == (0 if asked else 1)
     assert probed == asked
 
@@ -273,6 +275,32 @@ def test_documented_knee_is_next_to_measured(
     assert main(["probe", "depth-sweep", "sda"]) == 0
     text = "for 100 % more p99; on such a medium it is at depth 64 to 128"
     assert text in capsys.readouterr().out
+
+
+def test_history_shows_documented_knee(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.machine = machine(endpoint(protocol=Protocol.NVME, medium=Medium.NVME))
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "on such a medium it is at depth 64 to 128 (D0-12)" in out
+
+
+def test_history_shows_depth_and_jobs(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["probe", "jobs-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 250)
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert re.search(r"BLOCK +DEPTH +JOBS +IOPS +OF DEPTH +MEAN µs +P99 µs", head)
+    assert any(re.search(r" 4K +16 +4 +[\d.]+ +100 % ", line) for line in lines), lines
+    assert any(re.search(r" 4K +- +8 +- +- +- +- .*past depth 8:", line) for line in lines), lines
 
 
 def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -430,7 +458,7 @@ def test_file_probe_is_recorded(
     monkeypatch.setattr(
         operation,
         "make_scratch_file",
-        lambda folder: nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30)),
+        lambda *_: nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30)),
     )
     assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if "randrw" in line]
@@ -439,6 +467,45 @@ def test_file_probe_is_recorded(
     assert (record.command, record.target) == ("probe oltp1", str(tmp_path))
     [entry] = history.list_entries([record], bench.machine)
     assert entry.stale == (), "no disk is missed"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "storage", "warned"),
+    [
+        (Protocol.SAS, Storage.LOCAL, False),
+        (Protocol.VOLUME, Storage.LOCAL, True),
+        (Protocol.FC, Storage.ARRAY, True),
+        (Protocol.VIRTIO, Storage.VIRTUAL, True),
+    ],
+)
+def test_file_size_is_announced(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    protocol: Protocol,
+    storage: Storage,
+    warned: bool,
+) -> None:
+    def make(folder: Path, size: int, announce: Callable[[int, float], None]) -> Any:
+        announce(size, 100.0)
+        return nullcontext(ScratchFile("/proc/1/fd/3", size))
+
+    def measure(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
+        assert size == 10 << 30
+        return ProbeResult(target, f"file:{target}", workload, FIGURES, "3.33", ())
+
+    mounts = (find_mount_point(tmp_path),)
+    bench.machine = machine(endpoint(protocol=protocol, storage=storage, mounts=mounts))
+    monkeypatch.setattr(running, "probe_file", measure)
+    monkeypatch.setattr(operation, "make_scratch_file", make)
+    words = ["probe", "--depth", "1", "--runtime", "9.5", "--file", str(tmp_path)]
+    assert main([*words, "--size", "10g"]) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert re.search("1 run on a file of 10240 MiB, which takes about 11[0-5] s with filling", text)
+    assert ("a cache of the adapter or array answers, unless the file exceeds" in text) == warned
+    assert main([*words, "--size", "10g", "--quiet"]) == 0
+    assert ("cache" in capsys.readouterr().err) == warned
 
 
 def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

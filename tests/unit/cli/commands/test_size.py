@@ -36,12 +36,14 @@ def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
     assert out.startswith(
         "Wanted: 200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms; "
     )
-    nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-9$"
+    nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-15, D0-9$"
     assert re.search(nvme, out, re.M), out
-    assert re.search(r"^sata ssd +16 .* missed +32 at that p99 \(D0-12\) +D0-12$", out, re.M)
+    assert re.search(r"^sata ssd +16 .* missed +32 at that p99 \(D0-12\) +D0-12, D0-15$", out, re.M)
     assert re.search(r"^Gen3 x8 +1 +5\.85 +D4-9$", out, re.M)
-    assert re.search(r"^57CE \(D4\) +Gen3 +5 +1 +51 % +36 Gen1, .* +D4-12, D4-10$", out, re.M)
-    assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12$", out, re.M)
+    assert re.search(
+        r"^57CE \(D4\) +Gen3 +5 +1 +51 % +2 +more than 35 Gen1, .* +D4-12, D4-10, D4-13$", out, re.M
+    )
+    assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12, D0-15$", out, re.M)
 
 
 def test_shortfall_exits_1(snapshot: list[str], capsys: Capture) -> None:
@@ -117,7 +119,14 @@ def test_busiest_watch_moment_counts(tmp_path: Path, snapshot: list[str], capsys
     )
     _, out, _ = sized(capsys, "--json", "--watch", file, *snapshot)
     load = json.loads(out)["needs"]["load"]
-    assert load == {"iops": 50_000, "gb_per_s": 0.4, "block": 8000, "reads": 75, "p99_ms": None}
+    assert load == {
+        "iops": 50_000,
+        "gb_per_s": 0.4,
+        "block": 8000,
+        "reads": 75,
+        "p99_ms": None,
+        "hdd_iops": None,
+    }
 
 
 def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Capture) -> None:
@@ -146,7 +155,10 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--iops -5", "--iops takes a number above 0, such as 200000, 200k or 1.1M, and not '-5'"),
         ("--iops nan", "--iops takes a number above 0"),
         ("--iops 1e300", "--iops takes a number above 0"),
-        ("--iops 1k --block 7", "--block takes a size of 512 bytes to 1 GiB and not '7'"),
+        (
+            "--iops 1k --block 7",
+            "--block takes bytes, a multiple of 512 with k, m or g, up to 1024m, and not '7'",
+        ),
         ("--iops 1k --reads 101", "--reads takes a percentage from 0 to 100 and not '101'"),
         ("--iops 1k --headroom 100", "--headroom takes a percentage from 0 to 99 and not '100'"),
         ("--iops 1k --watch x", "--watch has the load, and so has --iops or --gb-per-s"),
@@ -198,4 +210,28 @@ def test_output_fits_80_columns(
     _, out, _ = sized(capsys, *words.split(), *snapshot)
     assert max(map(len, out.splitlines())) <= 80
     assert "No document has a figure for so many writes" in out
-    assert "AA cables, D4-12" in out
+    assert "two AA cables for much writing (D4-12)" in " ".join(out.split())
+    assert "Random writes without cache hits are faster" in " ".join(out.split())
+
+
+def test_hdds_take_stated_rate(snapshot: list[str], capsys: Capture) -> None:
+    """97 HDDs do not fit on one pair (D4-14). db1 has no HDD, so the SAS SSD carries the load."""
+    words = ("--iops", "14550", "--headroom", "0", "--hdd-iops", "150")
+    code, out, _ = sized(capsys, *words, *snapshot)
+    assert re.search(r"^hdd +97 +1 +150 IOPS +- +- +- +D4-14$", out, re.M), out
+    assert "The HDDs take 5 drawers on 2 pairs of adapters with a cache (D4-14)." in out
+    assert code == 0
+
+
+def test_drives_ran_out_before_pair(snapshot: list[str], capsys: Capture) -> None:
+    """The documents attached at most 24 SSDs to a pair of 57C4."""
+    _, out, _ = sized(capsys, "--iops", "1k", *snapshot)
+    row = r"^57C4 \(D4\) +Gen2 +more than 24 Gen1, 20 Gen2, 10 Gen3, 9 Gen4 +D4-10$"
+    assert re.search(row, out, re.M), out
+
+
+def test_large_blocks_have_no_p99(snapshot: list[str], capsys: Capture) -> None:
+    """The documents' p99 is for 4K random reads, so a wanted p99 of large ones has no answer."""
+    code, out, _ = sized(capsys, "--gb-per-s", "1", "--p99", "2", *snapshot)
+    assert re.search(r"^nvme +1 +1 +1\.70 GB/s +- +- +- +D3-11$", out, re.M), out
+    assert code == 1
