@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from hbatune.policy.config import ProbeConfig
 from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
-from hbatune.probe.prove import Proving, Representative, make_representatives
+from hbatune.probe.prove import Proving, Representative, RunLength, make_representatives
 from hbatune.probe.result import (
     Failed,
     Figures,
@@ -80,7 +80,7 @@ class VerificationResult(Struct):
     @property
     def is_complete(self) -> bool:
         """Whether nothing worse stays and no comparison is empty; `--verify` needs at least one."""
-        runs = [proof.verdict.runs for proof in self.proofs if not proof.left_out]
+        runs = [proof.verdict.runs for proof in self.proofs]
         return not self.worse and 0 not in runs and (bool(runs) or not self.thorough)
 
 
@@ -112,20 +112,26 @@ class Verification:
         self._bursts: dict[str, Workload] = {}
         self._pairs = config.verify_pairs if request.thorough else MIN_PAIRS
         self.budget = _fit_time(self._selection.subjects, self._pairs, config, request)
-        knees = _load_knees(context, situation)
+        knees: dict[str, int] = {}
+        with suppress(history.HistoryError):  # an unreadable history has no knees
+            records = history.load(context.paths.history).records
+            knees = history.find_latest_knees(records, situation.machine, situation.profile.probe)
         for part in self._make_parts(rows):
             self._shape_load(part, knees)
-        # Twice as long, and a fifth more on a slow machine.
-        limit = config.verify_limit if request.thorough else 2.4 * self.budget.seconds
+        limit = config.verify_limit if request.thorough else 2 * self.budget.seconds
         self._limit = math.ceil(limit)
+        run_s = self.budget.workload.runtime
+        shortest = run_s if request.thorough else min(MIN_RUN_S, run_s)
+        estimate = run.estimate_seconds(1, self.budget.workload)
         self._places: dict[str, Subject] = {}
+        self._looked: set[str] = set()
         self._before: Values = {}
         self._blocks: dict[str, list[Figures]] = {}
         self._proving = Proving(
             measure=self._measure,
             tolerance=situation.profile.tolerance,
             limit=float(self._limit),
-            pair=2 * run.estimate_seconds(1, self.budget.workload),
+            length=RunLength(run_s, estimate - run_s, shortest),
             idle=run.find_disturbance,
             pairs=self._pairs,
             confirming=self._announce_confirmation,
@@ -204,13 +210,10 @@ class Verification:
         if not isinstance(first, ProbeResult):
             verified.unmeasured += (first,)
             return
-        took = self._proving.clock() - began
-        if not first.workload.writes:  # sampled after the time: a slow disk takes seconds for it
-            first = run.sample_blocks(part.subject, first)
         if self._can_switch(part):
-            self._fit_runs(part.subject.target, took)
+            self._set_times(part.subject.target, self._proving.clock() - began)
             proofs, back = self._proving.prove(trial, part)
-            if proofs[0].verdict.runs and not back and part.subject.target in self._bursts:
+            if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
                 verified.bursts.append(self._compare_bursts(trial, part))
         else:
             proofs, back = self._compare_blocks(part)
@@ -256,36 +259,41 @@ class Verification:
     def _announce_confirmation(self, target: str, seconds: float) -> None:
         self._context.note(ComparisonsAhead(1, self._pairs, seconds, self._limit, target))
 
+    def _set_times(self, target: str, warm_up: float) -> None:
+        """Fit the comparison, its bursts and its confirmation into the announced time.
+
+        The first run took ``warm_up`` seconds. `--verify` does not shorten its runs.
+        """
+        if not self._request.thorough:
+            share = self.budget.seconds / len(self.budget.subjects)
+            once = 2 * self._pairs / (self._count_runs(target) - 1)
+            self._proving.first = max(1.0, share - warm_up) * once
+            self._proving.second = share
+
     def _compare_bursts(self, trial: Trial, part: Representative) -> Proof:
         workload = self._bursts[part.subject.target]
         measure = partial(self._measure, workload=workload)
         proving = replace(
             self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts, due=None
         )
-        proof = proving.compare(trial, part, part.own, None)
+        seconds = proving.first * BURST_PAIRS / self._pairs
+        proof = proving.compare(trial, part, part.own, None, seconds)
         return replace(proof, unexercised=find_unexercised(part.own, workload))
 
     def _count_runs(self, target: str) -> int:
         """Return the number of runs; the first one warms up."""
         return 2 * self._pairs + 1 + (2 * BURST_PAIRS if target in self._bursts else 0)
 
-    def _fit_runs(self, target: str, seconds: float) -> None:
-        """Fit the runs into the announced time: the first took ``seconds``, with fio's start."""
-        workload = self._workloads[target]
-        overhead = max(0.0, seconds - workload.runtime)
-        share = self.budget.seconds / len(self.budget.subjects) / self._count_runs(target)
-        runtime = max(min(MIN_RUN_S, workload.runtime), share - overhead)
-        self._workloads[target] = replace(workload, runtime=runtime)
-        if target in self._bursts:
-            self._bursts[target] = replace(self._bursts[target], runtime=runtime)
-
     def _measure(self, subject: Subject, workload: Workload | None = None) -> ProbeOutcome:
         workload = workload or self._workloads[subject.target]
+        workload = replace(workload, runtime=self._proving.length.runtime)
         place = self._places.get(subject.target)
         if place is not None:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
+        look = subject.target not in self._looked
+        self._looked.add(subject.target)
         names = resolve_links(self._request.names)
-        return run.probe_guarded(subject, workload, names, look=False, idle=True)
+        return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
     def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:
         """Note the load of a representative, and its bursts if the plan makes them possible."""
@@ -382,15 +390,6 @@ def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator
         with context.progress(Phase.WRITING_FILE, 1):
             file = stack.enter_context(make_scratch_file(folder))
         yield replace(disk, endpoint=replace(disk.endpoint, device_node=file.path, size=file.size))
-
-
-def _load_knees(context: Context, situation: Situation) -> dict[str, int]:
-    """Return the measured knees by id; none if the history cannot be read."""
-    try:
-        records = history.load(context.paths.history).records
-    except history.HistoryError:
-        return {}
-    return history.find_latest_knees(records, situation.machine, situation.profile.probe)
 
 
 def _fit_time(

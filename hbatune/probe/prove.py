@@ -3,7 +3,8 @@
 Runs with and without the settings alternate. Each representative is first compared with all its
 settings together. If the result regressed beyond the profile's tolerance, each group of settings is
 compared separately, and only the group that caused it is reverted. If no single group caused it,
-all of them are compared again. Regressions that this does not confirm are not reverted.
+all of them are compared again. Regressions that this does not confirm are not reverted. If the time
+is too short for each group, the groups that it leaves out are not reverted either.
 """
 
 import math
@@ -21,8 +22,17 @@ from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
-from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
+from hbatune.probe.result import (
+    Doubt,
+    Figures,
+    ProbeOutcome,
+    ProbeResult,
+    Skipped,
+    Subject,
+    Workload,
+)
 from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
+from hbatune.probe.workloads import Hidden, find_unexercised
 from hbatune.settings.table import find_group
 
 MAX_LOST_PAIRS = 2
@@ -37,20 +47,43 @@ class Representative(Struct, frozen=True):
     all: tuple[Row, ...]
 
 
+class RunLength(Struct):
+    """The ``runtime`` of the next runs, in seconds, fitted into the announced time. Mutable.
+
+    ``overhead`` is the time of the latest run beyond it: hbatune checks the disk, switches its
+    settings and starts fio. A run is not shorter than ``shortest``.
+    """
+
+    runtime: float
+    overhead: float = 0.0
+    shortest: float = 0.0
+
+    def fit(self, seconds: float, runs: int) -> None:
+        """Fit this number of runs into the seconds, which may be infinite."""
+        if seconds < math.inf:
+            self.runtime = max(self.shortest, seconds / runs - self.overhead)
+
+    @property
+    def least(self) -> float:
+        """The minimum seconds of a run."""
+        return self.overhead + min(self.shortest, self.runtime)
+
+
 class Proving(Struct):
     """The means of a proof: the probe, the time limit in seconds, and the check when to stop.
 
     ``idle`` returns why a subject must not be switched now, or None if nothing else uses it; it is
-    called before every switch. ``pair`` is the duration of a pair of runs, first estimated and then
-    measured. ``advance`` is called before each run, and ``confirming`` with the target and the
-    seconds before a regression is confirmed. ``judge`` makes the verdict of the pairs. The time
-    starts with the first comparison and ends at ``due``.
+    called before every switch. ``advance`` is called before each run, and ``confirming`` with the
+    target and the seconds before a regression is confirmed. ``judge`` makes the verdict of the
+    pairs. The first comparison of a representative takes ``first`` seconds, and the comparisons
+    that confirm it ``second`` at most. The time starts with the first comparison and ends at
+    ``due``.
     """
 
     measure: Callable[[Subject], ProbeOutcome]
     tolerance: Tolerance
     limit: float
-    pair: float
+    length: RunLength
     idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
@@ -59,33 +92,37 @@ class Proving(Struct):
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
     pairs: int = DEFAULT_PAIRS
+    first: float = math.inf
+    second: float = math.inf
     due: float | None = None
 
     def prove(self, trial: Trial, part: Representative) -> tuple[list[Proof], list[Row]]:
         """Compare one representative; return its proofs, and the rows that regressed twice."""
-        combined = self.compare(trial, part, part.own, None)
-        if not combined.verdict.beyond:
+        began = self.clock()
+        combined = self.compare(trial, part, part.own, None, self.first)
+        if not combined.verdict.beyond or combined.last is None:
             return [combined], []
-        groups: dict[str, list[Row]] = {}
-        for row in part.own:
-            groups.setdefault(find_group(row.setting), []).append(row)
-        once, free = self.pairs * self.pair, (self.due or math.inf) - self.clock()
-        # Without the time for all groups, all settings are compared again.
-        if len(groups) == 1 or (len(groups) + 1) * once > free:
-            groups = {}
-        self.confirming(part.subject.target, max(1, len(groups)) * once)
-        single = []
-        guilty = set()
+        once, end = self.clock() - began, self.due or math.inf
+        free = min(end - self.clock(), max(once, self.second))
+        groups = _group_rows(part, combined.last.workload)
+        groups = groups if len(groups) > 1 else {}
+        count = len(groups) + 1  # all groups again, if none of them is to blame alone
+        while count > 1 and count * 2 * self.pairs * self.length.least > free:
+            count -= 1
+        each = min(once, free / count)
+        self.confirming(part.subject.target, each * count)
+        single: list[Proof] = []
         for name, rows in groups.items():
-            proof = self.compare(trial, part, rows, name)
-            single.append(proof)
-            if proof.verdict.beyond:
-                guilty.add(name)
-        if guilty:
+            late = len(single) >= count
+            single.append(self.compare(trial, part, rows, name, each, left_out=late))
+        guilty = {proof.group for proof in single if proof.verdict.beyond}
+        if guilty or any(proof.left_out for proof in single):
             to_revert = [row for row in part.all if find_group(row.setting) in guilty]
             return [combined, *single], to_revert
         # If only the combination regresses, no group caused it: keeping any would be a guess.
-        second = replace(self.compare(trial, part, part.own, None), again=True)
+        late = len(single) >= count
+        second = self.compare(trial, part, part.own, None, each, left_out=late)
+        second = replace(second, again=True)
         return [combined, *single, second], list(part.all) if second.verdict.beyond else []
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
@@ -93,25 +130,34 @@ class Proving(Struct):
         return self.idle(subject) or self.measure(subject)
 
     def compare(
-        self, trial: Trial, part: Representative, rows: Sequence[Row], group: str | None
+        self,
+        trial: Trial,
+        part: Representative,
+        rows: Sequence[Row],
+        group: str | None,
+        seconds: float = math.inf,
+        *,
+        left_out: bool = False,
     ) -> Proof:
-        """Compare a representative with and without these rows, in random order."""
+        """Compare a representative with and without these rows, in random order.
+
+        The runs are fitted into the seconds. The comparison is left out if the time is up.
+        """
         keys = {row.key for row in rows}
         runs = _Runs(self, trial, part, keys)
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
-        left_out = self.pairs * self.pair > self.due - began
-        pairs = [] if left_out else list(runs.pairs(self.pairs))
+        left_out = left_out or 2 * self.pairs * self.length.least > self.due - began
+        pairs = [] if left_out else list(runs.pairs(self.pairs, began + seconds))
         runs.end()
-        if pairs:
-            self.pair = (self.clock() - began) / len(pairs)
+        pair = (self.clock() - began) / max(1, len(pairs))
         return Proof(
             target=part.subject.target,
             id=part.subject.endpoint.id,
             group=group,
             settings=_list_settings(rows),
-            verdict=self.judge(pairs, self.tolerance, self.pair),
+            verdict=self.judge(pairs, self.tolerance, pair),
             last=runs.last,
             outcome=runs.outcome,
             written=runs.written,
@@ -139,12 +185,25 @@ class Proving(Struct):
         last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
-        verdict = evaluate_blocks(before, after, self.tolerance, self.pair)
+        pair = 2 * (self.length.runtime + self.length.overhead)
+        verdict = evaluate_blocks(before, after, self.tolerance, pair)
         settings = _list_settings(part.own)
         proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
         if isinstance(last, ProbeResult):
             return replace(proof, last=last)
         return replace(proof, outcome=last)
+
+
+def _group_rows(part: Representative, load: Workload) -> dict[str, list[Row]]:
+    """Return the rows by group, first the groups that the load exercises: time may be short."""
+    hidden = set()
+    for item in find_unexercised(part.own, load):
+        if item.why is not Hidden.PARTLY:
+            hidden.add(item.setting)
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(part.own, key=lambda row: row.setting in hidden):
+        groups.setdefault(find_group(row.setting), []).append(row)
+    return groups
 
 
 def _list_settings(rows: Iterable[Row]) -> tuple[str, ...]:
@@ -164,12 +223,19 @@ class _Runs:
         self.written: WriteResult | None = None
         self.doubted = 0
 
-    def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:
-        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end."""
+    def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:
+        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end.
+
+        The runs become as long as the time until ``end`` permits.
+        """
         lost = completed = 0
+        clock, length = self._means.clock, self._means.length
         while completed < count and lost <= MAX_LOST_PAIRS and not self._means.stop():
+            began = clock()
+            length.fit(end - began, 2 * (count - completed))
             pair = self._measure_pair()
             if pair is not None:
+                length.overhead = max(0.0, (clock() - began) / 2 - length.runtime)
                 # This pair replaces an earlier one that failed, which did not end the comparison.
                 completed += 1
                 self.outcome = None

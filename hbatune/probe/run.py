@@ -84,18 +84,11 @@ def probe_subjects(
         # Checked again right before its run: the choice may be minutes old.
         busy = None if idle else find_disturbance(subject)
         outcome = busy or _measure_subject(executable, subject, workload, write=write)
-        if look and isinstance(outcome, ProbeResult):
-            outcome = sample_blocks(subject, outcome)
+        node, size = subject.endpoint.device_node, subject.endpoint.size
+        if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
+            outcome = replace(outcome, blank=guard.is_blank(node, size))
         outcomes.append(outcome)
     return outcomes
-
-
-def sample_blocks(subject: Subject, result: ProbeResult) -> ProbeResult:
-    """Return a result with a sample of the blocks for zeros (``blank``)."""
-    node, size = subject.endpoint.device_node, subject.endpoint.size
-    if node is None or isinstance(size, Missing):
-        return result
-    return replace(result, blank=guard.is_blank(node, size))
 
 
 def find_disturbance(subject: Subject) -> Skipped | None:

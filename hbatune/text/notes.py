@@ -222,7 +222,7 @@ def format_note(note: Message) -> str:
             )
         case context.ComparisonsAhead():
             if note.again:
-                return f"{note.again}: worse, so compared again, for about {note.seconds:.0f} s"
+                return f"{note.again}: worse, so compared again, for at most {note.seconds:.0f} s"
             return (
                 f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
                 f"change, {format_count(note.pairs, 'time')} each, which takes about "

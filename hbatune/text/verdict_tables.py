@@ -172,7 +172,12 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
             texts += _yield_proof_notes(proof, verified)
         is_confirmed = any(proof.verdict.beyond for proof in proofs[1:])
         if proofs[0].verdict.beyond and len(proofs) > 1 and not is_confirmed:
-            texts.append("no second comparison confirms that it is worse, so it stays")
+            text = "no second comparison confirms that it is worse, so it stays"
+            if any(proof.left_out for proof in proofs):
+                text = (
+                    f"worse, but not confirmed, so it stays: use `hbatune apply --verify {target}`"
+                )
+            texts.append(text)
         for text in dict.fromkeys(texts):
             yield f"{target}: {text}."
 
@@ -187,7 +192,7 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
     yield from map(explain_unexercised, proof.unexercised)
     ended = f"the comparison ended after {format_count(verdict.runs, 'pair')}"
     if proof.left_out:
-        yield "not compared further: the time is up"
+        yield f"{', '.join(proof.settings)}: cannot tell, as the time was too short to compare it"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
         yield f"{ended}: {probe_tables.explain_missing_result(proof.outcome)}"

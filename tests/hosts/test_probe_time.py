@@ -1,5 +1,6 @@
 """What measuring costs on a large server, as hbatune says ahead."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -72,9 +73,7 @@ def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
     assert left_out == dict.fromkeys(set(adapters.values()), 1)
 
 
-def test_one_kind_takes_half_a_minute(
-    built: Callable[[Described], Path], probed: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_kind_takes_half_a_minute(built: Callable[[Described], Path], probed: None) -> None:
     machine = gather_in(built(machines.build_many_luns(1, 1)), list_attributes())
     one_situation = situation(machine)
     request = ComparisonRequest()
@@ -82,12 +81,7 @@ def test_one_kind_takes_half_a_minute(
     assert 27 < verifying.budget.seconds <= 30, "the load and the bursts"
     [target] = verifying._workloads
     assert verifying._bursts[target].issued == 128
-    runs = verifying._count_runs(target)
-    for overhead in (0.4, 1.0, 1.4):
-        # What fio needs on this machine shows with the first run.
-        verifying._fit_runs(target, overhead + verifying._workloads[target].runtime)
-        seconds = runs * (overhead + verifying._workloads[target].runtime)
-        assert seconds == pytest.approx(verifying.budget.seconds, rel=0.2)
+    assert verifying._limit == math.ceil(2 * verifying.budget.seconds), "the confirmation included"
 
 
 def test_verdicts_respect_time_limit(server: Machine, probed: None) -> None:

@@ -18,7 +18,7 @@ from hbatune.facts.machine import gather_machine
 from hbatune.operations.verify import RAMP_S
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import run
-from hbatune.probe.prove import Proving, Representative
+from hbatune.probe.prove import Proving, Representative, RunLength
 from hbatune.probe.result import Subject, Workload
 from hbatune.probe.selection import list_subjects
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
@@ -119,8 +119,8 @@ def _proving(pairs: int) -> Proving:
     def measure(subject: Subject):  # type: ignore[no-untyped-def]
         return run.probe_subjects([subject], WORKLOAD, idle=True)[0]
 
-    pair = 2 * run.estimate_seconds(1, WORKLOAD)
-    return Proving(measure, Tolerance(), 3600.0, pair, idle=run.find_disturbance, pairs=pairs)
+    pace = RunLength(WORKLOAD.runtime, shortest=WORKLOAD.runtime)
+    return Proving(measure, Tolerance(), 3600.0, pace, idle=run.find_disturbance, pairs=pairs)
 
 
 @pytest.mark.deadline(14_400)

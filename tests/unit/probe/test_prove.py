@@ -13,7 +13,13 @@ from hbatune.act.trial import Side
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.policy.profile import Tolerance
-from hbatune.probe.prove import MAX_LOST_PAIRS, Proving, Representative, make_representatives
+from hbatune.probe.prove import (
+    MAX_LOST_PAIRS,
+    Proving,
+    Representative,
+    RunLength,
+    make_representatives,
+)
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -82,7 +88,7 @@ class Bench:
             self.measure,
             Tolerance(),
             limit,
-            4.0,
+            RunLength(1.0, overhead=1.0, shortest=1.0),
             random=Random(1),
             clock=lambda: self.seconds,
         )
@@ -223,19 +229,41 @@ def test_missing_time_is_inconclusive() -> None:
 def test_missing_confirmation_reverts_nothing() -> None:
     bench = Bench({"queue_depth": 2.0})
     proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
-    assert [proof.left_out for proof in proofs] == [False, True]
+    assert [proof.left_out for proof in proofs] == [False, True, True]
     assert back == []
 
 
-def test_short_time_confirms_jointly() -> None:
-    bench = Bench({"queue_depth": 2.0})
+@pytest.mark.parametrize(("guilty", "reverted"), [("queue_depth", True), ("scheduler", False)])
+def test_short_time_confirms_likeliest_group(guilty: str, reverted: bool) -> None:
+    # The load only reads, which shows nothing of a scheduler.
+    bench = Bench({guilty: 2.0})
     proving = bench.proving(limit=85.0)
     announced: list[tuple[str, float]] = []
     proving.confirming = lambda *ahead: announced.append(ahead)
     proofs, back = proving.prove(bench.trial, part("scheduler", "queue_depth"))
-    assert [(proof.group, proof.again) for proof in proofs] == [(None, False), (None, True)]
-    assert {change.setting for change in back} == {"scheduler", "queue_depth"}
+    assert [(proof.group, proof.left_out) for proof in proofs] == [
+        (None, False),
+        ("depth", False),
+        ("queue", True),
+    ]
+    assert {change.setting for change in back} == ({"queue_depth"} if reverted else set())
     assert announced == [("sda", 40.0)], "as long as the first comparison"
+
+
+@pytest.mark.parametrize("overhead", [0.4, 1.0, 1.8])
+def test_runs_fit_given_time(overhead: float) -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving, measure = bench.proving(), bench.measure
+    proving.first, proving.length.shortest = 50.0, 0.25
+
+    def timed(subject: Subject) -> ProbeOutcome:
+        bench.seconds += overhead + proving.length.runtime - 2.0
+        return measure(subject)
+
+    proving.measure = timed
+    proof = proving.compare(bench.trial, part("queue_depth"), part("queue_depth").own, None, 50.0)
+    assert proof.verdict.runs == DEFAULT_PAIRS
+    assert bench.seconds == pytest.approx(50.0, rel=0.05)
 
 
 def test_busy_disk_ends_switching() -> None:

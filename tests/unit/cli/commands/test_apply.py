@@ -188,8 +188,8 @@ def test_json_shows_verdicts(bench: Bench, capsys: Capture) -> None:
         ("sdb", "rq_affinity"): "written",
     }
     words = [(proof["group"], proof["verdict"]["word"]) for proof in document["verdicts"]]
-    assert words[:2] == [(None, "regressed"), ("nomerges", "regressed")]
-    assert words[2][1] in ("unchanged", "cannot tell")
+    assert words[::2] == [(None, "regressed"), ("nomerges", "regressed")]
+    assert words[1][1] in ("unchanged", "cannot tell"), "the load exercises rq_affinity"
 
 
 def test_reverted_setting_needs_named_target(bench: Bench, capsys: Capture) -> None:
@@ -324,7 +324,7 @@ def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
     document = json.loads(capsys.readouterr().out)
     validate(document)
     assert document["schema"] == "hbatune.history/1"
-    joint, alone, _ = document["entries"]
+    joint, _, alone = document["entries"]
     assert joint["record"]["proof"]["verdict"]["word"] == "regressed"
     assert alone["record"]["reverted"] == ["nomerges"]
     assert joint["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
@@ -467,22 +467,50 @@ def test_worse_bursts_come_first(
     assert "Bursts decide nothing: theirs is the range of two pairs." in output
 
 
-def test_sampling_costs_no_run(
-    bench: Bench, site: SiteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deepen(bench, site, tmp_path / "deep")
+def time_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch, overhead: float) -> list[float]:
+    """Have each run take ``overhead`` seconds more than it measures; return the clock."""
     now = [0.0]
 
-    def sample(subject: Subject, result: ProbeResult) -> ProbeResult:
-        now[0] += 5.0  # 64 reads of 80 ms each
-        return result
+    def timed(
+        subjects: Sequence[Subject], workload: Workload, **options: Any
+    ) -> list[ProbeOutcome]:
+        # The first one also loads fio, and reads 64 blocks of 80 ms each.
+        now[0] += workload.seconds + overhead + (0 if bench.probed else 5.0)
+        return bench.probe(subjects, workload, **options)
 
-    monkeypatch.setattr(run, "sample_blocks", sample)
+    monkeypatch.setattr(run, "probe_subjects", timed)
     monkeypatch.setattr("hbatune.operations.verify.Proving", partial(Proving, clock=lambda: now[0]))
-    main([*APPLY])
-    assert len(bench.asked) == 1 + 2 * (MIN_PAIRS + BURST_PAIRS), "no comparison lacks time"
-    assert all(workload.runtime > 1 for _, workload, _ in bench.asked[1:])
-    assert now == [5.0], "sampled once"
+    return now
+
+
+@pytest.mark.parametrize("overhead", [0.4, 0.8, 1.2])
+def test_announced_time_is_right(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, overhead: float
+) -> None:
+    now = time_runs(bench, monkeypatch, overhead)
+    assert main([*APPLY]) == 0
+    announced = re.findall(r"about (\d+) s, or (\d+) s at most", capsys.readouterr().err)
+    assert announced == [("30", "60")]
+    assert now[0] == pytest.approx(30, rel=0.2)
+    assert len(bench.probed) == 1 + 2 * MIN_PAIRS, "a slow first run leaves nothing out"
+
+
+@pytest.mark.parametrize(("overhead", "value"), [(0.4, 0), (1.1, 1)])
+def test_short_time_leaves_regression(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, overhead: float, value: int
+) -> None:
+    now = time_runs(bench, monkeypatch, overhead)
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY]) == 1, "reverted, or not all that was announced could be compared"
+    captured = capsys.readouterr()
+    assert 30 < now[0] <= 61
+    assert "sda: worse, so compared again, for at most" in captured.err
+    assert bench.values("nomerges") == [value] * 2
+    output = " ".join(captured.out.split())
+    cause = "sda: nomerges: cannot tell, as the time was too short to compare it."
+    assert (cause in output) is bool(value)
+    remedy = "worse, but not confirmed, so it stays: use `hbatune apply --verify sda`."
+    assert (remedy in output) is bool(value)
 
 
 def test_measured_knee_bounds_bursts(
@@ -514,7 +542,8 @@ def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> No
     assert main([*APPLY, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    assert [proof["verdict"]["word"] for proof in document["verdicts"]][:2] == ["regressed"] * 2
+    words = {proof["group"]: proof["verdict"]["word"] for proof in document["verdicts"]}
+    assert words[None] == words["nomerges"] == "regressed"
     assert document["summary"]["outcomes"] == {"reverted": 2, "written": 2}
     assert document["verdicts"][0]["unexercised"][0]["setting"] == "nomerges"
     assert bench.values("nomerges") == [0, 0]
