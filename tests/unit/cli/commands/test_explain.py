@@ -207,6 +207,15 @@ def test_source_shows_rules_and_checks(capsys: pytest.CaptureFixture[str]) -> No
     assert document["source"]["settings"] == ["ctrl_loss_tmo", "iopolicy"]
 
 
+def test_source_shows_profiles_with_load(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "D4-11"]) == 0
+    assert "load of   balanced, oltp" in capsys.readouterr().out
+    assert main(["explain", "D0-12", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert document["profiles"] == ["latency"]
+
+
 def test_rule_with_wrong_source_exits_2(
     site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
