@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -33,7 +32,7 @@ from hbatune.policy.config import ProbeConfig
 from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
-from hbatune.probe.prove import Proving, Representative, RunLength, make_representatives
+from hbatune.probe.prove import Proving, Representative, make_representatives
 from hbatune.probe.result import (
     Failed,
     Figures,
@@ -45,7 +44,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
-from hbatune.probe.workloads import find_unexercised, shape_burst, shape_load
+from hbatune.probe.workloads import shape_burst, shape_load
 
 RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
@@ -121,8 +120,7 @@ class Verification:
         limit = config.verify_limit if request.thorough else 2 * self.budget.seconds
         self._limit = math.ceil(limit)
         run_s = self.budget.workload.runtime
-        shortest = run_s if request.thorough else min(MIN_RUN_S, run_s)
-        estimate = run.estimate_seconds(1, self.budget.workload)
+        self._share = self.budget.seconds / max(1, len(self.budget.subjects))
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -131,10 +129,15 @@ class Verification:
             measure=self._measure,
             tolerance=situation.profile.tolerance,
             limit=float(self._limit),
-            length=RunLength(run_s, estimate - run_s, shortest),
+            runtime=run_s,
+            overhead=run.estimate_seconds(1, self.budget.workload) - run_s,
+            shortest=run_s if request.thorough else min(MIN_RUN_S, run_s),
+            second=math.inf if request.thorough else self._share,
             idle=run.find_disturbance,
             pairs=self._pairs,
-            confirming=self._announce_confirmation,
+            confirming=lambda target, seconds: context.note(
+                ComparisonsAhead(1, self._pairs, seconds, self._limit, target)
+            ),
         )
 
     def __enter__(self) -> Self:
@@ -211,17 +214,18 @@ class Verification:
             verified.unmeasured += (first,)
             return
         if self._can_switch(part):
-            self._set_times(part.subject.target, self._proving.clock() - began)
+            # The comparison and its bursts end when it was announced.
+            seconds = self._share - (self._proving.clock() - began)
+            once = 2 * self._pairs / (self._count_runs(part.subject.target) - 1)
+            self._proving.first = seconds * once
             proofs, back = self._proving.prove(trial, part)
             if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
                 verified.bursts.append(self._compare_bursts(trial, part))
         else:
             proofs, back = self._compare_blocks(part)
         for proof in proofs:
-            rows = [row for row in part.own if row.setting in proof.settings]
             last = None if proof.last is None else replace(proof.last, blank=first.blank)
-            unseen = find_unexercised(rows, self._workloads[part.subject.target])
-            verified.proofs.append(replace(proof, last=last, unexercised=unseen))
+            verified.proofs.append(replace(proof, last=last))
         blamed: dict[Key, Proof] = {}
         for row in back:  # the most specific proof for this setting
             blamed[row.key] = proofs[0]
@@ -256,37 +260,21 @@ class Verification:
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
 
-    def _announce_confirmation(self, target: str, seconds: float) -> None:
-        self._context.note(ComparisonsAhead(1, self._pairs, seconds, self._limit, target))
-
-    def _set_times(self, target: str, warm_up: float) -> None:
-        """Fit the comparison, its bursts and its confirmation into the announced time.
-
-        The first run took ``warm_up`` seconds. `--verify` does not shorten its runs.
-        """
-        if not self._request.thorough:
-            share = self.budget.seconds / len(self.budget.subjects)
-            once = 2 * self._pairs / (self._count_runs(target) - 1)
-            self._proving.first = max(1.0, share - warm_up) * once
-            self._proving.second = share
-
     def _compare_bursts(self, trial: Trial, part: Representative) -> Proof:
-        workload = self._bursts[part.subject.target]
-        measure = partial(self._measure, workload=workload)
+        measure = partial(self._measure, bursts=True)
         proving = replace(
             self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts, due=None
         )
         seconds = proving.first * BURST_PAIRS / self._pairs
-        proof = proving.compare(trial, part, part.own, None, seconds)
-        return replace(proof, unexercised=find_unexercised(part.own, workload))
+        return proving.compare(trial, part, part.own, None, seconds)
 
     def _count_runs(self, target: str) -> int:
         """Return the number of runs; the first one warms up."""
         return 2 * self._pairs + 1 + (2 * BURST_PAIRS if target in self._bursts else 0)
 
-    def _measure(self, subject: Subject, workload: Workload | None = None) -> ProbeOutcome:
-        workload = workload or self._workloads[subject.target]
-        workload = replace(workload, runtime=self._proving.length.runtime)
+    def _measure(self, subject: Subject, seconds: float, *, bursts: bool = False) -> ProbeOutcome:
+        loads = self._bursts if bursts else self._workloads
+        workload = replace(loads[subject.target], runtime=seconds)
         place = self._places.get(subject.target)
         if place is not None:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
@@ -348,16 +336,9 @@ def _select_representatives(
     chosen, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
         subjects = selection.list_subjects(machine, targets)
-        filed = find_disk(request.folder, subjects, DiskChoice.CHANGED)
+        filed = find_disk(request.folder, subjects)
         chosen = selection.prefer_subject(chosen, filed)
     return replace(chosen, subjects=selection.order_by_adapter(chosen.subjects)), filed
-
-
-class DiskChoice(StrEnum):
-    """The disks to choose from for the file of a run, as an error names them."""
-
-    CHANGED = "that this apply changes"
-    SEARCHED = "that is searched"
 
 
 def find_mount_point(folder: Path) -> str:
@@ -368,15 +349,15 @@ def find_mount_point(folder: Path) -> str:
     return str(path)
 
 
-def find_disk(folder: Path, subjects: Iterable[Subject], choice: DiskChoice) -> Subject:
+def find_disk(folder: Path, subjects: Iterable[Subject]) -> Subject:
     """Return the disk of a directory. UsageError if it is not one of the chosen disks."""
     mount = find_mount_point(folder)
     for subject in subjects:
         if mount in subject.endpoint.mounts:
             return subject
     raise UsageError(
-        f"{str(folder)!r} is on no disk {choice}",
-        hint="name a folder on one of those, or leave --file out",
+        f"{str(folder)!r} is on no disk that this command changes",
+        hint="name a folder on such a disk, or omit --file",
     )
 
 

@@ -22,17 +22,9 @@ from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
-from hbatune.probe.result import (
-    Doubt,
-    Figures,
-    ProbeOutcome,
-    ProbeResult,
-    Skipped,
-    Subject,
-    Workload,
-)
+from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
 from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
-from hbatune.probe.workloads import Hidden, find_unexercised
+from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised
 from hbatune.settings.table import find_group
 
 MAX_LOST_PAIRS = 2
@@ -47,43 +39,25 @@ class Representative(Struct, frozen=True):
     all: tuple[Row, ...]
 
 
-class RunLength(Struct):
-    """The ``runtime`` of the next runs, in seconds, fitted into the announced time. Mutable.
-
-    ``overhead`` is the time of the latest run beyond it: hbatune checks the disk, switches its
-    settings and starts fio. A run is not shorter than ``shortest``.
-    """
-
-    runtime: float
-    overhead: float = 0.0
-    shortest: float = 0.0
-
-    def fit(self, seconds: float, runs: int) -> None:
-        """Fit this number of runs into the seconds, which may be infinite."""
-        if seconds < math.inf:
-            self.runtime = max(self.shortest, seconds / runs - self.overhead)
-
-    @property
-    def least(self) -> float:
-        """The minimum seconds of a run."""
-        return self.overhead + min(self.shortest, self.runtime)
-
-
 class Proving(Struct):
     """The means of a proof: the probe, the time limit in seconds, and the check when to stop.
 
     ``idle`` returns why a subject must not be switched now, or None if nothing else uses it; it is
     called before every switch. ``advance`` is called before each run, and ``confirming`` with the
     target and the seconds before a regression is confirmed. ``judge`` makes the verdict of the
-    pairs. The first comparison of a representative takes ``first`` seconds, and the comparisons
-    that confirm it ``second`` at most. The time starts with the first comparison and ends at
-    ``due``.
+    pairs. The time starts with the first comparison and ends at ``due``.
+
+    A run measures ``runtime`` seconds, at least ``shortest``. It takes ``overhead`` more, to check
+    the disk, switch its settings and start fio. The first comparison of a representative takes
+    ``first`` seconds, and all that confirm it ``second`` at most.
     """
 
-    measure: Callable[[Subject], ProbeOutcome]
+    measure: Callable[[Subject, float], ProbeOutcome]
     tolerance: Tolerance
     limit: float
-    length: RunLength
+    runtime: float
+    overhead: float = 0.0
+    shortest: float = 0.0
     idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
@@ -100,14 +74,14 @@ class Proving(Struct):
         """Compare one representative; return its proofs, and the rows that regressed twice."""
         began = self.clock()
         combined = self.compare(trial, part, part.own, None, self.first)
-        if not combined.verdict.beyond or combined.last is None:
+        if not combined.verdict.beyond:
             return [combined], []
         once, end = self.clock() - began, self.due or math.inf
         free = min(end - self.clock(), max(once, self.second))
-        groups = _group_rows(part, combined.last.workload)
+        groups = _group_rows(part.own, combined.unexercised)
         groups = groups if len(groups) > 1 else {}
         count = len(groups) + 1  # all groups again, if none of them is to blame alone
-        while count > 1 and count * 2 * self.pairs * self.length.least > free:
+        while count > 1 and count * self._estimate_least() > free:
             count -= 1
         each = min(once, free / count)
         self.confirming(part.subject.target, each * count)
@@ -127,7 +101,11 @@ class Proving(Struct):
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
         """Do the run that is not counted. It loads the blocks that all runs read into caches."""
-        return self.idle(subject) or self.measure(subject)
+        return self.idle(subject) or self.measure(subject, self.runtime)
+
+    def _estimate_least(self) -> float:
+        """Return the minimum seconds of a comparison."""
+        return 2 * self.pairs * (self.overhead + min(self.shortest, self.runtime))
 
     def compare(
         self,
@@ -148,7 +126,7 @@ class Proving(Struct):
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
-        left_out = left_out or 2 * self.pairs * self.length.least > self.due - began
+        left_out = left_out or self._estimate_least() > self.due - began
         pairs = [] if left_out else list(runs.pairs(self.pairs, began + seconds))
         runs.end()
         pair = (self.clock() - began) / max(1, len(pairs))
@@ -159,6 +137,7 @@ class Proving(Struct):
             settings=_list_settings(rows),
             verdict=self.judge(pairs, self.tolerance, pair),
             last=runs.last,
+            unexercised=find_unexercised(rows, runs.last.workload) if runs.last else (),
             outcome=runs.outcome,
             written=runs.written,
             left_out=left_out,
@@ -171,7 +150,7 @@ class Proving(Struct):
         outcome: ProbeOutcome | None = None
         while len(runs) < self.pairs and not self.stop():
             self.advance(subject.target)
-            outcome = self.idle(subject) or self.measure(subject)
+            outcome = self.idle(subject) or self.measure(subject, self.runtime)
             if not isinstance(outcome, ProbeResult):
                 return runs, outcome
             runs.append(outcome.figures)
@@ -185,23 +164,21 @@ class Proving(Struct):
         last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
-        pair = 2 * (self.length.runtime + self.length.overhead)
+        pair = 2 * (self.runtime + self.overhead)
         verdict = evaluate_blocks(before, after, self.tolerance, pair)
         settings = _list_settings(part.own)
         proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
         if isinstance(last, ProbeResult):
-            return replace(proof, last=last)
+            unexercised = find_unexercised(part.own, last.workload)
+            return replace(proof, last=last, unexercised=unexercised)
         return replace(proof, outcome=last)
 
 
-def _group_rows(part: Representative, load: Workload) -> dict[str, list[Row]]:
+def _group_rows(rows: Iterable[Row], unexercised: Iterable[Unexercised]) -> dict[str, list[Row]]:
     """Return the rows by group, first the groups that the load exercises: time may be short."""
-    hidden = set()
-    for item in find_unexercised(part.own, load):
-        if item.why is not Hidden.PARTLY:
-            hidden.add(item.setting)
+    hidden = {item.setting for item in unexercised if item.why is not Hidden.PARTLY}
     groups: dict[str, list[Row]] = {}
-    for row in sorted(part.own, key=lambda row: row.setting in hidden):
+    for row in sorted(rows, key=lambda row: row.setting in hidden):
         groups.setdefault(find_group(row.setting), []).append(row)
     return groups
 
@@ -229,13 +206,15 @@ class _Runs:
         The runs become as long as the time until ``end`` permits.
         """
         lost = completed = 0
-        clock, length = self._means.clock, self._means.length
-        while completed < count and lost <= MAX_LOST_PAIRS and not self._means.stop():
-            began = clock()
-            length.fit(end - began, 2 * (count - completed))
+        means = self._means
+        while completed < count and lost <= MAX_LOST_PAIRS and not means.stop():
+            began = means.clock()
+            if end < math.inf:
+                share = (end - began) / (count - completed) / 2
+                means.runtime = max(means.shortest, share - means.overhead)
             pair = self._measure_pair()
             if pair is not None:
-                length.overhead = max(0.0, (clock() - began) / 2 - length.runtime)
+                means.overhead = max(0.0, (means.clock() - began) / 2 - means.runtime)
                 # This pair replaces an earlier one that failed, which did not end the comparison.
                 completed += 1
                 self.outcome = None
@@ -265,7 +244,7 @@ class _Runs:
                 self.written = next(iter(failures.values()))
                 return None
             self._means.advance(self._subject.target)
-            outcome = self._means.measure(self._subject)
+            outcome = self._means.measure(self._subject, self._means.runtime)
             if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome
                 return None

@@ -125,13 +125,11 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
-    is_usual = proof.verdict.design is not Design.BURSTS and not (proof.group or proof.again)
-    settings = proof.settings if is_usual else format_compared_settings(proof)
     word = "no time" if proof.left_out else str(proof.verdict.word)
     changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
     for change in proof.verdict.changes:
         changes[change.metric] = format_metric_change(change)
-    return [proof.target, settings, word, *changes.values()]
+    return [proof.target, format_compared_settings(proof), word, *changes.values()]
 
 
 def format_compared_settings(proof: Proof) -> str:
@@ -172,12 +170,8 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
             texts += _yield_proof_notes(proof, verified)
         is_confirmed = any(proof.verdict.beyond for proof in proofs[1:])
         if proofs[0].verdict.beyond and len(proofs) > 1 and not is_confirmed:
-            text = "no second comparison confirms that it is worse, so it stays"
-            if any(proof.left_out for proof in proofs):
-                text = (
-                    f"worse, but not confirmed, so it stays: use `hbatune apply --verify {target}`"
-                )
-            texts.append(text)
+            again = f"`hbatune apply --verify {target}` compares longer"
+            texts.append(f"no second comparison confirms that it is worse, so it stays; {again}")
         for text in dict.fromkeys(texts):
             yield f"{target}: {text}."
 

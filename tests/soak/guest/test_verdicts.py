@@ -18,7 +18,7 @@ from hbatune.facts.machine import gather_machine
 from hbatune.operations.verify import RAMP_S
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import run
-from hbatune.probe.prove import Proving, Representative, RunLength
+from hbatune.probe.prove import Proving, Representative
 from hbatune.probe.result import Subject, Workload
 from hbatune.probe.selection import list_subjects
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
@@ -116,11 +116,11 @@ def _subject(lun: str) -> Subject:
 
 
 def _proving(pairs: int) -> Proving:
-    def measure(subject: Subject):  # type: ignore[no-untyped-def]
+    def measure(subject: Subject, seconds: float):  # type: ignore[no-untyped-def]
         return run.probe_subjects([subject], WORKLOAD, idle=True)[0]
 
-    pace = RunLength(WORKLOAD.runtime, shortest=WORKLOAD.runtime)
-    return Proving(measure, Tolerance(), 3600.0, pace, idle=run.find_disturbance, pairs=pairs)
+    seconds = WORKLOAD.runtime
+    return Proving(measure, Tolerance(), 3600.0, seconds, idle=run.find_disturbance, pairs=pairs)
 
 
 @pytest.mark.deadline(14_400)

@@ -17,7 +17,6 @@ from hbatune.probe.prove import (
     MAX_LOST_PAIRS,
     Proving,
     Representative,
-    RunLength,
     make_representatives,
 )
 from hbatune.probe.result import (
@@ -71,7 +70,7 @@ class Bench:
         self._fails = fails
         self._disk = NoisyDisk(Noise(0.01), 1)
 
-    def measure(self, subject: Subject) -> ProbeOutcome:
+    def measure(self, subject: Subject, seconds: float) -> ProbeOutcome:
         self.runs += 1
         self.seconds += 2.0
         if self.runs in self._fails:
@@ -88,7 +87,9 @@ class Bench:
             self.measure,
             Tolerance(),
             limit,
-            RunLength(1.0, overhead=1.0, shortest=1.0),
+            1.0,
+            overhead=1.0,
+            shortest=1.0,
             random=Random(1),
             clock=lambda: self.seconds,
         )
@@ -124,10 +125,10 @@ def test_unconfirmed_regression_stays_applied() -> None:
     proving = bench.proving()
     cost = bench.measure
 
-    def passing(subject: Subject) -> ProbeOutcome:
+    def passing(subject: Subject, seconds: float) -> ProbeOutcome:
         # Whatever it was, it is over when the first comparison is.
         bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * DEFAULT_PAIRS else {}
-        return cost(subject)
+        return cost(subject, seconds)
 
     proving.measure = passing
     [proof, second], back = proving.prove(bench.trial, part("queue_depth"))
@@ -165,8 +166,8 @@ def test_doubtful_runs_are_excluded(share: float, conclusion: Conclusion) -> Non
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
-    def doubtful(subject: Subject) -> ProbeOutcome:
-        result = measure(subject)
+    def doubtful(subject: Subject, seconds: float) -> ProbeOutcome:
+        result = measure(subject, seconds)
         assert isinstance(result, ProbeResult)
         depth = round(result.workload.depth / share)
         return replace(result, workload=replace(result.workload, depth=depth))
@@ -182,8 +183,8 @@ def test_nr_requests_limit_is_trusted(requests: int, doubted: bool) -> None:
     bench = Bench({"nr_requests": 0.5})
     proving, measure = bench.proving(), bench.measure
 
-    def held_back(subject: Subject) -> ProbeOutcome:
-        result = measure(subject)
+    def held_back(subject: Subject, seconds: float) -> ProbeOutcome:
+        result = measure(subject, seconds)
         assert isinstance(result, ProbeResult)
         return replace(result, workload=replace(result.workload, depth=128))
 
@@ -207,9 +208,9 @@ def test_pairs_run_in_random_order() -> None:
     sides: list[Side] = []
     measure = bench.measure
 
-    def noted(subject: Subject) -> ProbeOutcome:
+    def noted(subject: Subject, seconds: float) -> ProbeOutcome:
         sides.append(bench.trial.at["id-sda", "queue_depth"])
-        return measure(subject)
+        return measure(subject, seconds)
 
     proving = bench.proving()
     proving.measure = noted
@@ -254,11 +255,11 @@ def test_short_time_confirms_likeliest_group(guilty: str, reverted: bool) -> Non
 def test_runs_fit_given_time(overhead: float) -> None:
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
-    proving.first, proving.length.shortest = 50.0, 0.25
+    proving.shortest = 0.25
 
-    def timed(subject: Subject) -> ProbeOutcome:
-        bench.seconds += overhead + proving.length.runtime - 2.0
-        return measure(subject)
+    def timed(subject: Subject, seconds: float) -> ProbeOutcome:
+        bench.seconds += overhead + seconds - 2.0
+        return measure(subject, seconds)
 
     proving.measure = timed
     proof = proving.compare(bench.trial, part("queue_depth"), part("queue_depth").own, None, 50.0)
