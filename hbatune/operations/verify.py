@@ -50,6 +50,8 @@ RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
 QUICK_TIME_S = 120
 """The maximum seconds for comparisons without `--verify`; confirming regressions takes as long."""
+SLOW_LIMIT_S = 300
+"""The seconds after which no comparison begins, if the runs take longer than announced."""
 KIND_TIME_S = 30
 """The maximum seconds for each representative without `--verify`, with its bursts."""
 MIN_RUN_S = 0.25
@@ -128,7 +130,7 @@ class Verification:
         self._proving = Proving(
             measure=self._measure,
             tolerance=situation.profile.tolerance,
-            limit=float(self._limit),
+            limit=self._limit if request.thorough else max(self._limit, SLOW_LIMIT_S),
             runtime=run_s,
             overhead=run.estimate_seconds(1, self.budget.workload) - run_s,
             shortest=run_s if request.thorough else min(MIN_RUN_S, run_s),

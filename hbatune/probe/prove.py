@@ -80,7 +80,7 @@ class Proving(Struct):
         free = min(end - self.clock(), max(once, self.second))
         groups = _group_rows(part.own, combined.unexercised)
         groups = groups if len(groups) > 1 else {}
-        count = len(groups) + 1  # all groups again, if none of them is to blame alone
+        count = len(groups) + 1  # all groups again, if none of them is worse alone
         while count > 1 and count * self._estimate_least() > free:
             count -= 1
         each = min(once, free / count)
