@@ -81,7 +81,7 @@ class Proving(Struct):
         groups = _group_rows(part.own, combined.unexercised)
         groups = groups if len(groups) > 1 else {}
         count = len(groups) + 1  # all groups again, if none of them is worse alone
-        while count > 1 and count * self._estimate_least() > free:
+        while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
             count -= 1
         each = min(once, free / count)
         self.confirming(part.subject.target, each * count)
@@ -103,9 +103,10 @@ class Proving(Struct):
         """Do the run that is not counted. It loads the blocks that all runs read into caches."""
         return self.idle(subject) or self.measure(subject, self.runtime)
 
-    def _estimate_least(self) -> float:
-        """Return the minimum seconds of a comparison."""
-        return 2 * self.pairs * (self.overhead + min(self.shortest, self.runtime))
+    @property
+    def least(self) -> float:
+        """The minimum seconds that a run measures; more on a slow machine, which is noisy."""
+        return max(self.shortest, self.overhead / 4)
 
     def compare(
         self,
@@ -126,7 +127,7 @@ class Proving(Struct):
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
-        left_out = left_out or self._estimate_least() > self.due - began
+        left_out |= 2 * self.pairs * (self.overhead + self.least) > self.due - began
         pairs = [] if left_out else list(runs.pairs(self.pairs, began + seconds))
         runs.end()
         pair = (self.clock() - began) / max(1, len(pairs))
@@ -211,7 +212,7 @@ class _Runs:
             began = means.clock()
             if end < math.inf:
                 share = (end - began) / (count - completed) / 2
-                means.runtime = max(means.shortest, share - means.overhead)
+                means.runtime = max(means.least, share - means.overhead)
             pair = self._measure_pair()
             if pair is not None:
                 means.overhead = max(0.0, (means.clock() - began) / 2 - means.runtime)

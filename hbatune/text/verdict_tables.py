@@ -103,14 +103,11 @@ def _group_by_proof(
     rows: Sequence[Row], proofs: Mapping[Key, Proof]
 ) -> Iterator[tuple[Row, str, Proof]]:
     """Group rows by values and proof: yield the first row, all targets and the proof."""
-    groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
-    for row in rows:
-        proof = proofs.get((row.id, row.setting))
-        if proof is not None:
-            key = (row.setting, row.current, row.value, id(proof))
-            groups.setdefault(key, (proof, []))[1].append(row)
-    for proof, group in groups.values():
-        yield group[0], format_targets([row.target for row in group]), proof
+    compared = [row for row in rows if row.key in proofs]
+    keys = attrgetter("setting", "current", "value")
+    groups = group_items(compared, lambda row: (*keys(row), id(proofs[row.key])))
+    for group in groups.values():
+        yield group[0], format_targets([row.target for row in group]), proofs[group[0].key]
 
 
 def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:

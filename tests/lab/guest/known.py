@@ -51,6 +51,7 @@ COST_LOAD, COST_DEPTH = 20, 17
 
 def cut_depth(lun: str) -> Done:
     """Apply a queue depth that costs 15 % at the load of the profile."""
+    NDELAY.write_text(str(2 * SERVICE_NS))
     return hbatune("apply", *profile("cut", "queue_depth", COST_DEPTH, COST_LOAD), "--json", lun)
 
 
