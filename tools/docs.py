@@ -1,8 +1,8 @@
 """Write all generated and committed files: ``python -m tools.docs`` (`make docs`).
 
-They are README.md's tables, docs/benchmarks.md, docs/exit-codes.md, docs/families.md,
-docs/profiles.md, docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test
-reports committed files that differ from the code.
+They are docs/benchmarks.md, docs/exit-codes.md, docs/families.md, docs/profiles.md,
+docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test reports committed files
+that differ from the code.
 """
 
 import importlib.util
@@ -13,7 +13,6 @@ from tools import (
     exit_codes_page,
     families_page,
     profiles_page,
-    readme,
     vendors_page,
     verdicts_page,
 )
@@ -24,7 +23,6 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 def generated() -> dict[Path, str]:
     """Return the text of each generated file."""
     texts = {
-        readme.README: readme.page(),
         benchmarks_page.PAGE: benchmarks_page.page(
             benchmarks_page.results(), benchmarks_page.curves()
         ),

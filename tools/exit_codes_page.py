@@ -1,12 +1,10 @@
-"""Generate docs/exit-codes.md and the README's table of exit codes (``hbatune.errors``)."""
+"""Generate docs/exit-codes.md from the table of exit codes (``hbatune.errors``)."""
 
 from pathlib import Path
 
 from hbatune.errors import list_exit_codes
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
-
-HEAD = "| code | means |"
 
 _INTRODUCTION = """\
 # Exit codes
@@ -19,7 +17,7 @@ page is generated from `hbatune/errors.py`: `make docs`.
 def table() -> str:
     """Return the table in Markdown."""
     rows = [f"| {number} | {meaning} |" for number, meaning in list_exit_codes()]
-    return "\n".join((HEAD, "| --- | --- |", *rows))
+    return "\n".join(("| code | means |", "| --- | --- |", *rows))
 
 
 def page() -> str:

@@ -12,7 +12,7 @@ from hbatune.policy.match import Matcher, Traits
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.shipped import find_shipped
 from hbatune.text.units import format_profile_load
-from tools.readme import TYPICAL_ENDPOINTS, OverviewRow, build_overview, cell, goal
+from tools.endpoint_types import TYPICAL_ENDPOINTS, OverviewRow, build_overview, cell, goal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "profiles.md"
 NAMES = ("balanced", "oltp", "latency", "throughput")

@@ -5,7 +5,7 @@ Settings that depend on anything that udev cannot see stay with the daemon, and 
 of the file sets the value that the plan would set (``plan.make``), or one that the kernel refuses.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from msgspec import Struct
@@ -16,13 +16,14 @@ from hbatune.boot.conditions import UdevCondition, build_condition
 from hbatune.boot.lines import END, RuleLine, RuleSection, exclude_key, match_property, set_wish
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Protocol, Storage, TargetKind
+from hbatune.plan.joint_limits import DEFAULT_DEPTH
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
 from hbatune.settings.limits import LOADABLE_SCHEDULERS
 from hbatune.settings.setting import UdevWriter
-from hbatune.settings.table import QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
+from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
 _INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
 """Whether a disk has its driver's constant initial depth."""
@@ -156,6 +157,9 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
         yield f"queue_depth of {', '.join(names)}", reason
         if site.array or site.members:
             yield "queue_depth of what [site] describes", "follows from the site's own figures"
+    if NR_REQUESTS in settings:
+        reason = "udev cannot see whether another rule lowered it"
+        yield f"nr_requests unlike the kernel's {2 * DEFAULT_DEPTH}", reason
 
 
 def _select_disks() -> Iterator[RuleSection]:
@@ -222,7 +226,7 @@ def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
 
 
 def _clear_wishes(
-    site: Site, reverted: Collection[RevertedValue], values: Collection[str]
+    site: Site, reverted: Collection[RevertedValue], values: Mapping[str, Collection[str]]
 ) -> Iterator[RuleSection]:
     [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []
@@ -248,9 +252,26 @@ def _clear_wishes(
         is_chosen = lines.match_attribute(SETTINGS[SCHEDULER].path, chosen)
         line: RuleLine = (is_chosen, *set_wish(SCHEDULER, ""))
         yield RuleSection("Schedulers that another rule chose: only the daemon judges.", (line,))
+    if NR_REQUESTS in values:
+        lowered = tuple(_keep_requests(values.get(SCHEDULER, ())))
+        yield RuleSection("A number of requests that only the daemon can judge.", lowered)
     tried: list[RuleLine] = []
     for value in reverted:
         if value.setting in values:
             no_wish = lines.set_property(lines.make_wish_property(value.setting), "")
             tried += lines.append_parts(lines.match_disks(value.id), no_wish)
     yield RuleSection("Tried, measured, and put back.", tuple(tried))
+
+
+def _keep_requests(schedulers: Iterable[str]) -> Iterator[RuleLine]:
+    """Yield the lines that keep a number of requests that another rule may have lowered.
+
+    udev can compare it only with a constant, so a smaller tag set's default is kept, too. A switch
+    of the scheduler discards the number. These lines apply to disks that keep theirs.
+    """
+    default = exclude_key("ATTR", str(2 * DEFAULT_DEPTH), SETTINGS[NR_REQUESTS].path)
+    wish = lines.make_wish_property(SCHEDULER)
+    yield match_property(wish, ""), default, *set_wish(NR_REQUESTS, "")
+    for scheduler in schedulers:
+        is_active = lines.match_attribute(SETTINGS[SCHEDULER].path, f"*[[]{scheduler}[]]*")
+        yield match_property(wish, scheduler), is_active, default, *set_wish(NR_REQUESTS, "")

@@ -163,6 +163,20 @@ class RaidFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
 
 
+class RunFigures(Struct, frozen=True, forbid_unknown_fields=True):
+    """The figures of one run of a document, by the fields of ``probe.result.Figures``.
+
+    ``pattern`` is a ``probe.result.Pattern``. ``depth`` counts the I/Os of all jobs.
+    """
+
+    when: Match
+    pattern: Text
+    block_size: Count
+    depth: Count
+    figures: dict[str, Positive]
+    source: Text
+
+
 class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     """The documents' measurements, as reference values for results."""
 
@@ -170,6 +184,7 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     mix: tuple[MixFigures, ...] = ()
     link: tuple[LinkFigures, ...] = ()
     raid: tuple[RaidFigures, ...] = ()
+    run: tuple[RunFigures, ...] = ()
 
 
 @cache

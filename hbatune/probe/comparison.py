@@ -4,7 +4,7 @@ The documents' latencies are for 4K random reads at depth 32. Results of other w
 compared with them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from msgspec import Struct
@@ -86,6 +86,27 @@ class Standing(Struct, frozen=True):
     raid: tuple[RaidFigures, ...] = ()
 
 
+class DocumentRow(Struct, frozen=True):
+    """One figure of a document next to the measured one.
+
+    ``figure`` is a field of ``Figures``. ``low`` and ``high`` are its range in the document, in the
+    field's unit. They are equal if the document has only one value.
+    """
+
+    source: str
+    target: str
+    workload: Workload
+    figure: str
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """The measured value as a multiple of the document's nearest value, 1 in its range."""
+        return self.measured / min(max(self.measured, self.low), self.high)
+
+
 class MixCost(Struct, frozen=True):
     """The IOPS lost by a mix with this percentage of reads, and a document's range.
 
@@ -151,6 +172,47 @@ def compare_result(
         links=tuple(links),
         raid=find_raid_figures(workload, disk_traits, subject, yardsticks),
     )
+
+
+def list_document_rows(
+    result: ProbeResult, subject: Subject, yardsticks: Yardsticks
+) -> Iterator[DocumentRow]:
+    """Yield the documents' figures for such a disk and the same load, with the measured ones."""
+    workload, standing = result.workload, compare_result(result, subject, None, yardsticks)
+
+    def make_row(source: str, figure: str, low: float, high: float) -> DocumentRow:
+        measured = getattr(result.figures, figure)
+        return DocumentRow(source, result.target, workload, figure, low, high, measured)
+
+    document = standing.document
+    if document is not None and standing.same_depth:
+        yield make_row(document.source, "iops", *document.iops)
+        for name in ("p95", "p99", "p999"):
+            microseconds = 1000 * getattr(document, f"{name}_ms")
+            yield make_row(document.source, f"{name}_us", microseconds, microseconds)
+    shape = (workload.pattern, workload.block_size, workload.issued)
+    for run in yardsticks.run:
+        is_same_load = (run.pattern, run.block_size, run.depth) == shape
+        if is_same_load and match.is_match(run.when, get_subject_traits(subject)):
+            for name, value in run.figures.items():
+                yield make_row(run.source, name, value, value)
+
+
+def compare_with_documents(
+    results: Iterable[ProbeResult], machine: Machine, yardsticks: Yardsticks
+) -> dict[str, list[DocumentRow]]:
+    """Return, by document, its figures next to the last of the results of each disk and load."""
+    latest, targets = {}, {endpoint.target for endpoint in machine.endpoints}
+    subjects = {subject.endpoint.id: subject for subject in list_subjects(machine, targets)}
+    for result in results:
+        latest[result.id, replace(result.workload, seed=None, ramp=0.0, runtime=1.0)] = result
+    rows: dict[str, list[DocumentRow]] = {}
+    for result in latest.values():
+        is_plain = result.workload.writer is None and result.workload.rate is None
+        if result.id in subjects and result.doubt is None and is_plain:
+            for row in list_document_rows(result, subjects[result.id], yardsticks):
+                rows.setdefault(row.source.partition("-")[0], []).append(row)
+    return rows
 
 
 def compare_on_machine(

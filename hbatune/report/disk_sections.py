@@ -12,7 +12,12 @@ from msgspec import Struct
 
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.policy.library import MediumFigures
-from hbatune.probe.comparison import Goal, LinkShare, find_percentiles
+from hbatune.probe.comparison import (
+    Goal,
+    LinkShare,
+    compare_with_documents,
+    find_percentiles,
+)
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
@@ -20,7 +25,14 @@ from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import describe_bottleneck, describe_doubt, format_load
+from hbatune.text.probe_tables import (
+    DOCUMENT_COLUMNS,
+    describe_bottleneck,
+    describe_doubt,
+    format_load,
+    list_document_titles,
+    make_document_cells,
+)
 from hbatune.text.tables import EMPTY_CELL, group_items
 
 MAX_DISKS = 24
@@ -38,11 +50,24 @@ def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on the latency of disks."""
     records = sorted(list_lone_results(data.records, data.sweeps), key=_order_target)
     blocks = [_make_latency_block(data, records)] if records else []
+    blocks += _make_document_blocks(data)
     if baselines := _find_baselines(data):
         caption = "What one I/O at a time takes: the baselines (D3-1, D3-9)"
         table = _make_latency_table(baselines, caption)
         blocks.append(page.Block("One I/O at a time", tables=(table,)))
     return blocks
+
+
+def _make_document_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return a block with one table for each document with figures for these disks and loads."""
+    results = [record.result for record in data.ordered if record.result is not None]
+    tables, titles = list[page.PageTable](), list_document_titles()
+    heads = tuple(column.title.capitalize() for column in DOCUMENT_COLUMNS)
+    compared = compare_with_documents(results, data.machine, data.yardsticks)
+    for document, document_rows in compared.items():
+        rows = tuple(tuple(make_document_cells(row)) for row in document_rows)
+        tables.append(page.PageTable(titles[document], heads, rows, frozenset({3, 4, 5})))
+    return [page.Block("Next to the documents", tables=tuple(tables))] if tables else []
 
 
 def _find_baselines(data: page.ReportData) -> list[Record]:

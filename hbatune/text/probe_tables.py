@@ -351,6 +351,57 @@ def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
     )
 
 
+DOCUMENT_COLUMNS = make_columns(
+    "id DISK | value LOAD | value FIGURE | number DOCUMENT | number MEASURED | number RATIO | "
+    "value SOURCE"
+)
+_FIGURE_NAMES = {
+    "iops": "IOPS",
+    "bandwidth": "GB/s",
+    "mean_us": "mean",
+    "p50_us": "p50",
+    "p95_us": "p95",
+    "p99_us": "p99",
+    "p999_us": "p99.9",
+}
+
+
+def make_document_cells(row: comparison.DocumentRow) -> list[str]:
+    """Return the cells of a document's figure next to the measured one, by ``DOCUMENT_COLUMNS``."""
+    low, high = _format_figure(row.figure, row.low), _format_figure(row.figure, row.high)
+    return [
+        row.target,
+        units.format_short_workload(row.workload),
+        _FIGURE_NAMES[row.figure],
+        low if low == high else f"{low} to {high}",
+        _format_figure(row.figure, row.measured),
+        units.format_digits(row.ratio),
+        row.source,
+    ]
+
+
+def _format_figure(figure: str, value: float) -> str:
+    if figure == "bandwidth":
+        return units.format_digits(value / 1e9)
+    return units.format_rate(value) if figure == "iops" else units.format_latency(value)
+
+
+def list_document_titles() -> dict[str, str]:
+    """Return the title of each document, by its id."""
+    return {source.document: source.title for source in installed_library().sources().values()}
+
+
+def show_document_tables(rows: Mapping[str, Sequence[comparison.DocumentRow]]) -> None:
+    """Print one table for each document with figures for these disks and loads."""
+    titles = list_document_titles() if rows else {}
+    for document, document_rows in rows.items():
+        print_line()
+        print_line(f"{document}: {titles[document]}")
+        table = Table(DOCUMENT_COLUMNS)
+        table.rows += map(make_document_cells, document_rows)
+        show_table(table)
+
+
 def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
     """Yield the cost of a mix on each target, if it was measured and a document has a value."""
     yardsticks = installed_library().yardsticks()

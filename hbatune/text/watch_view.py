@@ -135,6 +135,17 @@ def format_reading(reading: Reading) -> list[str]:
     ]
 
 
+_ENDS = {
+    AlertCondition.P99: "latency is within the objective again",
+    AlertCondition.UTILISATION: "it is no longer busy",
+    AlertCondition.DEPTH: "fewer I/Os in flight than its knee again",
+    AlertCondition.QUEUE_FULL: "queue_depth has its value again",
+    AlertCondition.COUNTERS: "{detail} no longer rises",
+    AlertCondition.LINK: "the link runs at full speed and width again",
+    AlertCondition.CPU: "CPU {detail} has idle time again",
+}
+
+
 def describe_alert(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
     value, limit = _format_number(alert.value, "unknown"), _format_number(alert.limit, "unknown")
@@ -143,6 +154,9 @@ def describe_alert(alert: Alert) -> str:
         case AlertCondition.P99:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
+            if alert.detail is not None:
+                busy = f"{busy} of its {alert.detail} commands in flight,"
+                return f"{busy} more than {format_percent(alert.limit)}"
             return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
@@ -164,10 +178,13 @@ def format_alert(alert: Alert) -> str:
 
 def format_event(event: AlertEvent) -> str:
     """Return one line for an alert that was raised or cleared."""
-    prefix = "over, since it is gone" if event.value is None else "over"
+    alert = event.alert
     if event.change is AlertChange.RAISED:
-        prefix = "alert"
-    return f"{prefix}: {format_alert(event.alert)}"
+        return f"alert: {format_alert(alert)}"
+    end = "no longer present"
+    if event.value is not None:
+        end = _ENDS[alert.condition].format(detail=alert.detail)
+    return make_printable(f"alert ended: {alert.target}: {end} ({alert.source})")
 
 
 def _sort_readings(state: WatchState) -> list[Reading]:
@@ -191,6 +208,6 @@ def _describe_latency(alert: Alert, value: str) -> str:
         case Measure.LEAST:
             return f"nothing was done in {value} ms, and something waits"
         case Measure.MEAN:
-            return f"the mean alone is {value} ms"
+            return f"p99 is not measured; the mean is {value} ms"
         case _:
             return f"p99 is {value} ms"

@@ -22,7 +22,7 @@ class AlertCondition(StrEnum):
     """The condition that an alert reports."""
 
     P99 = "p99"  # above the profile's objective
-    UTILISATION = "utilisation"  # busy nearly all the time
+    UTILISATION = "utilisation"  # busy nearly all the time, or nearly all commands in flight
     DEPTH = "depth-past-knee"  # at this number in flight, more only adds latency
     QUEUE_FULL = "queue-full"  # the kernel lowered the queue depth, since the device was full
     COUNTERS = "counters-rising"
@@ -65,8 +65,8 @@ class Signal(Struct, frozen=True):
     """One value compared with its limit, in one sample.
 
     ``value`` and ``limit`` are in milliseconds, fractions, commands, GT/s or lanes, depending on
-    the condition. ``detail`` names the latency measure, the counter, the CPU, or the speed or width
-    of a link.
+    the condition. ``detail`` names the latency measure, the number of commands, the counter, the
+    CPU, or the speed or width of a link.
     """
 
     key: AlarmKey
@@ -138,6 +138,10 @@ def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) 
         yield signal(AlertCondition.P99, latency, disk.objective_ms, detail=str(measure))
     if disk.by_busy_time:
         yield signal(AlertCondition.UTILISATION, reading.utilisation, config.utilisation)
+    elif disk.commands:
+        # Such a disk is busy once most of the commands that it may have are in flight.
+        used, commands = min(1.0, reading.in_flight / disk.commands), str(disk.commands)
+        yield signal(AlertCondition.UTILISATION, used, config.utilisation, detail=commands)
     if disk.knee is not None:
         yield signal(AlertCondition.DEPTH, reading.in_flight, float(disk.knee))
     if disk.depth is not None:

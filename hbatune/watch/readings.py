@@ -17,8 +17,8 @@ class WatchedDisk(Struct, frozen=True, gc=False):
 
     ``objective_ms`` is the p99 of the profile, ``knee`` the depth beyond which more I/Os only wait.
     ``depth`` is the profile's queue_depth, or None if the driver does not lower it on a full queue.
-    ``by_busy_time`` is whether the time with I/O in flight measures its load. ``paths`` are the ids
-    of its paths, if it is a map.
+    ``by_busy_time`` is whether the time with I/O in flight measures its load. ``commands`` is the
+    number of commands that may be in flight, if known. ``paths`` are the ids of a map's paths.
     """
 
     id: str
@@ -28,6 +28,7 @@ class WatchedDisk(Struct, frozen=True, gc=False):
     knee: int | None = None
     depth: int | None = None
     by_busy_time: bool = False
+    commands: int | None = None
     paths: tuple[str, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """Find the devices of a machine to watch, and their limits. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -51,6 +51,7 @@ def find_subjects(
             disk_traits = get_subject_traits(Subject(endpoint, paths, serving))
             knee = (knees or {}).get(endpoint.id)
             disk = _add_limits(disk, disk_traits, profile, references, knee)
+            disk = replace(disk, commands=_count_commands(paths or (endpoint,)))
         disks.append(disk)
     servers = [_make_adapter(machine, adapter) for adapter in machine.adapters]
     return Subjects(tuple(disks), tuple(servers))
@@ -62,6 +63,20 @@ def _find_depth(endpoint: Endpoint, depths: Mapping[str, int]) -> int | None:
         return None
     depth = depths.get(endpoint.id) or SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
+
+
+def _count_commands(disks: Iterable[Endpoint]) -> int | None:
+    """Return the number of commands that the disks may have in flight, or None if unknown."""
+    total = 0
+    for endpoint in disks:
+        depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+        if isinstance(depth, int):
+            total += depth
+        elif isinstance(endpoint.tags, int) and isinstance(endpoint.hw_queues, int):
+            total += endpoint.tags * endpoint.hw_queues
+        else:
+            return None
+    return total
 
 
 def _add_limits(

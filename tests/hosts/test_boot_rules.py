@@ -229,6 +229,24 @@ def test_depth_of_earlier_rule_stays(
     assert not any(event(root, disk, rules).written for disk in disks)
 
 
+@pytest.mark.parametrize(
+    ("schedulers", "is_kept"), [("[mq-deadline] none\n", True), ("mq-deadline [none]\n", False)]
+)
+def test_requests_of_earlier_rule_stay(
+    schedulers: str, is_kept: bool, built: Callable[[Described], Path], surveyed: Survey
+) -> None:
+    """A switch of the scheduler discards the number in any case."""
+    root, rules = built(ALL["mpt3sas"]()), compile_rules(shipped_profile("throughput"), Site())
+    disks = [disk for disk in tuned(surveyed("mpt3sas").machine) if disk.kind is Kind.DISK]
+    numbers = []
+    for disk in disks:
+        queue = (root / "sys/class/block" / disk.target).resolve() / "queue"
+        (queue / "scheduler").write_text(schedulers)
+        (queue / "nr_requests").write_text("64\n")
+        numbers.append(event(root, disk, rules).written.get("queue/nr_requests"))
+    assert ("2048" not in numbers) is is_kept
+
+
 def test_uncertain_scheduler_defers_nr_requests(surveyed: Survey) -> None:
     """Without a scheduler nr_requests is the adapter's tag set, which nobody may lower."""
     odd = msgspec.convert({"link": {"gen": [1]}}, Match)

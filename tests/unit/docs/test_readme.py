@@ -8,8 +8,8 @@ import pytest
 from hbatune.cli import COMMANDS
 from hbatune.policy.config import WatchConfig, load_config
 from hbatune.policy.library import load_profile
+from tests.pages import README
 from tests.unit.site_folder import SiteFolder
-from tools.readme import README
 
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 

@@ -9,12 +9,13 @@ from hbatune.probe.comparison import (
     Headroom,
     Standing,
     compare_result,
+    compare_with_documents,
     compute_link_ceiling,
     compute_mix_cost,
     evaluate_objective,
 )
-from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
-from tests.unit.machines import adapter, endpoint, link
+from hbatune.probe.result import Figures, Pattern, ProbeResult, Subject, Workload
+from tests.unit.machines import adapter, endpoint, link, machine
 from tests.unit.noisy_disks import figures
 from tests.unit.site_folder import SiteFolder
 
@@ -131,6 +132,36 @@ def test_unread_link_has_no_ceiling(stand) -> None:  # type: ignore[no-untyped-d
     assert compute_link_ceiling(link(speed=unread)) is None
     assert stand(1.0, link=link(width=unread)).links == ()
     assert stand(1.0, link=None).links == ()
+
+
+def test_same_load_stands_next_to_document(site: SiteFolder) -> None:
+    """D3-10, D3-11 and D0-12: the last result of each load, for the drive of the document."""
+    drive = endpoint(target="nvme0n1", family="nvme", **NVME)
+    yardsticks, disks = site.library.yardsticks(), machine(drive)
+
+    def measure(workload: Workload, iops: float = 13_100) -> ProbeResult:
+        measured = figures(iops, workload.depth / iops * 1e6, 126)
+        return ProbeResult("nvme0n1", drive.id, workload, measured, "3.33", ())
+
+    shallow = Workload(depth=2)
+    results = [measure(shallow, 1.0), measure(shallow), measure(Workload(depth=3))]
+    [(document, rows)] = compare_with_documents(results, disks, yardsticks).items()
+    assert (document, {row.source for row in rows}) == ("D3", {"D3-10"})
+    ratios = {row.figure: round(row.ratio, 2) for row in rows}
+    assert (ratios["iops"], ratios["mean_us"], ratios["p99_us"]) == (0.5, 2.17, 1.0)
+    both = [*results, measure(Workload(depth=32), 380_000)]
+    [inside, *_] = compare_with_documents(both, disks, yardsticks)["D0"]
+    assert (inside.source, inside.low, inside.high, inside.ratio) == ("D0-12", 350e3, 420e3, 1.0)
+    assert not compare_with_documents(results, machine(endpoint()), yardsticks)
+    assert not compare_with_documents([measure(replace(shallow, rate=1000))], disks, yardsticks), (
+        "an open loop is another load"
+    )
+
+
+def test_documented_runs_name_figures_and_patterns(site: SiteFolder) -> None:
+    for run in site.library.yardsticks().run:
+        assert Pattern(run.pattern)
+        assert set(run.figures) <= set(Figures.__struct_fields__)
 
 
 def mixed(reads: int, iops: float, wait: float = 1.0) -> ProbeResult:

@@ -4,8 +4,9 @@ import re
 
 from msgspec.structs import replace
 
-from hbatune.probe.result import Pattern
+from hbatune.probe.result import Pattern, ProbeResult, Workload
 from tests.unit import report_server as reported
+from tests.unit.noisy_disks import figures
 from tests.unit.report.parsed_page import Parsed, parse_report
 
 
@@ -14,6 +15,18 @@ def test_results_show_objective_and_link(full: Parsed) -> None:
     assert re.search(r"sdc .*2 ms \(D3-8\): met, \d+ % to spare", text)
     assert "(D0-12)" in text
     assert "% of 7.88 GB/s" in text
+
+
+def test_documents_have_tables() -> None:
+    report = reported.seen()
+    disk = next(disk for disk in report.machine.endpoints if disk.target == "sdc")
+    measured = figures(150_000, 32 / 150_000 * 1e6, 2500)
+    result = ProbeResult("sdc", disk.id, Workload(depth=32), measured, "3.33", ())
+    record = next(record for record in report.records if record.result is not None)
+    page = parse_report(replace(report, records=(replace(record, result=result),)))
+    assert "Next to the documents" in page.text["latency"]
+    assert "05-50111-01 HBA Performance Report" in page.text["latency"]
+    assert re.search(r"p99 1.25 ms 2.50 ms 2.00 D0-12", page.text["latency"])
 
 
 def test_joint_load_faces_disk_sum(full: Parsed) -> None:

@@ -1,10 +1,10 @@
 import pytest
 
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.probe.comparison import Standing, compare_on_machine
+from hbatune.probe.comparison import DocumentRow, Standing, compare_on_machine
 from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import ProbeResult, Workload
-from hbatune.text.probe_tables import describe_knee, describe_standing
+from hbatune.text.probe_tables import describe_knee, describe_standing, show_document_tables
 from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.noisy_disks import figures
@@ -48,6 +48,24 @@ def test_document_figures_are_shown(describe) -> None:  # type: ignore[no-untype
     assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
     assert "(D0-12, measured at depth 32)" in line
     assert "(D0-12)" in describe(0.9, depth=32)[1]
+
+
+def test_document_has_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        DocumentRow("D0-12", "sda", Workload(depth=32), "iops", 120e3, 180e3, 90e3),
+        DocumentRow("D0-12", "sda", Workload(depth=32), "p99_us", 1250, 1250, 2500),
+        DocumentRow("D0-12", "sda", Workload(depth=32), "bandwidth", 2e9, 2e9, 1e9),
+    ]
+    show_document_tables({"D0": rows})
+    title, heads, *lines = capsys.readouterr().out.strip().splitlines()
+    assert title == "D0: 05-50111-01 HBA Performance Report"
+    assert heads.split() == ["DISK", "LOAD", "FIGURE", "DOCUMENT", "MEASURED", "RATIO", "SOURCE"]
+    load = ["sda", "4K", "randread,", "32", "deep"]
+    assert [line.split() for line in lines] == [
+        [*load, "IOPS", "120,000", "to", "180,000", "90,000", "0.75", "D0-12"],
+        [*load, "p99", "1.25", "ms", "2.50", "ms", "2.00", "D0-12"],
+        [*load, "GB/s", "2.00", "1.00", "0.50", "D0-12"],
+    ]
 
 
 def test_single_io_has_no_document(describe) -> None:  # type: ignore[no-untyped-def]

@@ -44,7 +44,7 @@ def test_piped_alerts_use_stderr(
     assert lines[0].split()[:3] == ["TIME", "TARGET", "IOPS"]
     assert len({len(line.rstrip()) for line in lines}) == 1
     assert ">10000" in out
-    assert [line.split(": ")[1] for line in err.splitlines()] == ["alert", "over"]
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["alert", "alert ended"]
 
 
 def test_mean_column_shows_mean() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.unit.site_folder import SiteFolder
+from tools.endpoint_types import TYPICAL_ENDPOINTS
 from tools.profiles_page import NAMES, alike, by_kind, page, settings
-from tools.readme import TYPICAL_ENDPOINTS
 
 ALIKE: dict[str, list[tuple[str, str]]] = {
     "NVMe path of a native multipath": [("balanced", "throughput")],

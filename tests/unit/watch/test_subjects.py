@@ -35,6 +35,25 @@ def test_subjects_get_objective_and_knee() -> None:
     assert (slow.knee, slow.by_busy_time, far.by_busy_time) == (None, True, False)
 
 
+def test_commands_are_depths_or_tags() -> None:
+    drive = endpoint(attributes=attributes(device__queue_depth="254"))
+    flash = endpoint(family="nvme", tags=1023, hw_queues=4, attributes={})
+    unknown = endpoint(family="nvme", tags=1023, hw_queues=None, attributes={})
+    subjects = find_subjects(machine(drive, flash, unknown))
+    assert [disk.commands for disk in subjects.disks] == [254, 4092, None]
+    paths = [
+        endpoint(
+            target=name,
+            kind=Kind.PATH,
+            map="dm-0",
+            attributes=attributes(device__queue_depth="30"),
+        )
+        for name in ("sda", "sdb")
+    ]
+    joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))
+    assert find_subjects(machine(*paths, joined)).disks[2].commands == 60
+
+
 def test_only_map_gets_objective() -> None:
     paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
     joined = endpoint(target="dm-0", kind=Kind.MAP, adapter=None, paths=("sda", "sdb"))

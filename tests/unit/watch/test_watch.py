@@ -96,6 +96,19 @@ def test_stalled_disk_raises_alert() -> None:
     assert "nothing was done in 10000 ms" in format_alert(event.alert)
 
 
+def test_used_commands_raise_utilisation_alert() -> None:
+    subject = disk(by_busy_time=False, commands=32, knee=None, objective_ms=None)
+    load, watch = Load(), Watcher(PLAIN, watched.subjects(subject))
+    full = every(300, lambda at: load(at, ios=1000, ms=30, busy=1.0))
+    empty = every(300, lambda at: load(at, ios=1000, ms=20, busy=1.0), start=310)
+    raised, cleared = run(watch, [*full, *empty])
+    assert (raised.change, raised.alert.condition) == (RAISED, AlertCondition.UTILISATION)
+    assert format_event(raised) == (
+        "alert: sda: 94 % of its 32 commands in flight, more than 85 % (D0-7)"
+    )
+    assert format_event(cleared) == "alert ended: sda: it is no longer busy (D0-7)"
+
+
 @pytest.mark.parametrize("by_busy_time", [True, False])
 def test_utilisation_alert_needs_busy_time(by_busy_time: bool) -> None:
     load, watch = Load(), Watcher(PLAIN, watched.subjects(disk(by_busy_time=by_busy_time)))
@@ -197,7 +210,7 @@ def test_vanished_target_clears_alert() -> None:
     state, [event] = watch.tick(idle(260))
     assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
     assert state.alerts == ()
-    assert format_event(event).startswith("over, since it is gone: sda")
+    assert format_event(event) == "alert ended: sda: no longer present (D0-7)"
 
 
 def test_alerts_need_no_details() -> None:

@@ -303,6 +303,17 @@ def test_history_shows_depth_and_jobs(
     assert any(re.search(r" 4K +- +8 +- +- +- +- .*past depth 8:", line) for line in lines), lines
 
 
+def test_history_ends_with_documents(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["probe", "depth-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    _, _, table = capsys.readouterr().out.partition("D0: 05-50111-01 HBA Performance Report\n")
+    assert re.search(r"sda +4K randread, 32 deep +p99 +1.25 ms +.* D0-12", table)
+
+
 def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "jobs-sweep", "sda"]) == 0
     depths = (1, 2, 4, 8, 16, 32, 64)

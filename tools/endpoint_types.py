@@ -1,21 +1,13 @@
-"""Generate the README's tables: the settings of the profile ``oltp``, and the exit codes."""
+"""Typical endpoints, and the settings that a profile gives them (docs/profiles.md)."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
-from hbatune.policy.library import Library, load_profile
 from hbatune.policy.match import Matcher, Traits, find_objective
 from hbatune.policy.profile import AtLeast, Exactly, Leave, Multipath, Objective, Profile, Rule
-from hbatune.shipped import find_shipped
-from tools import exit_codes_page
-
-README = Path(__file__).resolve().parents[1] / "README.md"
-_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
-
 
 _RAID = Traits("megaraid_sas", Protocol.VOLUME, Medium.SSD)
 
@@ -67,40 +59,6 @@ def build_overview(profile: Profile) -> tuple[OverviewRow, ...]:
         )
         for name, properties in TYPICAL_ENDPOINTS.items()
     )
-
-
-def table(name: str) -> str:
-    """Return the Markdown table of a shipped profile's settings."""
-    profile = load_profile(name, Library(find_shipped("rules"), site=Path("/nonexistent")))
-    lines = [
-        _head(),
-        f"| --- | {' | '.join('---' for _ in _SETTINGS)} | --- |",
-    ]
-    for row in build_overview(profile):
-        cells = [row.endpoint, *(cell(row, setting) for setting in _SETTINGS), goal(row)]
-        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
-    return "\n".join(lines)
-
-
-def page() -> str:
-    """Return the README with current tables. The table of exit codes is optional."""
-    text = README.read_text(encoding="utf-8")
-    assert _head() in text, "the README has lost its table"
-    text = _replaced(text, _head(), table("oltp"))
-    if exit_codes_page.HEAD in text:
-        text = _replaced(text, exit_codes_page.HEAD, exit_codes_page.table())
-    return text
-
-
-def _replaced(text: str, head: str, table: str) -> str:
-    """Return the text with the table of this head replaced."""
-    before, _, remainder = text.partition(head)
-    _, _, after = remainder.partition("\n\n")
-    return f"{before}{table}\n\n{after}"
-
-
-def _head() -> str:
-    return f"| endpoint | {' | '.join(_SETTINGS)} | p99 objective |"
 
 
 def goal(row: OverviewRow) -> str:
