@@ -49,10 +49,10 @@ COST_LOAD, COST_DEPTH = 20, 17
 """At this load, by Little's law, this depth costs 15 % of the IOPS."""
 
 
-def cut_depth(lun: str) -> Done:
-    """Apply a queue depth that costs 15 % at the load of the profile."""
+def cut_depth(lun: str, depth: int = COST_DEPTH) -> Done:
+    """Apply a queue depth below the load of the profile."""
     NDELAY.write_text(str(2 * SERVICE_NS))
-    return hbatune("apply", *profile("cut", "queue_depth", COST_DEPTH, COST_LOAD), "--json", lun)
+    return hbatune("apply", *profile("cut", "queue_depth", depth, COST_LOAD), "--json", lun)
 
 
 def double_read_ahead(lun: str) -> Done:

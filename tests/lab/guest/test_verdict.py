@@ -40,8 +40,9 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
 
 
 @pytest.mark.deadline(600)
-def test_15_percent_cost_is_reverted(lun: str) -> None:
-    done = cut_depth(lun)
+def test_costly_depth_is_reverted(lun: str) -> None:
+    # Four fifths of the IOPS, which shows on a busy host, too; `make bench` counts 15 %.
+    done = cut_depth(lun, 4)
     assert done.code == 1, done.err
     assert done.row(lun, "queue_depth")["outcome"] == "reverted"
     proof, second = done.json["verdicts"]
