@@ -24,6 +24,8 @@ GROWTH = RESULTS / "growth.json"
 """The daemon's growth after 10,000 events, measured like ``IDLE``."""
 DEPTHS = RESULTS / "depths.json"
 """The cost of checking the depths of many disks, measured like ``IDLE``."""
+FOREIGN = RESULTS / "foreign.json"
+"""The time to read the slowest foreign files, measured like ``IDLE``. docs/fleet.md quotes it."""
 PAGE = _CHECKOUT / "docs" / "benchmarks.md"
 PICTURE = _CHECKOUT / "docs" / "benchmarks.svg"
 

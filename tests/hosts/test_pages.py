@@ -97,9 +97,9 @@ def test_first_rule_example_works(built: Build) -> None:
     assert back.values[READ_AHEAD] == original.values[READ_AHEAD] == "128"
 
 
-def test_undo_everything_reports_success(built: Build) -> None:
+def test_undo_page_reports_success(built: Build) -> None:
     apply = ["apply", "--profile", "oltp", "--no-probe", "irq50", "irq60"]
-    todo = (apply, *commands(DOCS / "undo-everything.md"))
+    todo = (apply, *commands(DOCS / "undo.md"))
     applied, back, after, *_ = do(
         built(interrupts.two_nodes()), [("run", command) for command in todo]
     )

@@ -10,6 +10,7 @@ from tests.bench.guest.phases import PHASES, split
 from tools.benchmarks_page import (
     CURVES,
     DEPTHS,
+    FOREIGN,
     GROWTH,
     IDLE,
     PAGE,
@@ -22,6 +23,7 @@ from tools.benchmarks_page import (
     picture,
     results,
 )
+from tools.verdicts_page import BENCH_NAMES
 
 FOUND = results()
 DOCS = PAGE.parent
@@ -29,7 +31,8 @@ DOCS = PAGE.parent
 
 def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
-    figure_files = {path.stem for path in (CURVES, DEPTHS, GROWTH, IDLE, RESIDENT)}
+    figure_files = {path.stem for path in (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, RESIDENT)}
+    figure_files |= {path.stem for name in BENCH_NAMES for path in RESULTS.glob(f"{name}-*")}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
 
@@ -42,11 +45,11 @@ def test_stated_costs_match_measurements() -> None:
     few, first, last = resident["luns"]["64"], growth["tenths"][0], growth["tenths"][-1]
     page_text = " ".join((DOCS / "daemon.md").read_text().split())
     assert f"{share} of a CPU, {size} resident, {idle['wakeups']} wake-ups" in page_text
-    assert f"has {few['pss_kib'] / 1024:.0f} MiB of its own" in page_text
-    assert f"brings the daemon {resident['kib_per_lun']:.1f} KiB" in page_text
-    assert f"it had {last['daemon'] - first['daemon']} KiB more than" in page_text
+    assert f"{few['pss_kib'] / 1024:.0f} MiB of private memory" in page_text
+    assert f"| {resident['kib_per_lun']:.1f} KiB of the daemon |" in page_text
+    assert f"| {last['daemon'] - first['daemon']} KiB more than after the first" in page_text
     brief = " ".join((DOCS / "what-it-may-do-to-my-machine.md").read_text().split())
-    assert f"uses {share} of a CPU and {size} when" in brief
+    assert f"uses {share} of a CPU and {size} of memory" in brief
 
 
 @pytest.mark.parametrize("comparison", FOUND, ids=lambda comparison: comparison.name)
