@@ -119,8 +119,8 @@ class Verification:
             knees = history.find_latest_knees(records, situation.machine, situation.profile.probe)
         for part in self._make_parts(rows):
             self._shape_load(part, knees)
-        limit = config.verify_limit if request.thorough else 2 * self.budget.seconds
-        self._limit = math.ceil(limit)
+        twice = math.ceil(2 * self.budget.seconds)  # the confirmations take as long at most
+        self._limit = config.verify_limit if request.thorough else twice
         run_s = self.budget.workload.runtime
         self._share = self.budget.seconds / max(1, len(self.budget.subjects))
         self._places: dict[str, Subject] = {}

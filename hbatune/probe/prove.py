@@ -79,7 +79,6 @@ class Proving(Struct):
         once, end = self.clock() - began, self.due or math.inf
         free = min(end - self.clock(), max(once, self.second))
         groups = _group_rows(part.own, combined.unexercised)
-        groups = groups if len(groups) > 1 else {}
         count = len(groups) + 1  # all groups again, if none of them is worse alone
         while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
             count -= 1
@@ -94,8 +93,7 @@ class Proving(Struct):
             to_revert = [row for row in part.all if find_group(row.setting) in guilty]
             return [combined, *single], to_revert
         # If only the combination regresses, no group caused it: keeping any would be a guess.
-        late = len(single) >= count
-        second = self.compare(trial, part, part.own, None, each, left_out=late)
+        second = self.compare(trial, part, part.own, None, each, left_out=len(single) >= count)
         second = replace(second, again=True)
         return [combined, *single, second], list(part.all) if second.verdict.beyond else []
 
@@ -176,12 +174,12 @@ class Proving(Struct):
 
 
 def _group_rows(rows: Iterable[Row], unexercised: Iterable[Unexercised]) -> dict[str, list[Row]]:
-    """Return the rows by group, first the groups that the load exercises: time may be short."""
+    """Return the rows by group, exercised groups first; nothing if there is a single group."""
     hidden = {item.setting for item in unexercised if item.why is not Hidden.PARTLY}
     groups: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.setting in hidden):
         groups.setdefault(find_group(row.setting), []).append(row)
-    return groups
+    return groups if len(groups) > 1 else {}
 
 
 def _list_settings(rows: Iterable[Row]) -> tuple[str, ...]:

@@ -53,8 +53,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
 
 
 def _describe_kept_bursts(verified: VerificationResult, profile: str) -> Iterator[str]:
-    # The first proof of a target is about all its settings.
-    words = {proof.target: proof.verdict.word for proof in reversed(verified.proofs)}
+    words = {proof.target: proof.verdict.word for proof in verified.proofs}
     for proof in verified.bursts:
         if proof.verdict.beyond:
             stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at the load"
