@@ -17,7 +17,7 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21600,
     "audit": 27500,
-    "autotune": 27800,
+    "autotune": 27900,
     "check": 24800,
     "compare": 27400,
     "daemon": 16000,
