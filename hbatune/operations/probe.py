@@ -35,7 +35,7 @@ from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe import run as running
-from hbatune.probe.comparison import Standing, compare_on_machine
+from hbatune.probe.comparison import Standing, compare_on_machine, measure_distance
 from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
 from hbatune.probe.knee import find_falls, list_sweep_points
 from hbatune.probe.result import (
@@ -43,7 +43,6 @@ from hbatune.probe.result import (
     Doubt,
     Failed,
     Figures,
-    Pattern,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -151,7 +150,7 @@ def find_standings(
     fastest: dict[str, ProbeResult] = {}
     for result in results:
         current = closest.setdefault(result.target, result)
-        if _measure_distance(result) < _measure_distance(current):
+        if measure_distance(result) < measure_distance(current):
             closest[result.target] = result
         current = fastest.setdefault(result.target, result)
         if _rank_throughput(result) > _rank_throughput(current):
@@ -168,11 +167,6 @@ def find_standings(
 
 def _rank_throughput(result: ProbeResult) -> tuple[bool, float]:
     return result.doubt is None, result.figures.bandwidth
-
-
-def _measure_distance(result: ProbeResult) -> tuple[bool, int]:
-    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
-    return result.workload.pattern is not Pattern.RANDOM_READ, abs(result.workload.issued - 32)
 
 
 def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:

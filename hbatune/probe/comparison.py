@@ -29,6 +29,15 @@ _ENCODING = {2.5: 0.8, 5.0: 0.8}
 """Fraction of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
 
 
+_CORNERS = {
+    Pattern.RANDOM_READ: ("random_read", "iops", 1.0),
+    Pattern.RANDOM_WRITE: ("random_write", "iops", 1.0),
+    Pattern.READ: ("read_gb_per_s", "bandwidth", 1e9),
+    Pattern.WRITE: ("write_gb_per_s", "bandwidth", 1e9),
+}
+"""The field of a document's array, the field of ``Figures`` and the unit, by pattern."""
+
+
 class Headroom(StrEnum):
     """The headroom between a p99 and its objective (D0-9: 20 to 40 %)."""
 
@@ -90,16 +99,22 @@ class DocumentRow(Struct, frozen=True):
     """One figure of a document next to the measured one.
 
     ``figure`` is a field of ``Figures``. ``low`` and ``high`` are its range in the document, in the
-    field's unit. They are equal if the document has only one value.
+    field's unit. They are equal if the document has only one value. ``depth`` is the document's if
+    it has one, ``raid`` its array.
     """
 
     source: str
-    target: str
-    workload: Workload
+    result: ProbeResult
     figure: str
     low: float
     high: float
-    measured: float
+    depth: int | None = None
+    raid: RaidFigures | None = None
+
+    @property
+    def measured(self) -> float:
+        """The measured value."""
+        return float(getattr(self.result.figures, self.figure))
 
     @property
     def ratio(self) -> float:
@@ -174,45 +189,75 @@ def compare_result(
     )
 
 
-def list_document_rows(
-    result: ProbeResult, subject: Subject, yardsticks: Yardsticks
-) -> Iterator[DocumentRow]:
-    """Yield the documents' figures for such a disk and the same load, with the measured ones."""
-    workload, standing = result.workload, compare_result(result, subject, None, yardsticks)
-
-    def make_row(source: str, figure: str, low: float, high: float) -> DocumentRow:
-        measured = getattr(result.figures, figure)
-        return DocumentRow(source, result.target, workload, figure, low, high, measured)
-
-    document = standing.document
-    if document is not None and standing.same_depth:
-        yield make_row(document.source, "iops", *document.iops)
-        for name in ("p95", "p99", "p999"):
-            microseconds = 1000 * getattr(document, f"{name}_ms")
-            yield make_row(document.source, f"{name}_us", microseconds, microseconds)
-    shape = (workload.pattern, workload.block_size, workload.issued)
-    for run in yardsticks.run:
-        is_same_load = (run.pattern, run.block_size, run.depth) == shape
-        if is_same_load and match.is_match(run.when, get_subject_traits(subject)):
-            for name, value in run.figures.items():
-                yield make_row(run.source, name, value, value)
-
-
 def compare_with_documents(
     results: Iterable[ProbeResult], machine: Machine, yardsticks: Yardsticks
 ) -> dict[str, list[DocumentRow]]:
-    """Return, by document, its figures next to the last of the results of each disk and load."""
-    latest, targets = {}, {endpoint.target for endpoint in machine.endpoints}
-    subjects = {subject.endpoint.id: subject for subject in list_subjects(machine, targets)}
+    """Return, by document, its figures next to the latest ones of each disk and load.
+
+    Percentiles are compared for the load of a disk that is closest to the documents' load.
+    """
+    subjects = {}
+    for subject in list_subjects(machine, machine.endpoints_by_target):
+        subjects[subject.endpoint.id] = subject
+    latest = {}
     for result in results:
-        latest[result.id, replace(result.workload, seed=None, ramp=0.0, runtime=1.0)] = result
-    rows: dict[str, list[DocumentRow]] = {}
-    for result in latest.values():
         is_plain = result.workload.writer is None and result.workload.rate is None
         if result.id in subjects and result.doubt is None and is_plain:
-            for row in list_document_rows(result, subjects[result.id], yardsticks):
-                rows.setdefault(row.source.partition("-")[0], []).append(row)
+            load = replace(result.workload, seed=None, ramp=0.0, runtime=1.0)
+            latest[result.id, load] = result
+    closest = dict[str, ProbeResult]()
+    for result in latest.values():
+        current = closest.setdefault(result.id, result)
+        if measure_distance(result) < measure_distance(current):
+            closest[result.id] = result
+    rows: dict[str, list[DocumentRow]] = {}
+    for result in latest.values():
+        standing = compare_result(result, subjects[result.id], None, yardsticks)
+        found = list(_list_runs(result, subjects[result.id], yardsticks))
+        found += _list_volume_rows(result, standing)
+        if result is closest[result.id]:
+            found += _list_medium_rows(result, standing)
+        for row in found:
+            rows.setdefault(row.source.partition("-")[0], []).append(row)
     return rows
+
+
+def measure_distance(result: ProbeResult) -> tuple[bool, int]:
+    """Return the distance of a result from the documents' workload: random reads, 32 deep."""
+    is_other = result.workload.pattern is not Pattern.RANDOM_READ
+    return is_other, abs(result.workload.issued - _USUAL)
+
+
+def _list_medium_rows(result: ProbeResult, standing: Standing) -> Iterator[DocumentRow]:
+    document = find_percentiles(result.workload, standing)
+    if document is None:
+        return
+    yield DocumentRow(document.source, result, "iops", *document.iops, depth=document.depth)
+    for name in ("p95", "p99", "p999"):
+        us = 1000 * getattr(document, f"{name}_ms")
+        yield DocumentRow(document.source, result, f"{name}_us", us, us, document.depth)
+    if document.mean_ms is not None and document.mean_source is not None:
+        low, high = document.mean_ms
+        yield DocumentRow(document.mean_source, result, "mean_us", 1000 * low, 1000 * high)
+
+
+def _list_volume_rows(result: ProbeResult, standing: Standing) -> Iterator[DocumentRow]:
+    for raid in standing.raid:
+        name, figure, unit = _CORNERS[result.workload.pattern]
+        value = unit * getattr(raid, name)
+        yield DocumentRow(raid.source, result, figure, value, value, raid=raid)
+
+
+def _list_runs(
+    result: ProbeResult, subject: Subject, yardsticks: Yardsticks
+) -> Iterator[DocumentRow]:
+    """Yield the figures of the documents' runs with exactly this load."""
+    load = (result.workload.pattern, result.workload.block_size, result.workload.issued)
+    for run in yardsticks.run:
+        is_same = (run.pattern, run.block_size, run.depth) == load
+        if is_same and match.is_match(run.when, get_subject_traits(subject)):
+            for figure, value in run.figures.items():
+                yield DocumentRow(run.source, result, figure, value, value, run.depth)
 
 
 def compare_on_machine(

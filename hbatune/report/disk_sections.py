@@ -11,12 +11,10 @@ from operator import attrgetter
 from msgspec import Struct
 
 from hbatune.facts.names import NaturalKey, natural_key
-from hbatune.policy.library import MediumFigures
 from hbatune.probe.comparison import (
     Goal,
     LinkShare,
     compare_with_documents,
-    find_percentiles,
 )
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
@@ -101,20 +99,18 @@ def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Bl
 
 
 def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.PageTable:
-    heads = ("Disk", "p99", "Objective", "IOPS", "Documents, such a medium", "Share of the link")
+    heads = ("Disk", "p99", "Objective", "IOPS", "Share of the link")
     rows = []
     for record in records:
         standing = None if record.result is None else data.standing(record.result)
         if record.result is None or standing is None:
             continue
-        if standing.document or standing.links:
+        if standing.goal or standing.links:
             figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
             cells = [record.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
-            document = find_percentiles(record.result.workload, standing)
-            cells += [_describe_document(document), format_value(links or None)]
-            rows.append(tuple(cells))
-    return page.PageTable("What these results stand beside", heads, tuple(rows), frozenset({1, 3}))
+            rows.append((*cells, format_value(links or None)))
+    return page.PageTable("Objectives and links", heads, tuple(rows), frozenset({1, 3}))
 
 
 def _describe_goal(goal: Goal | None) -> str:
@@ -124,19 +120,6 @@ def _describe_goal(goal: Goal | None) -> str:
     spare = units.format_change(1 + abs(goal.spare)).removeprefix("+")
     margin = f"{spare} to spare" if goal.met else f"by {spare}"
     return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {margin}"
-
-
-def _describe_document(document: MediumFigures | None) -> str:
-    if document is None:
-        return EMPTY_CELL
-    low, high = document.iops
-    text = f"p99 {document.p99_ms:g} ms, {low:,} to {high:,} IOPS at depth {document.depth}"
-    text += f" ({document.source})"
-    if document.mean_ms is None:
-        return text
-    low_ms, high_ms = document.mean_ms
-    mean = f"{low_ms:g}" if low_ms == high_ms else f"{low_ms:g} to {high_ms:g}"
-    return f"{text}; mean {mean} ms ({document.mean_source})"
 
 
 def _describe_link(link: LinkShare) -> str:

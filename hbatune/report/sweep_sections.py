@@ -348,10 +348,6 @@ def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
         standing = data.standing(best)
         if (knee := sweep.knee) is not None:
             yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}."
-        if standing is not None and standing.raid:
-            # The results of such pairs of adapters by RAID level (D4-12).
-            raid = replace(standing, goal=None, document=None, links=())
-            yield from probe_tables.describe_standing(best, raid, "")
 
 
 def _name_load(sweep: Sweep) -> str:

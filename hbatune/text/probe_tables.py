@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hbatune.policy.library import MediumFigures, RaidFigures, installed_library
+from hbatune.facts.model import Machine
+from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
@@ -35,7 +36,14 @@ from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
-from hbatune.text.terminal import Field, format_csv, make_printable, print_line, show_table
+from hbatune.text.terminal import (
+    Field,
+    format_csv,
+    make_printable,
+    print_heading,
+    print_line,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
@@ -148,18 +156,11 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
 def describe_standing(
     result: ProbeResult, standing: comparison.Standing, profile: str
 ) -> Iterator[str]:
-    """Yield a line each on the objective, the source documents and the link, if known."""
+    """Yield a line each on the objective and the link, if known."""
     if standing.goal is not None:
         yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
-    document = comparison.find_percentiles(result.workload, standing)
-    if document is not None:
-        yield f"{result.target}: {_compare_percentiles(result, standing)}."
-        if document.mean_ms is not None:
-            yield f"{result.target}: {_compare_mean(result, document)}."
     for link in standing.links:
         yield f"{result.target}: {_describe_link(link)}."
-    if standing.raid:
-        yield f"{result.target}: {_describe_raid(result.workload.pattern, standing.raid)}."
 
 
 _KNEE_DOUBTS = {
@@ -326,31 +327,6 @@ def _describe_goal(goal: comparison.Goal, profile: str) -> str:
     )
 
 
-def _compare_percentiles(result: ProbeResult, standing: comparison.Standing) -> str:
-    figures, document = result.figures, standing.document
-    assert document is not None
-    milliseconds = (figures.p95_us / 1000, figures.p99_us / 1000, figures.p999_us / 1000)
-    measured = "/".join(map(units.format_digits, milliseconds))
-    documented = f"{document.p95_ms:g}/{document.p99_ms:g}/{document.p999_ms:g}"
-    depth = "" if standing.same_depth else f", measured at depth {document.depth}"
-    return (
-        f"p95/p99/p99.9 of {measured} ms and {units.format_digits(figures.iops)} IOPS at depth "
-        f"{result.workload.issued}, beside {documented} ms and {document.iops[0]} to "
-        f"{document.iops[1]} IOPS on such a medium ({document.source}{depth})"
-    )
-
-
-def _compare_mean(result: ProbeResult, document: MediumFigures) -> str:
-    assert document.mean_ms is not None
-    low, high = document.mean_ms
-    documented = f"about {low:g}" if low == high else f"{low:g} to {high:g}"
-    mean = units.format_digits(result.figures.mean_us / 1000)
-    return (
-        f"a mean of {mean} ms at depth {result.workload.issued}, beside {documented} ms on such a "
-        f"medium at a depth that is not told ({document.mean_source})"
-    )
-
-
 DOCUMENT_COLUMNS = make_columns(
     "id DISK | value LOAD | value FIGURE | number DOCUMENT | number MEASURED | number RATIO | "
     "value SOURCE"
@@ -367,17 +343,17 @@ _FIGURE_NAMES = {
 
 
 def make_document_cells(row: comparison.DocumentRow) -> list[str]:
-    """Return the cells of a document's figure next to the measured one, by ``DOCUMENT_COLUMNS``."""
+    """Return the cells of a document's figure next to the measured one."""
+    workload, name = row.result.workload, _FIGURE_NAMES[row.figure]
+    if row.depth is not None and row.depth != workload.issued:
+        name += f" at depth {row.depth}"
+    if row.raid is not None:
+        pair = f"{row.raid.adapters} {row.raid.card.split()[0]}"
+        name += f" of {pair}, RAID {row.raid.level} of {row.raid.drives} SSDs"
     low, high = _format_figure(row.figure, row.low), _format_figure(row.figure, row.high)
-    return [
-        row.target,
-        units.format_short_workload(row.workload),
-        _FIGURE_NAMES[row.figure],
-        low if low == high else f"{low} to {high}",
-        _format_figure(row.figure, row.measured),
-        units.format_digits(row.ratio),
-        row.source,
-    ]
+    cells = [row.result.target, units.format_short_workload(workload), name]
+    cells += [low if low == high else f"{low} to {high}", _format_figure(row.figure, row.measured)]
+    return [*cells, units.format_digits(row.ratio), row.source]
 
 
 def _format_figure(figure: str, value: float) -> str:
@@ -391,15 +367,13 @@ def list_document_titles() -> dict[str, str]:
     return {source.document: source.title for source in installed_library().sources().values()}
 
 
-def show_document_tables(rows: Mapping[str, Sequence[comparison.DocumentRow]]) -> None:
+def show_document_tables(results: Iterable[ProbeResult], machine: Machine) -> None:
     """Print one table for each document with figures for these disks and loads."""
-    titles = list_document_titles() if rows else {}
-    for document, document_rows in rows.items():
-        print_line()
-        print_line(f"{document}: {titles[document]}")
-        table = Table(DOCUMENT_COLUMNS)
-        table.rows += map(make_document_cells, document_rows)
-        show_table(table)
+    library, titles = installed_library(), list_document_titles()
+    compared = comparison.compare_with_documents(results, machine, library.yardsticks())
+    for document, rows in compared.items():
+        print_heading(f"{document}: {titles[document]}")
+        show_table(Table(DOCUMENT_COLUMNS, list(map(make_document_cells, rows))))
 
 
 def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
@@ -418,22 +392,6 @@ def _describe_link(link: comparison.LinkShare) -> str:
         document = units.format_digits(link.document)
         text += f"; an adapter on such a link gave {document} ({link.source})"
     return text
-
-
-def _describe_raid(pattern: Pattern, figures: Sequence[RaidFigures]) -> str:
-    field, unit = _CORNERS[pattern]
-    levels = [f"RAID {raid.level} {units.format_digits(getattr(raid, field))}" for raid in figures]
-    first = figures[0]
-    pair = f"{first.adapters} {first.card.split()[0]} with {first.drives} SSDs in such slots"
-    return f"{pair} gave, in {unit}: {', '.join(levels)} ({first.source})"
-
-
-_CORNERS = {
-    Pattern.RANDOM_READ: ("random_read", "IOPS"),
-    Pattern.RANDOM_WRITE: ("random_write", "IOPS"),
-    Pattern.READ: ("read_gb_per_s", "GB/s"),
-    Pattern.WRITE: ("write_gb_per_s", "GB/s"),
-}
 
 
 def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:

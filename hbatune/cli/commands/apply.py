@@ -141,12 +141,14 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
 
 
 def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
-    from hbatune.text.probe_tables import describe_standing
+    from hbatune.text.probe_tables import describe_standing, show_document_tables
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
     for result, standing in applied.standings.values():
         for line in describe_standing(result, standing, applied.plan.profile):
             print_line(line)
+    results = [result for result, _ in applied.standings.values()]
+    show_document_tables(results, applied.situation.machine)
     if applied.standings:
         print_line()

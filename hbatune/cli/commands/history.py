@@ -14,7 +14,7 @@ from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
-from hbatune.probe.comparison import Standing, compare_on_machine, compare_with_documents
+from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.probe.result import ProbeResult
 from hbatune.text import probe_tables
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
     results = [entry.record.result for entry in entries if entry.record.result is not None]
-    probe_tables.show_document_tables(compare_with_documents(results, machine, yardsticks))
+    probe_tables.show_document_tables(results, machine)
     return 0
 
 

@@ -235,6 +235,7 @@ def _print_conclusions(probed: ProbeRuns) -> None:
     lines += _yield_caveats(probed)
     for line in lines:
         print_line(line)
+    probe_tables.show_document_tables(probed.results, probed.machine)
 
 
 def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from tests.unit.report.parsed_page import Parsed, parse_report
 def test_results_show_objective_and_link(full: Parsed) -> None:
     text = full.text["latency"]
     assert re.search(r"sdc .*2 ms \(D3-8\): met, \d+ % to spare", text)
-    assert "(D0-12)" in text
+    assert re.search(r"sdc 4K randread, 24 deep p99 at depth 32 1.25 ms .* D0-12", text)
     assert "% of 7.88 GB/s" in text
 
 

@@ -1,12 +1,16 @@
-import pytest
+import re
 
+import pytest
+from msgspec.structs import replace
+
+from hbatune.facts.model import Protocol
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.probe.comparison import DocumentRow, Standing, compare_on_machine
+from hbatune.probe.comparison import compare_on_machine
 from hbatune.probe.knee import Knee, KneeDoubt
-from hbatune.probe.result import ProbeResult, Workload
+from hbatune.probe.result import Pattern, ProbeResult, Workload
 from hbatune.text.probe_tables import describe_knee, describe_standing, show_document_tables
 from tests.unit.command_runs import see_machine
-from tests.unit.machines import endpoint, machine
+from tests.unit.machines import adapter, endpoint, link, machine
 from tests.unit.noisy_disks import figures
 from tests.unit.site_folder import SiteFolder
 
@@ -42,52 +46,50 @@ def test_objective_line_shows_margin(describe, p99: float, words: str) -> None: 
     assert words in describe(p99)[0]
 
 
-def test_document_figures_are_shown(describe) -> None:  # type: ignore[no-untyped-def]
-    line = describe(0.9)[1]
-    assert "60000 IOPS at depth 24" in line
-    assert "beside 0.72/1.25/4.2 ms and 120000 to 180000 IOPS" in line
-    assert "(D0-12, measured at depth 32)" in line
-    assert "(D0-12)" in describe(0.9, depth=32)[1]
+def show(*loads: Workload, **traits: object) -> None:
+    """Print the document tables of a disk with these loads at 60,000 IOPS and 2 GB/s."""
+    served = adapter(document="57B4 (D4)", link=link(speed=2.5))
+    disk = endpoint(**traits)
+    results = []
+    for load in loads:
+        measured = replace(figures(60_000, load.issued / 60_000 * 1e6, 900), bandwidth=2e9)
+        results.append(ProbeResult("sda", disk.id, load, measured, "3.33", ()))
+    show_document_tables(results, machine(disk, adapters=(served,)))
 
 
 def test_document_has_table(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        DocumentRow("D0-12", "sda", Workload(depth=32), "iops", 120e3, 180e3, 90e3),
-        DocumentRow("D0-12", "sda", Workload(depth=32), "p99_us", 1250, 1250, 2500),
-        DocumentRow("D0-12", "sda", Workload(depth=32), "bandwidth", 2e9, 2e9, 1e9),
-    ]
-    show_document_tables({"D0": rows})
+    show(Workload(depth=24), Workload(depth=1), Workload(depth=64))
     title, heads, *lines = capsys.readouterr().out.strip().splitlines()
     assert title == "D0: 05-50111-01 HBA Performance Report"
     assert heads.split() == ["DISK", "LOAD", "FIGURE", "DOCUMENT", "MEASURED", "RATIO", "SOURCE"]
-    load = ["sda", "4K", "randread,", "32", "deep"]
-    assert [line.split() for line in lines] == [
-        [*load, "IOPS", "120,000", "to", "180,000", "90,000", "0.75", "D0-12"],
-        [*load, "p99", "1.25", "ms", "2.50", "ms", "2.00", "D0-12"],
-        [*load, "GB/s", "2.00", "1.00", "0.50", "D0-12"],
+    first, *percentiles = [re.split(r"  +", line) for line in lines]
+    load = ["sda", "4K randread, 24 deep"]
+    documented = "120,000 to 180,000"
+    assert first == [*load, "IOPS at depth 32", documented, "60,000", "0.50", "D0-12"]
+    assert [cells[2:4] for cells in percentiles] == [
+        ["p95 at depth 32", "720 µs"],
+        ["p99 at depth 32", "1.25 ms"],
+        ["p99.9 at depth 32", "4.20 ms"],
     ]
 
 
-def test_single_io_has_no_document(describe) -> None:  # type: ignore[no-untyped-def]
+def test_single_io_has_no_document(capsys: pytest.CaptureFixture[str]) -> None:
     """The documents' percentiles at depth 32 do not fit a baseline at depth 1 (D3-1)."""
-    assert not [line for line in describe(0.9, depth=1) if "D0-12" in line]
+    show(Workload(depth=1))
+    assert not capsys.readouterr().out
+
+
+def test_volume_has_all_raid_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Workload(Pattern.WRITE, block_size=1 << 20), protocol=Protocol.VOLUME)
+    out = capsys.readouterr().out
+    assert re.search(r"GB/s of 2 57B4, RAID 6 of 48 SSDs +1.00 +2.00 +2.00 +D4-12", out)
+    assert len(re.findall(r"RAID (?:0|5|10|6) of 48 SSDs", out)) == 4
 
 
 def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]
-    line = describe(0.9)[2]
+    line = describe(0.9)[1]
     assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
     assert "gave 5.85 (D4-9)" in line
-
-
-def test_raid_levels_share_line(site: SiteFolder) -> None:
-    figured = site.library.yardsticks().raid
-    raid = tuple(figure for figure in figured if figure.card == "57B4 (D4)")
-    result = ProbeResult("sda", "x", Workload(), figures(1, 1, 1), "3.33", ())
-    [line] = describe_standing(result, Standing(None, False, None, (), raid), "oltp")
-    assert line == (
-        "sda: 2 57B4 with 48 SSDs in such slots gave, in IOPS: RAID 0 764000, RAID 5 734000, "
-        "RAID 10 728000, RAID 6 398000 (D4-12)."
-    )
 
 
 def test_missing_disk_lacks_standing(site: SiteFolder) -> None:
