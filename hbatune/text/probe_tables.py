@@ -26,7 +26,6 @@ from hbatune.probe.result import (
     Failed,
     Failure,
     Figures,
-    Pattern,
     ProbeResult,
     Skip,
     Skipped,
