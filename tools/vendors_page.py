@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hbatune.cli.commands.profiles import format_conditions, format_effect
-from hbatune.policy.library import load_arrays, load_sources
+from hbatune.policy.library import Library, load_sources
 from hbatune.policy.profile import VendorRule
 from hbatune.policy.vendors import list_uses, load_vendors
 from hbatune.shipped import find_shipped
@@ -123,7 +123,7 @@ def _sentence(text: str) -> str:
 
 
 def _ports() -> Iterator[str]:
-    for array in load_arrays(find_shipped("rules")):
+    for array in Library(find_shipped("rules")).arrays():
         if array.port_limit is not None:
             names = f"`{' or '.join(array.vendor)}`, `{' or '.join(array.model)}`"
             yield f"| {array.name} | {names} | {array.port_limit} | {array.port_source} |"

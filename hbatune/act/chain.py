@@ -25,9 +25,9 @@ from hbatune.loader import ErrorNumber, LongText, ShortText, close_on_exit
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
-from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting, Limit, LimitReason
+from hbatune.settings.setting import NO_VECTORS, Device, FixedSetting
 from hbatune.settings.table import SCHEDULER_TUNABLES, Setting, Value, find_setting, is_among
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 
 BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
@@ -153,7 +153,7 @@ class ChainWriter:
 
 def _report_interruption(step: Step, device: "_Device | None", error: Exception) -> WriteResult:
     number, limit = error.errno if isinstance(error, OSError) else None, Limit.FAILED_BEFORE_WRITE
-    facts = ("" if number else f" ({error or type(error).__name__})",)
+    facts = ("" if number else f" ({str(error) or type(error).__name__})",)
     if device is not None and device.has_written:
         number, limit = errno.ECHILD, Limit.FAILED_IN_WRITE
     said = describe_limit(LimitReason(limit, facts))

@@ -27,9 +27,9 @@ from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings.limits import ASYNC_DEPTH_FILE
-from hbatune.settings.setting import Attributes, Limit, LimitReason
+from hbatune.settings.setting import Attributes
 from hbatune.settings.table import find_setting
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
 

@@ -26,7 +26,7 @@ from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
-from hbatune.loader import Loaded, UnusableFileError
+from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import RevertedValue
 from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable
 from hbatune.workers import Process
@@ -119,7 +119,7 @@ class Journal(Struct, frozen=True):
 
     ``reverted`` values cost too much, and are not tried until an apply names their target.
     ``excluded`` are ids that an earlier version rolled back. ``losses`` were not reported by a
-    rollback yet. ``sequence`` is the number of this state, or 0 if an earlier version wrote it.
+    rollback yet. ``sequence`` is the number of this state, or 0 before it is saved.
     """
 
     boot_id: str
@@ -177,11 +177,10 @@ class Change(Struct, frozen=True):
     """A line of the log: the changed entries, the removed keys (``gone``), and the run.
 
     The daemon appends one after an event (``kept_journal``). Other changes rewrite the file and
-    remove the log. ``of`` is the digest of the file that a line changes, ``base`` its sequence
-    number: a log that a crash has left with a newer file is ignored.
+    remove the log. ``base`` is the sequence number of the file that a line changes: a log that a
+    crash has left with a newer file is ignored.
     """
 
-    of: str
     entries: tuple[Entry, ...] = ()
     gone: tuple[tuple[str, str], ...] = ()
     run: Run | None = None
@@ -261,8 +260,6 @@ class _Stored(Struct, frozen=True):
 
 def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
-    if data and b"\n" not in data:
-        return _parse_without_checksums(path, data, boot_id)
     opened = journal_format.open_document(data)
     head, entries = opened.head, opened.entries
     if head is None:
@@ -275,37 +272,10 @@ def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
     return _Stored(data, document, _describe_damage(path, opened.damaged), sequence)
 
 
-def _parse_without_checksums(path: Path, data: bytes, boot_id: str) -> _Stored:
-    """Return the content of a file that an earlier version wrote, damaged or not."""
-    document = journal_format.without_checksums(data)
-    try:
-        loader.require_bounded(document, loader.STATE_BOUNDS)
-        header = loader.decode(document, _Header)
-        if header.schema == SCHEMA:
-            loader.decode(document, Journal)
-        return _Stored(data, document, sequence=header.sequence)
-    except UnusableFileError:
-        entries, reverted, damaged = list[bytes](), list[RevertedValue](), list[bytes]()
-        for part in re.split(rb'(?=\{"id":)', document)[1:]:
-            if entry := _decode_first(part, Entry):
-                entries.append(msgspec.json.encode(entry))
-            elif b'"target":' in part or b'"before":' in part:
-                damaged.append(part)
-            elif value := _decode_first(part, RevertedValue):
-                reverted.append(value)
-        boot = re.search(rb'"boot_id":"([^"\\]*)"', document)
-        recorded_boot = boot[1].decode("ascii", "replace") if boot else boot_id
-        head = msgspec.json.encode(Journal(recorded_boot, reverted=tuple(reverted)))
-        intact = journal_format.with_entries(head.replace(b'"entries":[],', b"", 1), entries)
-        return _Stored(data, intact, _describe_damage(path, [(1, b"".join(damaged))]))
-
-
-def _decode_first(part: bytes, type: type[Loaded]) -> Loaded | None:
-    """Return the element that a part of a list begins with, or None if it is not of this type."""
-    for text in (part.rstrip(b","), part.partition(b"]")[0]):
-        with suppress(UnusableFileError):
-            loader.require_bounded(text, loader.SMALL_BOUNDS)
-            return loader.decode(text, type)
+def _decode_change(text: bytes) -> Change | None:
+    with suppress(UnusableFileError):
+        loader.require_bounded(text, loader.SMALL_BOUNDS)
+        return loader.decode(text, Change)
     return None
 
 
@@ -340,11 +310,12 @@ def _read_changes(
         line = text.strip()
         if not line:
             continue
-        # Earlier versions wrote no checksums.
-        earlier = journal_format.CHECKSUM_FIELD not in line and b'"base":' not in line
-        unsealed = line if earlier else journal_format.unseal(line)
-        parts = journal_format.find_intact_objects(line, b"of") if unsealed is None else [unsealed]
-        intact = [change for part in parts if (change := _decode_first(part, Change))]
+        unsealed = journal_format.unseal(line)
+        if unsealed is None:
+            parts = journal_format.find_intact_objects(line, b"entries")
+        else:
+            parts = [unsealed]
+        intact = [change for part in parts if (change := _decode_change(part))]
         if any(not _belongs_to(change, stored) for change in intact):
             return [], None
         changes += intact
@@ -358,8 +329,6 @@ def _read_changes(
 
 def _belongs_to(change: Change, stored: _Stored) -> bool:
     """Return whether a change is of this file, and not of the one before it."""
-    if not change.base:  # as by earlier versions
-        return change.of == files.compute_digest(stored.data)
     return change.base == stored.sequence or not (stored.sequence or stored.loss is None)
 
 

@@ -22,7 +22,6 @@ from hbatune.act import files
 from hbatune.loader import UnusableFileError
 
 CHECKSUM_FIELD = b',"sum":"'
-_SUMS = rb',"sum":"[0-9a-f]{8}"'
 _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
 
 
@@ -61,8 +60,6 @@ def seal_document(document: bytes, sequence: int) -> bytes:
     """
     fields = msgspec.json.decode(document, type=dict[str, Raw])
     entries = msgspec.json.decode(fields.pop("entries"), type=list[Raw])
-    fields.pop("copy", None)  # an earlier version keeps these two without updating them
-    fields.pop("sum", None)
     fields["sequence"] = Raw(b"%d" % sequence)
     head = seal(msgspec.json.encode(fields))
     lines = b",\n".join([seal(bytes(entry)) for entry in entries])
@@ -97,11 +94,6 @@ def with_entries(head: bytes, entries: list[bytes]) -> bytes:
     """Return one JSON object in the order of its encoding: the entries come second."""
     position = head.find(b',"')
     return b"%b%b%b]%b" % (head[:position], _ENTRIES, b",".join(entries), head[position:])
-
-
-def without_checksums(document: bytes) -> bytes:
-    """Return a document of an earlier version without the outdated checksums that it keeps."""
-    return re.sub(_SUMS, b"", document) if CHECKSUM_FIELD in document else document
 
 
 def make_sequence() -> int:

@@ -38,7 +38,7 @@ class KeptJournal:
         self._journal = Journal("")
         self._entries: dict[str, dict[str, Entry]] = {}
         self.settings: frozenset[str] = frozenset()  # that hbatune has changed in this boot
-        self._of, self._base, self._sequence = "", 0, 0
+        self._base, self._sequence = 0, 0
         self._records: RollbackRecords | None = None
         self._longest = 0
         self._end = 0
@@ -104,7 +104,7 @@ class KeptJournal:
         if not (changed or removed or is_other_changed) and self._journal.run in (part.run, None):
             return
         sequence = journal_format.make_sequence()
-        change = Change(self._of, changed, removed, part.run, self._base, sequence)
+        change = Change(changed, removed, part.run, self._base, sequence)
         line = journal_format.seal(_encode(change)) + b"\n"
         new_ids = self._new | {entry.id for entry in changed if entry.id not in self._entries}
         fits = self._end + 3 * len(line) <= self._longest and len(new_ids) <= MAX_NEW_IDS
@@ -167,7 +167,6 @@ class KeptJournal:
             data = b""
         except (OSError, UnusableFileError) as error:
             raise journal.UnreadableJournalError(self._path, error) from error
-        self._of = files.compute_digest(data)
         self._base = self._sequence = journal.read_sequence(data)
         # A rollback on a full disk writes the file and its log into the reserved space. An entry
         # takes up to an eighth more in the file than in the log, for its checksum.

@@ -32,13 +32,11 @@ UDEV_RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 UDEV_WRITER = Path("/etc/udev/hbatune-write.sh")
 MODPROBE = Path("/etc/modprobe.d/hbatune.conf")
 # The rollback record, permanent and for this boot: a file for each rollback. The compiled udev
-# rules cannot list a directory and test for the marks. Earlier versions kept single targets in one
-# list.
+# rules cannot list a directory and test for the marks.
 ROLLBACKS = STATE / "rollbacks"
 ROLLBACKS_NOW = RUN / "rollbacks"
 HANDS_OFF = STATE / "hands-off"
 HANDS_OFF_NOW = RUN / "hands-off"
-HANDS_OFF_TARGETS = STATE / "hands-off.json"
 JOURNAL = STATE / "journal.json"  # with journal.log, and its trace RUN / "journal.sequence"
 HISTORY = STATE / "history.json"
 COUNTERS = STATE / "counters.json"
@@ -78,7 +76,6 @@ class Paths:
         self.rollbacks_now = paths.pop("rollbacks_now", ROLLBACKS_NOW)
         self.hands_off = paths.pop("hands_off", HANDS_OFF)
         self.hands_off_now = paths.pop("hands_off_now", HANDS_OFF_NOW)
-        self.hands_off_targets = paths.pop("hands_off_targets", HANDS_OFF_TARGETS)
         self.irqs = paths.pop("irqs", IRQS)
         self.irq_policy = paths.pop("irq_policy", IRQ_POLICY)
         if paths:

@@ -23,9 +23,9 @@ from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
 from hbatune.settings import table
-from hbatune.settings.setting import Attributes, Device, FixedSetting, Limit, LimitReason
+from hbatune.settings.setting import Attributes, Device, FixedSetting
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import find_this_process
 
 

@@ -8,7 +8,7 @@ that existed when it began, so it can never lift a later rollback.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.act.paths import HANDS_OFF, HANDS_OFF_TARGETS, JOURNAL, ROLLBACKS, Paths
+from hbatune.act.paths import HANDS_OFF, JOURNAL, ROLLBACKS, Paths
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
-from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason
 
 SPARE_BYTES = 4096
 """Bytes reserved for a list of targets, in addition to the size of the ids in the journal."""
@@ -159,8 +159,11 @@ def load(paths: Paths) -> RollbackRecords:
             continue
         for name in names:
             records.setdefault(name, _read_file(folder / name))
-    present = tuple(records.values())
-    return RollbackRecords((*present, *_read_earlier(paths, present)))
+    present = RollbackRecords(tuple(records.values()))
+    # An apply that was killed may have left a mark, for which udev's rules test, without a record.
+    if not present.everything and any(map(os.path.exists, _get_marks(paths))):
+        return RollbackRecords((*present.records, RollbackRecord(HANDS_OFF.name)))
+    return present
 
 
 def has_later(began: RollbackRecords, paths: Paths) -> bool:
@@ -186,7 +189,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
     """
     try:
         for record in records.records:
-            name = _NAMES_NOW.get(record.name, record.name)
+            name = _NAMES.get(record.name, record.name)
             content = _Content(record.ids, record.lifted)
             remaining = _reduce_record(record, named)
             if remaining == content and name == record.name:
@@ -197,7 +200,6 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
                 _write_content(paths.rollbacks / name, remaining)
             # After the durable file, which is sufficient now.
             files.remove(paths.rollbacks_now / name)
-        files.remove(paths.hands_off_targets)
         for mark in _get_marks(paths):
             files.remove(mark)
         # A rollback writes its record before its marks, so this sees one of them in either order.
@@ -253,29 +255,8 @@ def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
         ) from problem
 
 
-def _read_earlier(paths: Paths, records: tuple[RollbackRecord, ...]) -> Iterator[RollbackRecord]:
-    """Yield the rollbacks that an earlier version recorded: by a mark, and in one list."""
-    try:
-        listed = loader.load(paths.hands_off_targets, _Content, loader.STATE_BOUNDS)
-    except (FileNotFoundError, PermissionError):
-        listed = _Content(())
-    except (OSError, UnusableFileError):
-        yield RollbackRecord(HANDS_OFF_TARGETS.name, damaged=True)
-        listed = _Content(())
-    # This version makes a mark only after a record.
-    is_recorded = RollbackRecords(records).everything
-    if not is_recorded and any(map(os.path.exists, _get_marks(paths))):
-        yield RollbackRecord(HANDS_OFF.name, None, listed.lifted)
-    if listed.ids:
-        yield RollbackRecord(HANDS_OFF_TARGETS.name, listed.ids)
-
-
-_NAMES_NOW = {
-    HANDS_OFF.name: "all-earlier",
-    HANDS_OFF_TARGETS.name: "targets-earlier",
-    JOURNAL.name: "targets-journal",
-}
-"""The file names to which an apply moves rollbacks of earlier versions."""
+_NAMES = {HANDS_OFF.name: "all-earlier", JOURNAL.name: "targets-journal"}
+"""The file names of rollbacks that are only in a mark, and in the journal of an earlier version."""
 
 
 def _read_file(path: Path) -> RollbackRecord:

@@ -29,9 +29,9 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings import table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, SCHEDULER_FILE, find_scheduler
-from hbatune.settings.setting import Attributes, Limit, LimitReason
+from hbatune.settings.setting import Attributes
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import Pool, WorkerPool, find_this_process
 
 

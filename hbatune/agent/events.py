@@ -108,8 +108,10 @@ class UdevMonitor:
             try:
                 device = receive()
             except OSError as error:
+                # pyudev polls before it reads, and raises without an errno.
+                pending_error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 # netlink(7): the kernel dropped the events that did not fit, and reports it once.
-                if errno.ENOBUFS not in (error.errno, self._take_pending_error()):
+                if errno.ENOBUFS not in (error.errno, pending_error):
                     raise
                 overrun = True
                 continue
@@ -120,10 +122,6 @@ class UdevMonitor:
             )
             if event is not None and _resets_settings(event):
                 events[event] = None
-
-    def _take_pending_error(self) -> int:
-        """Take the socket's error: pyudev polls before it reads, and raises without an errno."""
-        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 def _resets_settings(event: DeviceEvent) -> bool:

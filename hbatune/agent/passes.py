@@ -21,11 +21,10 @@ from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.policy.config import Config
-from hbatune.policy.library import Yardsticks, load_yardsticks
+from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.settings.table import QUEUE_DEPTH, Cause
-from hbatune.shipped import find_shipped
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 
@@ -44,15 +43,13 @@ class Memory:
     """The state that one pass leaves for the next pass of the same process. Mutable.
 
     ``last`` is the machine. ``levels`` are queue depth levels (``Order.levels``), or None before
-    the first pass. ``knees`` are the knees from probes. ``yardsticks`` are the reference values,
-    loaded at first use.
+    the first pass. ``knees`` are the knees from probes.
     """
 
     def __init__(self) -> None:
         self.last = MachineCache(paths.JOURNAL)
         self.levels: dict[str, orders.DepthLevel] | None = None
         self.knees: dict[str, int] = {}
-        self.yardsticks: Yardsticks | None = None
 
     def close(self) -> None:
         """Release the resources. A process that exits need not call it."""
@@ -194,8 +191,6 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:
     """Return the subjects that the daemon watches on the scanned machine."""
-    if memory.yardsticks is None:
-        memory.yardsticks = load_yardsticks(find_shipped("rules"))
     depths = {}
     for row in reconciled.rows:
         if row.setting == QUEUE_DEPTH and isinstance(row.value, int):
@@ -205,7 +200,7 @@ def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -
         profile,
         depths=depths,
         knees=memory.knees,
-        yardsticks=memory.yardsticks,
+        yardsticks=installed_library().yardsticks(),
     )
 
 

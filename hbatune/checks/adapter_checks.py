@@ -67,14 +67,11 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
 
 
 class _SlowPorts(CheckEvidence, frozen=True):
+    DESCRIPTION = "{ports}: at {rate} Gbit/s, where {possible} are possible"
     ports: tuple[str, ...]
     rate: float
     possible: float
     fabric: str | None
-
-    def describe(self) -> str:
-        ports = format_fact(self.ports)
-        return f"{ports}: at {self.rate:g} Gbit/s, where {self.possible:g} are possible"
 
     def advise(self, target: str) -> str:
         if self.fabric is None:
@@ -158,11 +155,9 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 
 class _UncountedErrors(CheckEvidence, frozen=True):
+    DESCRIPTION = "the kernel counts no PCI Express errors of this adapter ({reason})"
     ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
     reason: str
-
-    def describe(self) -> str:
-        return f"the kernel counts no PCI Express errors of this adapter ({self.reason})"
 
 
 def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -269,16 +264,13 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _CrowdedVectors(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter"
+    )
     vectors: int
     cpu: str | None
     near: int
     movable: int | None
-
-    def describe(self) -> str:
-        return (
-            f"all {self.vectors} data vectors are served by CPU {self.cpu}, one of {self.near} "
-            "near the adapter"
-        )
 
     def advise(self, target: str) -> str:
         if self.movable is None:
@@ -313,13 +305,10 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _FarVectors(CheckEvidence, frozen=True):
+    DESCRIPTION = "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})"
     vectors: tuple[str, ...]
     near: str
     movable: int | None
-
-    def describe(self) -> str:
-        vectors = format_fact(self.vectors)
-        return f"{vectors}: served by CPUs of another NUMA node than the adapter's ({self.near})"
 
     def advise(self, target: str) -> str:
         if self.movable is None:
@@ -446,6 +435,10 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TargetLimit(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{host} lets a target have {limit} commands (lpfc_tgt_queue_depth), and the {luns} LUNs of "
+        "target {to} are {depths} deep together"
+    )
     ADVICE = (
         "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
         "stands beside the depth of each LUN"
@@ -455,12 +448,6 @@ class _TargetLimit(CheckEvidence, frozen=True):
     luns: int
     depths: int
     to: str
-
-    def describe(self) -> str:
-        return (
-            f"{self.host} lets a target have {self.limit} commands (lpfc_tgt_queue_depth), and the "
-            f"{self.luns} LUNs of target {self.to} are {self.depths} deep together"
-        )
 
 
 def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -483,15 +470,13 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TimeLimit(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{host} lowers what a target may have in flight where commands take longer than {limit} ms "
+        "(lpfc_max_scsicmpl_time)"
+    )
     ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
     host: str
     limit: int
-
-    def describe(self) -> str:
-        return (
-            f"{self.host} lowers what a target may have in flight where commands take longer than "
-            f"{self.limit} ms (lpfc_max_scsicmpl_time)"
-        )
 
 
 def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -503,12 +488,10 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BrokenAdapter(CheckEvidence, frozen=True):
+    DESCRIPTION = "{host} says of itself: {state}"
     ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
     host: str
     state: str
-
-    def describe(self) -> str:
-        return f"{self.host} says of itself: {self.state}"
 
 
 def find_broken_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

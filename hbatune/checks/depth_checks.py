@@ -1,4 +1,4 @@
-"""Checks of queue depths: limits of hosts and array ports, and depths lowered by the kernel."""
+"""Checks of queue depths: limits of hosts and array ports, lowered depths, and idle adapters."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,6 +16,10 @@ _DEPTH = SETTINGS["queue_depth"]
 
 
 class _StarvedLuns(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{host} takes {can_queue} commands for {luns} LUNs: {share} for each, where a depth of "
+        "{wanted} is wanted"
+    )
     host: str
     can_queue: int
     luns: int
@@ -23,12 +27,6 @@ class _StarvedLuns(CheckEvidence, frozen=True):
     wanted: int
     by_profile: bool
     options: tuple[str, ...]
-
-    def describe(self) -> str:
-        return (
-            f"{self.host} takes {self.can_queue} commands for {self.luns} LUNs: {self.share} for "
-            f"each, where a depth of {self.wanted} is wanted"
-        )
 
     def advise(self, target: str) -> str:
         if not self.options:
@@ -87,6 +85,10 @@ def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
 
 
 class _CrowdedPort(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{luns} paths of this host through port {port} of {array} may have {depths} commands in "
+        "flight, where the port takes {limit} of all hosts together ({paper})"
+    )
     ADVICE = (
         "describe the array in [[site.array]] of hbatune.toml, with its port_limit and the hosts "
         "that share it: `apply` then shares that among them"
@@ -97,13 +99,6 @@ class _CrowdedPort(CheckEvidence, frozen=True):
     depths: int
     limit: int
     paper: str | None
-
-    def describe(self) -> str:
-        return (
-            f"{self.luns} paths of this host through port {self.port} of {self.array} may have "
-            f"{self.depths} commands in flight, where the port takes {self.limit} of all hosts "
-            f"together ({format_fact(self.paper)})"
-        )
 
 
 def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -137,15 +132,11 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _SmallHost(CheckEvidence, frozen=True):
+    DESCRIPTION = "{host} takes {can_queue} commands, and the firmware offers {offered}"
     host: str
     can_queue: int
     offered: int
     options: tuple[str, ...]
-
-    def describe(self) -> str:
-        return (
-            f"{self.host} takes {self.can_queue} commands, and the firmware offers {self.offered}"
-        )
 
     def advise(self, target: str) -> str:
         if not self.options:
@@ -166,17 +157,14 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedCredits(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{host} was loaded with {option}={value}, and the firmware offers {offered} commands"
+    )
     ADVICE = "take the option away, or raise it, and reload the module"
     host: str
     option: str
     value: int
     offered: int
-
-    def describe(self) -> str:
-        return (
-            f"{self.host} was loaded with {self.option}={self.value}, and the firmware offers "
-            f"{self.offered} commands"
-        )
 
 
 def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -230,3 +218,42 @@ def get_depth(endpoint: Endpoint) -> int | None:
     """Return the endpoint's current queue depth."""
     depth = _DEPTH.read(endpoint.attributes)
     return depth if isinstance(depth, int) else None
+
+
+class _IdleAdapters(CheckEvidence, frozen=True):
+    ADVICE = (
+        "if the array serves these paths equally, set path_grouping_policy to multibus or "
+        "group_by_prio in multipath.conf, so all adapters carry I/O"
+    )
+    maps: tuple[str, ...]
+    idle: tuple[str, ...]
+
+    def describe(self) -> str:
+        maps, idle = format_fact(self.maps), format_fact(self.idle)
+        return f"no I/O of {maps} uses {idle}, although the paths have the same access state"
+
+
+def find_idle_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find maps over several adapters that leave an adapter idle until another one fails.
+
+    Paths in a different access state (ALUA) are a reserve. Maps over the same adapters count
+    together: if each prefers another adapter, all adapters carry I/O.
+    """
+    endpoints = inputs.machine.endpoints_by_target
+    maps: dict[frozenset[str], list[str]] = defaultdict(list)
+    used: dict[frozenset[str], set[str]] = defaultdict(set)
+    for map_ in inputs.machine.endpoints:
+        if (group := map_.active_group) is not None:
+            paths = [endpoints[name] for name in map_.paths if name in endpoints]
+            active = [path for path in paths if path.target in group.paths]
+            states = {path.access for path in active}
+            equal = [path.adapter for path in paths if path.access in states]
+            adapters = frozenset(filter(None, equal))
+            maps[adapters].append(map_.target)
+            used[adapters].update(path.adapter for path in active if path.adapter)
+    requested = {endpoint.target for endpoint in inputs.endpoints}
+    for adapters, targets in maps.items():
+        idle = tuple(sorted(adapters - used[adapters]))
+        names = tuple(name for name in targets if name in requested)
+        if idle and names:
+            yield check.report_targets(Severity.ADVICE, names, _IdleAdapters(names, idle))

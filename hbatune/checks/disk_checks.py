@@ -28,20 +28,17 @@ _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
 class _DriveCache(CheckEvidence, frozen=True):
+    DESCRIPTION = "the drive's cache: {cache}"
     ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
-
-    def describe(self) -> str:
-        return f"the drive's cache: {self.cache}"
 
 
 def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report each drive's cache type. Maps are skipped, since their paths report it."""
     for endpoint in inputs.endpoints:
-        health = inputs.of_disk(endpoint)
         is_drive = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
-        if is_drive and health and isinstance(health.cache, str):
-            yield check.report(Severity.INFO, endpoint, _DriveCache(health.cache))
+        if is_drive and (cache := inputs.get_cache(endpoint)):
+            yield check.report(Severity.INFO, endpoint, _DriveCache(cache))
 
 
 class _HiddenCache(CheckEvidence, frozen=True):
@@ -51,33 +48,60 @@ class _HiddenCache(CheckEvidence, frozen=True):
     )
     volumes: tuple[str, ...]
     family: str
+    cache_types: tuple[str, ...]
 
     def describe(self) -> str:
-        volumes = format_fact(self.volumes)
-        return f"volumes {volumes} ({self.family}): no attribute shows the controller's cache"
+        text = f"volumes {format_fact(self.volumes)} ({self.family}): no attribute shows the "
+        return f"{text}controller's cache; their cache types: {format_fact(self.cache_types)}"
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes, since no attribute shows their protected cache."""
-    for adapter, volumes in _find_volume_adapters(inputs, has_cache=True):
-        yield check.report(Severity.INFO, adapter, _HiddenCache(volumes, adapter.family))
+    """Report adapters with volumes, since no attribute shows their protected cache.
+
+    The volumes' cache types do not show it either: ``write back`` may be the drives' own cache, and
+    a volume behind a protected cache may report ``write through``.
+    """
+    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
+        if has_cache is not False:
+            caches = {disk.target: inputs.get_cache(disk) for disk in volumes}
+            types = tuple(f"{name} {cache}" for name, cache in caches.items() if cache)
+            evidence = _HiddenCache(_list_targets(volumes), adapter.family, types)
+            yield check.report(Severity.INFO, adapter, evidence)
+
+
+class _CostlyCache(CheckEvidence, frozen=True):
+    DESCRIPTION = "random writes without cache hits are faster without this adapter's write cache"
+    ADVICE = (
+        "if neither response times nor cache hits matter, compare your own load with the cache off "
+        "by the maker's tool; otherwise keep it on, above all for RAID 5 and 6"
+    )
+
+
+def find_costly_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report adapters with volumes whose product has a write cache, for purely random writes."""
+    for adapter, _, has_cache in _find_volume_adapters(inputs):
+        if has_cache:
+            yield check.report(Severity.INFO, adapter, _CostlyCache())
 
 
 class _NoCache(CheckEvidence, frozen=True):
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
+    raid6: tuple[str, ...]
 
     def describe(self) -> str:
         volumes, product = format_fact(self.volumes), format_fact(self.product)
+        levels = f"; RAID 6: {format_fact(self.raid6)}" if self.raid6 else ""
         disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
-        return f"volumes {volumes}: {product} has no write cache{disks}"
+        return f"volumes {volumes}: {product} has no write cache{levels}{disks}"
 
     def advise(self, target: str) -> str:
-        text = (
-            "keep arrays that are written to at RAID 0, 5 or 10: without a cache RAID 6 costs half "
-            "of the writes"
-        )
+        text = "without a cache RAID 6 costs half of the writes: "
+        if self.raid6:
+            text += f"rebuild {format_fact(self.raid6)} as RAID 5 or 10, or use an adapter with one"
+        else:
+            text += "keep arrays that are written to at RAID 0, 5 or 10"
         if self.spinning:
             disks = format_fact(self.spinning)
             text += f"; put {disks} behind an adapter with a cache, where response time matters"
@@ -85,34 +109,40 @@ class _NoCache(CheckEvidence, frozen=True):
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report adapters with volumes but without a write cache, and their rotational disks."""
-    for adapter, volumes in _find_volume_adapters(inputs, has_cache=False):
-        disks = inputs.disks_of(adapter)
-        spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
-        yield check.report(Severity.INFO, adapter, _NoCache(volumes, adapter.product, spinning))
+    """Report adapters with volumes but without a write cache, and their rotational disks.
+
+    It is a warning if a volume has RAID 6. An unknown level does not count.
+    """
+    for adapter, volumes, has_cache in _find_volume_adapters(inputs):
+        if has_cache is False:
+            disks = inputs.disks_of(adapter)
+            spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
+            slow = [disk for disk in volumes if (disk.raid_level or "").startswith("6")]
+            names, raid6 = _list_targets(volumes), _list_targets(slow)
+            evidence = _NoCache(names, adapter.product, spinning, raid6)
+            yield check.report(Severity.WARNING if slow else Severity.INFO, adapter, evidence)
 
 
 def _find_volume_adapters(
-    inputs: CheckInput, *, has_cache: bool
-) -> Iterator[tuple[Adapter, tuple[str, ...]]]:
-    """Yield the adapters that have volumes, with these volumes; an unknown product has a cache."""
+    inputs: CheckInput,
+) -> Iterator[tuple[Adapter, list[Endpoint], bool | None]]:
+    """Yield the adapters with volumes, the volumes, and whether the product has a write cache."""
     for adapter in inputs.adapters:
-        disks = inputs.disks_of(adapter)
-        volumes = tuple(disk.target for disk in disks if disk.protocol is Protocol.VOLUME)
+        volumes = [disk for disk in inputs.disks_of(adapter) if disk.protocol is Protocol.VOLUME]
         product = identify_product(family_named(adapter.family).products, adapter.pci)
-        is_cacheless = product is not None and product.cache is False
-        if volumes and is_cacheless is not has_cache:
-            yield adapter, volumes
+        if volumes:
+            yield adapter, volumes, product.cache if product else None
+
+
+def _list_targets(disks: Iterable[Endpoint]) -> tuple[str, ...]:
+    return tuple(disk.target for disk in disks)
 
 
 class _AccessTimes(CheckEvidence, frozen=True):
+    DESCRIPTION = "{point} is mounted without noatime; relatime: {relatime}"
     ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
-
-    def describe(self) -> str:
-        relatime = format_fact(self.relatime)
-        return f"{self.point} is mounted without noatime; relatime: {relatime}"
 
 
 def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -287,10 +317,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         severity = Severity.WARNING if expected > 1 else Severity.ADVICE
         severity = severity if working else Severity.CRITICAL
         evidence = _FewPaths(tuple(maps), working, expected)
-        if len(maps) == 1:
-            yield check.report(severity, maps[0], evidence)
-        else:
-            yield check.report_machine(severity, evidence)
+        yield check.report_targets(severity, maps, evidence)
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
@@ -340,6 +367,7 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 
 class _SharedName(CheckEvidence, frozen=True):
+    DESCRIPTION = "reports the same WWN or serial number as {others}: {name}"
     ADVICE = (
         "where these are paths to one LUN, join them with multipath before either is used; where "
         "they are two drives, give each a name of its own with the maker's tool: until then they "
@@ -347,10 +375,6 @@ class _SharedName(CheckEvidence, frozen=True):
     )
     name: str
     others: tuple[str, ...]
-
-    def describe(self) -> str:
-        others = format_fact(self.others)
-        return f"reports the same WWN or serial number as {others}: {self.name}"
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -383,12 +407,10 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnmatchedName(CheckEvidence, frozen=True):
+    DESCRIPTION = "[site] {key}: {name} is no disk or adapter of this machine"
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
-
-    def describe(self) -> str:
-        return f"[site] {self.key}: {self.name} is no disk or adapter of this machine"
 
 
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -406,13 +428,11 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):
+    DESCRIPTION = "could not be read: {facts} ({reasons})"
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]
     failed: tuple[str, ...]
-
-    def describe(self) -> str:
-        return f"could not be read: {format_fact(self.facts)} ({format_fact(self.reasons)})"
 
     def advise(self, target: str) -> str:
         if self.roots:
@@ -495,3 +515,4 @@ def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[s
         yield "commands without good status", health.errors
         yield "timeouts", health.timeouts
         yield "preferred path", endpoint.preferred
+    yield "multipath table", endpoint.path_groups

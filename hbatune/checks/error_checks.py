@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health
 from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind, is_evidence
 from hbatune.facts.model import Adapter, Endpoint, Protocol
@@ -55,15 +55,10 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
+    DESCRIPTION = "failed I/O in the kernel's log that the drive is to blame for: {count} ({kinds})"
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-
-    def describe(self) -> str:
-        kinds = format_fact(self.kinds)
-        return (
-            f"failed I/O in the kernel's log that the drive is to blame for: {self.count} ({kinds})"
-        )
 
     def advise(self, target: str) -> str:
         if self.volume is not None:
@@ -75,13 +70,12 @@ class _MediumErrors(_FailedIo, frozen=True):
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
+    DESCRIPTION = (
+        "failed I/O in the kernel's log, for want of room behind this thin volume: {count}"
+    )
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
     ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
-
-    def describe(self) -> str:
-        text = "failed I/O in the kernel's log, for want of room behind this thin volume"
-        return f"{text}: {self.count}"
 
 
 class _TransportErrors(_FailedIo, frozen=True):
@@ -105,10 +99,8 @@ class _TransportErrors(_FailedIo, frozen=True):
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
+    DESCRIPTION = "failed I/O in the kernel's log, without a reason: {count}"
     FAULTS = (ErrorKind.OTHER,)
-
-    def describe(self) -> str:
-        return f"failed I/O in the kernel's log, without a reason: {self.count}"
 
     def advise(self, target: str) -> str:
         return f"look at what the log says around them: `journalctl -k -g {target}`"
@@ -209,6 +201,7 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RisingCounter(CheckEvidence, frozen=True):
+    DESCRIPTION = "{counter}: from {was} to {now} within {minutes} minutes"
     counter: str
     was: int
     now: int
@@ -217,9 +210,6 @@ class _RisingCounter(CheckEvidence, frozen=True):
     card: str | None
     link: str | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        return f"{self.counter}: from {self.was} to {self.now} within {self.minutes} minutes"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:
@@ -265,13 +255,11 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _OfflineDevice(CheckEvidence, frozen=True):
+    DESCRIPTION = "the kernel has given it up: its state is {state}"
     state: str
     disk: str | None
     controller: str | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        return f"the kernel has given it up: its state is {self.state}"
 
     def advise(self, target: str) -> str:
         if self.disk is not None:

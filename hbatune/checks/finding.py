@@ -1,6 +1,6 @@
 """The input of checks, their findings, and the form of their evidence. Values only."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar
@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec import UNSET, Struct, UnsetType
 
 from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy.config import Site
@@ -34,7 +34,8 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. ``DESCRIPTION`` and ``ADVICE`` are for constant sentences.
+    JSON omits a field that is UNSET. ``ADVICE`` is a constant sentence. In ``DESCRIPTION``, a name
+    in braces stands for the fact in this field.
     """
 
     DESCRIPTION: ClassVar[str] = ""
@@ -42,7 +43,8 @@ class CheckEvidence(Struct, frozen=True):
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        return self.DESCRIPTION
+        facts = {name: format_fact(getattr(self, name)) for name in self.__struct_fields__}
+        return self.DESCRIPTION.format_map(facts)
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
@@ -97,6 +99,11 @@ class CheckInput(Struct, frozen=True, dict=True):
         """Return the health of an endpoint."""
         return self.health.disks.get(endpoint.target)
 
+    def get_cache(self, endpoint: Endpoint) -> str | None:
+        """Return the type of a disk's write cache, or None if unknown."""
+        health = self.of_disk(endpoint)
+        return get_fact(health.cache) if health else None
+
     def list_adapter_health(self) -> Iterator[tuple[Adapter, AdapterHealth]]:
         """Yield the adapters whose health is known, with it."""
         for adapter in self.adapters:
@@ -147,6 +154,12 @@ class Check(Struct, frozen=True):
             return Finding(self.id, severity, subject, None, evidence, self.source)
         adapter = subject.adapter if isinstance(subject, Endpoint) else subject.target
         return Finding(self.id, severity, subject.target, adapter, evidence, self.source)
+
+    def report_targets(
+        self, severity: Severity, targets: Sequence[str], evidence: CheckEvidence
+    ) -> Finding:
+        """Return this check's finding on one target, or on the machine for several."""
+        return self.report(severity, targets[0] if len(targets) == 1 else MACHINE_TARGET, evidence)
 
     def report_machine(self, severity: Severity, evidence: CheckEvidence) -> Finding:
         """Return this check's finding on the machine."""

@@ -33,10 +33,8 @@ _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another 
 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
+    DESCRIPTION = "tuned is running; what its profile sets could not be read ({unread})"
     unread: str
-
-    def describe(self) -> str:
-        return f"tuned is running; what its profile sets could not be read ({self.unread})"
 
     def advise(self, target: str) -> str:
         return (
@@ -161,14 +159,12 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignOption(CheckEvidence, frozen=True):
+    DESCRIPTION = "{file}, line {line}, sets {option} to {value}"
     option: str
     value: str
     file: str
     line: int
     overridden: bool
-
-    def describe(self) -> str:
-        return f"{self.file}, line {self.line}, sets {self.option} to {self.value}"
 
     def advise(self, target: str) -> str:
         if self.overridden:
@@ -192,13 +188,9 @@ def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedShares(CheckEvidence, frozen=True):
+    DESCRIPTION = "no disk has a scheduler that uses the I/O shares of {units}"
+    ADVICE = "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
     units: tuple[str, ...]
-
-    def describe(self) -> str:
-        return f"no disk has a scheduler that uses the I/O shares of {format_fact(self.units)}"
-
-    def advise(self, target: str) -> str:
-        return "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
 
 
 def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -216,11 +208,9 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IgnoredElevator(CheckEvidence, frozen=True):
+    DESCRIPTION = "the kernel ignores {option} on its command line"
     ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
     option: str
-
-    def describe(self) -> str:
-        return f"the kernel ignores {self.option} on its command line"
 
 
 def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -252,18 +242,15 @@ def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
+        "{settings}"
+    )
     ADVICE = (
         "run it after `hbatune apply`, and once more when one of these has changed: what it has "
         "measured holds for the values of then"
     )
     settings: tuple[str, ...]
-
-    def describe(self) -> str:
-        settings = format_fact(self.settings)
-        return (
-            "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
-            f"{settings}"
-        )
 
 
 def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -504,17 +491,12 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
+    DESCRIPTION = "{file}, line {line}, sets {setting} to {value}, but {disks} has another value"
     setting: str
     value: str
     file: str
     line: int
     disks: tuple[str, ...]
-
-    def describe(self) -> str:
-        return (
-            f"{self.file}, line {self.line}, sets {self.setting} to {self.value}, but "
-            f"{', '.join(self.disks)} has another value"
-        )
 
     def advise(self, target: str) -> str:
         names = " ".join(f"/dev/{disk}" for disk in self.disks)

@@ -7,7 +7,10 @@ therefore read first. No read here has a deadline: ``survey`` reads many devices
 
 import array
 import errno
+import fcntl
 import os
+import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -27,6 +30,8 @@ ABSENT = Missing(Reason.ABSENT, errno.ENOENT)
 # A feature of an NVMe controller is read like a file. ``feature/08`` has the number that Get
 # Features returns for 08h. It is writable if the controller reports the feature as changeable.
 FEATURE_PREFIX = "feature/"
+# The table of a device-mapper device is read like a file, too.
+MAP_TABLE = "dm/table"
 # Exists for each interrupt vector; the text lists the vectors that are exempt from coalescing.
 EXEMPT_FEATURE = 0x09
 
@@ -73,6 +78,10 @@ _WHY_UNREADABLE = dict.fromkeys((errno.EACCES, errno.EPERM), MissingText.NOT_ROO
 _CAPABILITIES = 3 << 8  # Get Features: what may be done with the feature, instead of its value
 _CHANGEABLE = 1 << 2
 _EXEMPT_BIT = 1 << 16
+_MAP_CONTROL, _DEVICE_NUMBER = "/dev/mapper/control", re.compile(r"\b\d+:\d+\b")
+# linux/dm-ioctl.h: struct dm_ioctl, DM_TABLE_STATUS, DM_STATUS_TABLE_FLAG and DM_NOFLUSH_FLAG
+_MAP_REQUEST, _TABLE_STATUS = struct.Struct("=3I3Ii3IQ128s129s7x"), 0xC138FD0C
+_TABLE_FLAGS, _TABLE_BYTES = 1 << 4 | 1 << 11, 1 << 16
 _ONCS, _SELECTS = 520, 1 << 4  # Identify Controller: byte, and bit for the Select field
 
 
@@ -182,6 +191,8 @@ def _add_values(values: Attributes, directory: int, name: str) -> None:
         values[name] = Attribute(" ".join(names), False) if isinstance(names, list) else names
     elif name.startswith(FEATURE_PREFIX):
         values[name] = _read_feature(directory, name)
+    elif name == MAP_TABLE:
+        values[name] = _read_map_table(directory)
     else:
         values[name] = _read_file(directory, name)
 
@@ -353,6 +364,30 @@ def _read_feature(directory: int, name: str) -> Attribute | Missing:
     except OSError as error:
         reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
         return Missing(reason, error.errno, _WHY_UNREADABLE.get(error.errno or 0))
+
+
+def _read_map_table(directory: int) -> Attribute | Missing:
+    """Return the type and parameters of a map with its disks' names; only root can read them."""
+    uuid = _read_file(directory, "dm/uuid")
+    if isinstance(uuid, Missing):
+        return uuid
+    sizes, name = (_TABLE_BYTES, _MAP_REQUEST.size, 0, 0), (b"", uuid.text.encode())
+    head = _MAP_REQUEST.pack(4, 0, 0, *sizes, _TABLE_FLAGS, 0, 0, 0, *name)
+    request = bytearray(head.ljust(_TABLE_BYTES, b"\0"))
+    try:
+        with close_on_exit(os.open(_MAP_CONTROL, _READ)) as control:
+            fcntl.ioctl(control, _TABLE_STATUS, request)
+        # struct dm_target_spec: the type is at byte 24, the parameters follow at byte 40.
+        target = bytes(request[struct.unpack_from("=I", request, 16)[0] :])
+        text = _decode_text(target[24:40].rstrip(b"\0") + b" " + target[40:].split(b"\0", 1)[0])
+        return Attribute(_DEVICE_NUMBER.sub(_find_device_name, text), False)
+    except OSError as error:
+        reason = Reason.ABSENT if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
+        return Missing(reason, error.errno)
+
+
+def _find_device_name(number: re.Match[str]) -> str:
+    return os.path.basename(os.readlink(f"/sys/dev/block/{number[0]}"))
 
 
 def read_exemptions(path: str) -> list[bool] | nvme.Answer:

@@ -5,6 +5,7 @@ twice: by the functions below, which have all the evidence, and by ``boot.condit
 them as udev rules for the evidence that udev has.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -139,6 +140,9 @@ SAS_ARRAYS = (
 
 # raid_level of a drive that is not a volume: hpsa and smartpqi, and aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
+# The level in a volume's raid_level (hpsa.c: raid_label; smartpqi_init.c: raid_levels; aachba.c:
+# container_types; raid_class.c), or in the model of ipr's volumes ("IPR-6   5EC99000").
+_RAID_LEVEL = re.compile(r"(?:RAID|IPR)[- ]?(\d[\d()+]*(?:E|ADM|Triple\))?)", re.IGNORECASE)
 # The vendor of RAID volumes: Broadcom's controllers, and Areca's.
 _BRANDS = ("LSI", "AVAGO", "BROADCOM", "Areca")
 
@@ -202,6 +206,12 @@ def classify_storage(evidence: Evidence, protocol: Protocol) -> Storage:
                 if is_vendor and matches_glob(evidence.model, models.split("|")):
                     return Storage.ARRAY
     return Storage.LOCAL
+
+
+def find_raid_level(evidence: Evidence) -> str | None:
+    """Return the RAID level of a volume, as in ``6`` or ``1(+0)``, or None if it shows none."""
+    match = _RAID_LEVEL.match(evidence.raid_level or evidence.model)
+    return escape_text(match[1]) if match else None
 
 
 class Unclassified(StrEnum):

@@ -42,6 +42,8 @@ _SCSI = (
     *_QUEUE,
 )
 _TRANSLATED = (*_SCSI, "device/vpd_pg89")
+# drivers/scsi/raid_class.c, of a volume on this channel (mpt3sas_scsih.c: RAID_CHANNEL)
+_RAID_CLASS, _RAID_CHANNEL = "device/raid_devices/{}/level", 1
 _FLAT = (*_TRANSLATED, "device/vpd_pg83", "device/raid_level", "device/sas_address")
 _NVME = (
     *("size", "hidden", "wwid", "nsid", "device/state", "device/model", "device/serial"),
@@ -52,7 +54,7 @@ _NVME = (
 # number (drivers/s390/block/dasd_devmap.c: dasd_uid_show).
 _CARD = ("device/name", "device/serial", "device/uid")
 _OTHER = ("size", "removable", "hidden", "serial", *_CARD, "device/state", "mq/", *_QUEUE)
-MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended")
+MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended", attributes.MAP_TABLE)
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
@@ -72,6 +74,8 @@ def list_attributes(place: Place) -> tuple[str, ...]:
         return _TRANSLATED
     if transport == "fc":
         return (*_SCSI, find_port_name_file(place))
+    if place.channel == _RAID_CHANNEL and not transport:
+        return (*_FLAT, _RAID_CLASS.format(place.address))
     return _SCSI if transport else _FLAT
 
 
@@ -126,6 +130,7 @@ def build_endpoint(
         rotational=attributes.parse_flag(survey, "queue/rotational"),
         zoned=zoned,
         plugs_zones=os.path.exists(f"{directory}/{_ATOMIC_WRITES}") if zoned is True else None,
+        raid_level=classify.find_raid_level(evidence) if protocol is Protocol.VOLUME else None,
         state=get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=host.hw_queues if host else attributes.count_words(survey, "mq/"),
@@ -159,6 +164,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
     ata_port = re.search(r"/ata(\d+)/", f"{place.branch.host}/") if is_ata else None
+    raid_class = _RAID_CLASS.format(place.address)
     return Evidence(
         transport=place.branch.transport,
         pci=place.branch.pci is not None,
@@ -167,7 +173,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         vendor=get_word(survey, "device/vendor"),
         model=get_word(survey, "device/model"),
         access=get_word(survey, _ALUA[0]) or None,
-        raid_level=model.get_fact(get_text(survey, "device/raid_level")),
+        raid_level=get_word(survey, "device/raid_level") or get_word(survey, raid_class) or None,
         port_protocols=model.get_fact(get_text(port, PORT_ATTRIBUTES[0])),
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
@@ -233,7 +239,32 @@ def build_map(
         storage=places.pop() if len(places) == 1 else model.Storage.LOCAL,
         evidence=evidence,
         unread=unread,
+        path_groups=attributes.parse_text(survey, attributes.MAP_TABLE, parse_path_groups),
     )
+
+
+def parse_path_groups(table: str) -> tuple[model.PathGroup, ...]:
+    """Return the path groups of a dm-multipath table (drivers/md/dm-mpath.c: multipath_status).
+
+    Raises ValueError or IndexError for any other table.
+    """
+    kind, *words = table.split()
+    if kind != "multipath":
+        raise ValueError(table)
+    for _ in ("features", "hardware handler"):
+        del words[: 1 + int(words[0])]
+    count, active = int(words[0]), int(words[1])
+    del words[:2]
+    groups = []
+    for number in range(1, count + 1):
+        selector = words[0]
+        del words[: 2 + int(words[1])]
+        path_count, width = int(words[0]), 1 + int(words[1])
+        end = 2 + path_count * width
+        paths = tuple(words[2:end:width])
+        groups.append(model.PathGroup(escape_text(selector), number == active, paths))
+        del words[:end]
+    return tuple(groups)
 
 
 def _find_unread(survey: Attributes, names: Iterable[str]) -> str | None:

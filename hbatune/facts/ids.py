@@ -9,7 +9,7 @@ import re
 from functools import cached_property
 from operator import attrgetter
 
-from hbatune.facts.model import Control, Endpoint, Machine, Vector
+from hbatune.facts.model import Endpoint, Machine
 
 # The name of a drive that reports none.
 UNNAMED = "unnamed"
@@ -117,7 +117,9 @@ class Renaming:
 
     @cached_property
     def _present(self) -> frozenset[str]:
-        return frozenset(map(attrgetter("id"), _list_targets(self._machine)))
+        machine = self._machine
+        targets = (*machine.endpoints, *machine.controls, *machine.vectors)
+        return frozenset(map(attrgetter("id"), targets))
 
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
@@ -142,7 +144,3 @@ class Renaming:
         lasting = extract_lasting_part(id)
         matches = sorted(p for p in self._present if extract_lasting_part(p) == lasting)
         return tuple(matches) or (id,)
-
-
-def _list_targets(machine: Machine) -> tuple[Endpoint | Control | Vector, ...]:
-    return (*machine.endpoints, *machine.controls, *machine.vectors)

@@ -200,6 +200,17 @@ class Adapter(Struct, frozen=True):
         return None
 
 
+class PathGroup(Struct, frozen=True):
+    """A group of a dm-multipath map: its path selector, and the targets of its paths.
+
+    The map sends I/O only to the ``active`` group. The others replace it if its paths fail.
+    """
+
+    selector: ShortText
+    active: bool
+    paths: tuple[ShortText, ...]
+
+
 class Endpoint(Struct, frozen=True):
     """A target of tuning with a queue: a SCSI LUN, an NVMe namespace path, a multipath map.
 
@@ -217,7 +228,8 @@ class Endpoint(Struct, frozen=True):
     protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
     it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
     system failed to read. ``plugs_zones`` is whether the kernel orders a zoned disk's writes with
-    any scheduler, or None if the disk is not zoned.
+    any scheduler, or None if the disk is not zoned. ``raid_level`` is the level of a volume, in its
+    driver's form (``6``, ``1(+0)``), or None if unknown. ``path_groups`` are the groups of a map.
     """
 
     target: ShortText
@@ -258,6 +270,14 @@ class Endpoint(Struct, frozen=True):
     ncq_depth: int | None = None
     unread: ShortText | None = None
     plugs_zones: bool | None = None
+    raid_level: ShortText | None = None
+    path_groups: tuple[PathGroup, ...] | Missing = Missing(Reason.ABSENT)
+
+    @property
+    def active_group(self) -> PathGroup | None:
+        """The group of paths that carries a map's I/O, or None if unknown."""
+        groups = () if isinstance(self.path_groups, Missing) else self.path_groups
+        return next((group for group in groups if group.active), None)
 
     @property
     def mounted(self) -> bool:

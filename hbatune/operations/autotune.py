@@ -49,9 +49,9 @@ from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import DiskSearchResult, End, TournamentConclusion, Unjudged
 from hbatune.settings.limits import find_scheduler, make_device, resolve_value
-from hbatune.settings.setting import FixedSetting, Limit, LimitReason, Value
+from hbatune.settings.setting import FixedSetting, Value
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import WorkerPool
 
 MAX_DEPTH = 1024
@@ -423,7 +423,7 @@ def _search(
     context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = math.inf if limit is None else time.monotonic() + limit
     plan, machine = situation.plan(named=True), situation.machine
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     results = []
     with ExitStack() as stack:
         stop = stack.enter_context(context.stoppable())

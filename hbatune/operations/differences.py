@@ -120,7 +120,7 @@ class _Explainer:
         everything = replace(situation, chosen=choose_targets(situation.machine, ()))
         self._plan = everything.plan()
         self._rows = {row.key: row for row in self._plan.rows}
-        self._adapters = {adapter.target: adapter for adapter in situation.machine.adapters}
+        self._adapters = situation.machine.adapters_by_target
         self._targets: list[Target] = []
         self.traits: dict[str, match.Traits] = {}
         for endpoint in situation.chosen.endpoints:

@@ -146,22 +146,18 @@ def find_standings(
     It is the result closest to the documents' workload. The link is compared with the highest
     throughput that can be trusted (D4-9). Missing disks are omitted.
     """
-    closest: dict[str, ProbeResult] = {}
-    fastest: dict[str, ProbeResult] = {}
+    by_target: dict[str, list[ProbeResult]] = {}
     for result in results:
-        current = closest.setdefault(result.target, result)
-        if measure_distance(result) < measure_distance(current):
-            closest[result.target] = result
-        current = fastest.setdefault(result.target, result)
-        if _rank_throughput(result) > _rank_throughput(current):
-            fastest[result.target] = result
+        by_target.setdefault(result.target, []).append(result)
     standings = {}
     yardsticks = installed_library().yardsticks()
-    for target, result in closest.items():
-        standing = compare_on_machine(result, machine, profile, yardsticks)
-        top = compare_on_machine(fastest[target], machine, None, yardsticks)
+    for target, measured in by_target.items():
+        closest = min(measured, key=measure_distance)
+        fastest = max(measured, key=_rank_throughput)
+        standing = compare_on_machine(closest, machine, profile, yardsticks)
+        top = compare_on_machine(fastest, machine, None, yardsticks)
         if standing is not None and top is not None:
-            standings[target] = (result, replace(standing, links=top.links))
+            standings[target] = (closest, replace(standing, links=top.links))
     return standings
 
 
@@ -528,13 +524,13 @@ def _group_by_adapter(probed: ProbeRuns) -> list[_Group]:
     targets = {result.target for result in measured}
     subjects = {subject.target: subject for subject in list_subjects(probed.machine, targets)}
     by_adapter: dict[tuple[str, Workload], list[ProbeResult]] = {}
-    adapters = {adapter.target: adapter for adapter in probed.machine.adapters}
     for result in measured:
         serving = subjects[result.target].adapters
         # A map over two adapters is not limited by one of them.
         if len(serving) == 1:
             by_adapter.setdefault((serving[0].target, result.workload), []).append(result)
     groups: list[_Group] = []
+    adapters = probed.machine.adapters_by_target
     for (target, workload), separate in by_adapter.items():
         if len(separate) > 1:
             disks = [subjects[result.target] for result in separate]

@@ -38,7 +38,6 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
 from hbatune.settings.limits import BFQ, find_scheduler
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import (
     QUEUE_DEPTH,
     SCHEDULER,
@@ -46,6 +45,7 @@ from hbatune.settings.table import (
     list_attributes,
     parse_saved_values,
 )
+from hbatune.text.limit_text import Limit, LimitReason
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -451,8 +451,7 @@ def require_readable(files: Paths, *extra_files: Path) -> None:
 
 def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
     """Return the first record that this user may not read, or None."""
-    records = (files.rollbacks, files.hands_off_targets)
-    for path in (files.journal, *records, files.claims, files.locked, *extra_files):
+    for path in (files.journal, files.rollbacks, files.claims, files.locked, *extra_files):
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except PermissionError:

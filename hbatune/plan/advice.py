@@ -16,8 +16,9 @@ from hbatune.plan.make import Key, evaluate_setting, explain_unsafe, match_targe
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.policy.match import SiteNames, find_matching_rules
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, VendorRule
-from hbatune.settings.setting import Device, LimitReason, Value
+from hbatune.settings.setting import Device, Value
 from hbatune.settings.table import SCHEDULER, SETTINGS
+from hbatune.text.limit_text import LimitReason
 
 
 class Stance(StrEnum):

@@ -21,8 +21,9 @@ from hbatune.facts.families import family_named
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
-from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Setting
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Setting
 from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SCHEDULER, SETTINGS, Value
+from hbatune.text.limit_text import Limit, LimitReason
 
 REQUEST_BYTES = 640
 """Memory of one request with a scheduler, in bytes.

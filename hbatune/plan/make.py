@@ -36,7 +36,8 @@ from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_tr
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
 from hbatune.settings import limits as device_limits
 from hbatune.settings import table
-from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Value
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Value
+from hbatune.text.limit_text import Limit, LimitReason
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
 from hbatune.policy.rules import SITE_SOURCE
 from hbatune.settings import table
-from hbatune.settings.setting import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason
 
 RenderedOptions = Mapping[tuple[str, str], str]
 """The options in modprobe.d for the next load: the text by module and option."""
@@ -232,7 +232,7 @@ def _make_row(
     current: table.Value | None = None
     if not option.shown:
         current = _find_witness(machine, adapters, option.purpose)
-    elif option.shown and isinstance(attribute, Attribute):
+    elif isinstance(attribute, Attribute):
         # A bool reads Y or N (kernel/params.c: param_get_bool).
         current = {"N": 0, "Y": 1}.get(attribute.text, table.parse_number_or_text(attribute.text))
     row = Row(

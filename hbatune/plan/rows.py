@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from hbatune.facts.model import Endpoint, Protocol
 from hbatune.loader import ErrorNumber, ShortText
-from hbatune.settings.setting import Limit, LimitReason, Value
+from hbatune.settings.setting import Value
+from hbatune.text.limit_text import Limit, LimitReason
 
 
 class State(StrEnum):

@@ -15,9 +15,8 @@ from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
 from hbatune.policy.library import ArrayModel, find_model
 from hbatune.policy.match import SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import QUEUE_DEPTH
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 
 VENDOR_DEFAULT = 32
 """The depth that D2-1 found sound, a former default of FC cards. Current drivers have 64."""

@@ -75,11 +75,6 @@ class _ArraysFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def load_arrays(shipped: Path) -> tuple[ArrayModel, ...]:
-    """Return the known makes of arrays. Raise ``PolicyError`` if the file is invalid."""
-    return load_cited(shipped / "arrays.toml", _ArraysFile).array
-
-
 def load_cited(path: Path, shape: type[T]) -> T:
     """Return a shipped file of tables. Raise ``PolicyError`` if one cites an unknown source."""
     file = read_toml(path)
@@ -187,12 +182,6 @@ class Yardsticks(Struct, frozen=True, forbid_unknown_fields=True):
     run: tuple[RunFigures, ...] = ()
 
 
-@cache
-def load_yardsticks(shipped: Path) -> Yardsticks:
-    """Return the documents' measurements. Raise ``PolicyError`` if the file is invalid."""
-    return load_cited(shipped / "yardsticks.toml", Yardsticks)
-
-
 class Library(Struct, frozen=True):
     """The directories of rules and configuration.
 
@@ -212,11 +201,13 @@ class Library(Struct, frozen=True):
 
     def arrays(self) -> tuple[ArrayModel, ...]:
         """Return the known makes of shared arrays."""
-        return load_arrays(self.shipped)
+        file: _ArraysFile = load_cited(self.shipped / "arrays.toml", _ArraysFile)
+        return file.array
 
     def yardsticks(self) -> Yardsticks:
         """Return the documents' measurements, as reference values for results."""
-        return load_yardsticks(self.shipped)
+        figures: Yardsticks = load_cited(self.shipped / "yardsticks.toml", Yardsticks)
+        return figures
 
     def read_site(self, path: Path) -> TomlFile:
         """Return one of the site's files. Raise ``PolicyError`` or ``FileNotFoundError``."""

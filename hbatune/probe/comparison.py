@@ -84,8 +84,8 @@ class Standing(Struct, frozen=True):
     """All comparisons of one result; None or empty if there is no value to compare with.
 
     ``same_depth`` is whether the result was measured at the document's depth. ``raid`` are a
-    document's values for volumes of such an adapter in such a slot, one for each RAID level: no
-    attribute shows the level of a volume.
+    document's values for volumes of such an adapter in such a slot, and of this RAID level if it is
+    known.
     """
 
     document: MediumFigures | None
@@ -302,7 +302,8 @@ def find_raid_figures(
 ) -> tuple[RaidFigures, ...]:
     """Return the documents' values for a volume's adapter and slot, if they cover the workload.
 
-    They cover random reads and writes of 4 KiB, and sequential ones of 1 MiB.
+    They cover random reads and writes of 4 KiB, and sequential ones of 1 MiB. If the volume's RAID
+    level is unknown, all levels are returned.
     """
     size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
     corner = workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
@@ -311,7 +312,9 @@ def find_raid_figures(
     cards = {adapter.document for adapter in subject.adapters}
     figures = []
     for entry in yardsticks.raid:
-        if entry.card in cards and match.is_match(Match(link=entry.when), disk_traits):
+        is_level = subject.endpoint.raid_level in (None, str(entry.level))
+        is_slot = match.is_match(Match(link=entry.when), disk_traits)
+        if entry.card in cards and is_level and is_slot:
             figures.append(entry)
     return tuple(figures)
 

@@ -10,7 +10,13 @@ from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import fold_rows, format_medium, format_targets
+from hbatune.text.plan_tables import (
+    fold_rows,
+    format_link,
+    format_medium,
+    format_selection,
+    format_targets,
+)
 from hbatune.text.tables import group_items
 
 _THIN, _THICK = 3.5, 22.0
@@ -70,7 +76,7 @@ def _make_adapter_node(adapter: model.Adapter, machine: model.Machine) -> Node:
 
 def _list_facts(adapter: model.Adapter) -> Iterator[str]:
     if adapter.link is not None:
-        yield _describe_link(adapter.link)
+        yield f"link {format_link(adapter.link) or 'not readable'}"
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
@@ -78,23 +84,13 @@ def _list_facts(adapter: model.Adapter) -> Iterator[str]:
             yield f"{label} {value}"
 
 
-def _describe_link(link: model.Link) -> str:
-    if isinstance(link.speed, model.Missing) or isinstance(link.width, model.Missing):
-        return "link not readable"
-    current = f"link {link.speed:g} GT/s x{link.width}"
-    if isinstance(link.max_speed, model.Missing) or isinstance(link.max_width, model.Missing):
-        return current
-    if (link.speed, link.width) == (link.max_speed, link.max_width):
-        return f"{current}, as fast as it can"
-    return f"{current} where {link.max_speed:g} GT/s x{link.max_width} can be"
-
-
 def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
     """Yield one node for each group of equal endpoints."""
 
     def list_texts(endpoint: model.Endpoint) -> tuple[str, ...]:
         product = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        return tuple(filter(None, (format_medium(endpoint), str(endpoint.kind), product)))
+        texts = (format_medium(endpoint), str(endpoint.kind), product, format_selection(endpoint))
+        return tuple(filter(None, texts))
 
     for targets, endpoint in fold_rows(endpoints, list_texts):
         yield Node(format_targets(targets), list_texts(endpoint))
@@ -113,8 +109,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
         values += [current, maximum or current]
-        speed = _describe_link(link).split(" where")[0].split(",")[0]
-        rows.append(ChartRow(adapter.target, speed, tuple(bars)))
+        rows.append(ChartRow(adapter.target, f"link {format_link(link)}", tuple(bars)))
     if not rows:
         return None
     maximum_key = LegendEntry("as fast as the card can", "room", None)

@@ -17,7 +17,8 @@ from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
 from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.facts.targets import make_target
 from hbatune.settings import setting as formats
-from hbatune.settings.setting import Device, FixedSetting, LegalValue, Limit, LimitReason, Value
+from hbatune.settings.setting import Device, FixedSetting, LegalValue, Value
+from hbatune.text.limit_text import Limit, LimitReason
 
 SCHEDULER_FILE = "queue/scheduler"
 REQUESTS_FILE = "queue/nr_requests"

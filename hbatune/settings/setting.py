@@ -13,6 +13,7 @@ from hbatune.facts import names
 from hbatune.facts.attributes import parse_text
 from hbatune.facts.model import Attribute, Endpoint, Missing, TargetKind, Vector
 from hbatune.loader import LongText
+from hbatune.text.limit_text import LimitReason
 
 Value = int | LongText
 
@@ -21,132 +22,6 @@ QUEUE_DEPTH = "queue_depth"
 
 Attributes = Mapping[str, Attribute | Missing]
 """The attributes read from a device, by path below its directory."""
-
-
-class Limit(StrEnum):
-    """A reason why a value differs from the profile value, or is not set.
-
-    ``text/limit_text.py`` has the sentences. The comments name the facts in them.
-    """
-
-    # of a device (limits.py)
-    ALTHOUGH = "although"  # parts: the settings that a rule overrides
-    CAN_QUEUE_UNKNOWN = "can_queue unknown"
-    CPUS_EXCLUDED = "CPUs excluded"  # the restriction, the CPUs
-    CPUS_UNKNOWN = "CPUs unknown"  # the restriction
-    DEVICE_MAXIMUM = "device maximum"  # the maximum
-    DRIVER_MINIMUM = "driver minimum"  # the minimum
-    FAR_CPU = "far CPU"
-    HARDWARE_MAXIMUM = "hardware maximum"  # the maximum
-    HARDWARE_UNKNOWN = "hardware unknown"
-    INFERRED = "inferred"
-    MANAGED = "managed"  # the CPUs to free, the module's option that does; or fewer facts
-    MAP_REQUESTS = "map requests"  # the map, its largest request in KiB
-    MAP_UNREAD = "map unread"
-    MASK_NARROWED = "mask narrowed"  # the CPUs of the mask
-    NEAR_CPU = "near CPU"  # the CPUs near the adapter
-    NOT_LOWERED = "not lowered"  # the requests of the adapter
-    NOT_LOADED = "not loaded"  # the loaded schedulers, the wanted one
-    NO_CPU_LEFT = "no CPU left"  # parts: the settings that exclude CPUs
-    NO_SCHEDULER = "no scheduler"
-    OFFLINE_CPUS = "offline CPUs"
-    ONE_CPU = "one CPU"
-    PATH_MAXIMUM = "path maximum"  # the path, its maximum in KiB
-    RECONNECT_UNKNOWN = "reconnect unknown"
-    REQUESTS_MAXIMUM = "requests maximum"  # the nr_requests
-    SAME_AS_TIMEOUT = "same as timeout"
-    OWN_TIMEOUT = "own timeout"
-    SCHEDULER_MAXIMUM = "scheduler maximum"  # the maximum
-    TAGS_UNKNOWN = "tags unknown"
-    TAG_SET = "tag set"  # its size
-    UNSCHEDULED = "unscheduled"
-    WHOLE_ATTEMPTS = "whole attempts"  # seconds between two of them
-    WHOLE_PAGES = "whole pages"  # KiB of a page
-    # of a driver (table.py)
-    AT_LOAD = "at load"  # the option, its value
-    BY_OPTION = "by option"  # the option
-    READ_ONLY = "read-only"
-    UNCHANGEABLE = "unchangeable"
-    # of the site's facts (policy/budget.py)
-    ARRAY_SHARE = "array share"
-    DRIVES = "drives"  # the depth of a drive, the number of drives
-    DRIVES_AT_LEAST = "drives at least"  # the same, the minimum depth
-    # of a plan (plan/make.py, plan/rows.py)
-    CHANGED_SINCE = "changed since"
-    DISRUPTS = "disrupts"  # the effect of a write
-    BELOW_PEERS = "below peers"  # their largest depth, the target
-    CHOSEN_SCHEDULER = "chosen scheduler"  # the scheduler, the target
-    DISTRIBUTION_SCHEDULER = "distribution scheduler"  # the udev rules file
-    LOWERED = "lowered"  # the driver's depth, the target
-    NO_DEPTH = "no depth"
-    NCQ_OFF = "NCQ off"  # the target
-    NO_COALESCING = "no coalescing"
-    ONE_COMMAND = "one command"
-    RAISED_ONLY = "raised only"
-    RESTORED = "restored"
-    SET_ONCE = "set once"
-    UNIDENTIFIED = "unidentified"
-    UNPARSABLE = "unparsable"  # the text
-    UNREAD_DISK = "unread disk"  # the attribute
-    WITHIN_ARRAY = "within array"
-    ZONED = "zoned"
-    # of the paths of a map (plan/joint_limits.py)
-    PATHS_AT = "paths at"  # the deepest path, its value
-    PATHS_DIFFER = "paths differ"  # the shallowest path, its maximum
-    PATHS_DISAGREE = "paths disagree"  # their values
-    PATHS_PINNED = "paths pinned"  # the paths that are not changed
-    PATHS_PINNED_AT = "paths pinned at"  # the paths that are not changed, their value
-    PATHS_TAKE = "paths take"  # the shallowest path, its maximum
-    # of a module option (plan/module_options.py)
-    AT_MAXIMUM = "at maximum"
-    BY_DRIVE = "by drive"
-    NOT_SHOWN = "not shown"
-    SEEN_IN_LUNS = "seen in LUNs"
-    SEEN_IN_VECTORS = "seen in vectors"
-    UNDER_ROOT = "under root"  # the adapter
-    # of an installation (operations/situation.py)
-    DEVICE_EXCLUDED = "device excluded"  # the device
-    EXCLUDED = "excluded"
-    REVERTED = "reverted"
-    ROLLED_BACK = "rolled back"
-    # of a write (act/chain.py, act/executor.py, act/writer.py)
-    ADAPTER_WAITS = "adapter waits"
-    COMMANDS_HANG = "commands hang"  # their number, the age of the oldest in s
-    DEPENDENCY_FAILED = "dependency failed"  # the setting
-    DEVICE_REPLACED = "device replaced"
-    FAILED_BEFORE_WRITE = "failed before write"  # the error in parentheses, or an empty text
-    FAILED_IN_WRITE = "failed in write"  # the same
-    IMMOVABLE = "immovable"
-    MAP_CHANGED = "map changed"  # the present maps
-    NOT_RUNNING = "not running"  # the device and its state
-    NO_VECTOR = "no vector"  # its number
-    ORIGINAL_LOST = "original lost"
-    OTHER_SCHEDULER = "other scheduler"  # the planned one, the present one
-    RECORD_UNREAD = "record unread"  # the directory, the error
-    ROLLBACK_RECORDED = "rollback recorded"
-    SIBLING_STUCK = "sibling stuck"  # the disk whose write hangs
-    WORKER_DIED = "worker died"
-    WORKER_FAILED = "worker failed"
-    WORKER_UNSTARTED = "worker unstarted"
-    WOULD_RESET = "would reset"  # the setting, its present value
-    # of a restore (act/restore.py)
-    AT_MOST = "at most"  # the legal value
-    DRIVE_REPLACED = "drive replaced"
-    DRIVE_UNNAMED = "drive unnamed"
-    NEW_INTERRUPT = "new interrupt"
-    NOT_SETTABLE = "not settable"
-    RESTORED_ALONG = "restored along"
-    SETTING_UNKNOWN = "setting unknown"
-    UNREAD_NOW = "unread now"
-    WITH_SCHEDULER = "with scheduler"
-
-
-class LimitReason(Struct, frozen=True):
-    """A reason with its facts. ``parts`` are further reasons, in the order of the sentence."""
-
-    limit: Limit
-    facts: tuple[Value, ...] = ()
-    parts: "tuple[LimitReason, ...]" = ()
 
 
 class LegalValue(Struct, frozen=True):

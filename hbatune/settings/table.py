@@ -8,6 +8,7 @@ so read_ahead_kb comes last.
 
 import errno
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
@@ -61,6 +62,9 @@ _LOSS_TIMEOUT = formats.accept_integers(
     lambda text: -1 if text == "off" else int(text, 10),
     f"an integer from 0 to {_MAX_LOSS}, or -1 for ever",
 )
+
+_HOST_COALESCING = partial(Setting, on=TargetKind.HOST, reset_by=_ADAPTER, group=_COALESCING)
+"""A setting of a SCSI host that gathers completions, until the adapter is reset."""
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
@@ -283,58 +287,43 @@ SETTINGS: dict[str, Setting] = {
             on=TargetKind.CONTROLLER,
             reset_by=_ADAPTER,  # the driver retains it through a reset of the controller
         ),
-        Setting(
+        _HOST_COALESCING(
             "lpfc_fcp_imax",
             10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
             formats.accept_integers(0, 5_000_000),
-            on=TargetKind.HOST,
-            reset_by=_ADAPTER,
             limit=limits.limit_interrupt_rate,
-            group=_COALESCING,
         ),
-        Setting(
+        _HOST_COALESCING(
             "lpfc_cr_delay",
             10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
             formats.accept_integers(0, 63),
-            on=TargetKind.HOST,
-            reset_by=_ADAPTER,
-            group=_COALESCING,
         ),
-        Setting(
+        _HOST_COALESCING(
             "lpfc_cr_count",
             10,
             "how many completions are gathered (SLI-3), from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
             formats.accept_integers(1, 255),
-            on=TargetKind.HOST,
-            reset_by=_ADAPTER,
-            group=_COALESCING,
         ),
-        Setting(
+        _HOST_COALESCING(
             "zio_timer",
             10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
             formats.accept_integers(100, 25_500, lambda text: int(text.removesuffix("us"), 10)),
-            on=TargetKind.HOST,
-            reset_by=_ADAPTER,
-            group=_COALESCING,
         ),
-        Setting(
+        _HOST_COALESCING(
             "zio",
             20,
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
             # It reads as a name, and is written as 0 or 1.
             formats.accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1"),
-            on=TargetKind.HOST,
             disrupts="a write resets the adapter, and its link goes down and comes back",
-            reset_by=_ADAPTER,
-            group=_COALESCING,
         ),
         Setting(
             # The path from a host's class device to the function that its driver is bound to.

@@ -3,18 +3,18 @@
 The load is given by the user, or it is the busiest moment that `watch` saw. The figures are from
 ``rules/sizing.toml`` and from the yardsticks. Each is the minimum that its document gives, and each
 answer names its source. A need is None if no document has a figure for such a load. The functions
-are pure, except ``load_sizing``.
+are pure, except ``load_sizing`` and ``read_moments``.
 """
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hbatune import loader
 from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
 from hbatune.loader import Figure, ShortText
@@ -24,6 +24,7 @@ from hbatune.policy.profile import Text
 from hbatune.probe.comparison import compute_link_ceiling
 
 Percent = Annotated[int, Meta(ge=0, le=99)]
+_WATCH_SCHEMA = "hbatune.watch/1"
 
 
 class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,10 +113,10 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     saturation: tuple[Saturation, ...]
 
 
-@cache
 def load_sizing(shipped: Path) -> SizingFigures:
     """Return the figures. Raises ``PolicyError``."""
-    return library.load_cited(shipped / library.SIZING, SizingFigures)
+    figures: SizingFigures = library.load_cited(shipped / library.SIZING, SizingFigures)
+    return figures
 
 
 DEFAULT_BLOCK_SIZE = 4096
@@ -148,6 +149,9 @@ class WatchedReading(Struct, frozen=True):
     write_bytes_per_s: Figure
     adapter: ShortText | None = None
     p99_ms: Figure | None = None
+    target: ShortText = ""
+    id: ShortText = ""
+    in_flight: Figure = 0.0
 
 
 class WatchedMoment(Struct, frozen=True):
@@ -155,6 +159,29 @@ class WatchedMoment(Struct, frozen=True):
 
     schema: ShortText
     readings: tuple[WatchedReading, ...]
+
+
+def read_moments(path: Path) -> Iterator[WatchedMoment]:
+    """Yield the lines of a `watch --json` file; UsageError for another file."""
+    try:
+        data = loader.read_bytes(path, loader.FOREIGN_BOUNDS.bytes)
+    except loader.UnusableFileError as error:
+        raise UsageError(f"{str(path)!r}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            loader.require_bounded(line, loader.FOREIGN_BOUNDS)
+            moment = loader.decode(line, WatchedMoment)
+        except loader.UnusableFileError as error:
+            problem = f"not what `hbatune watch --json` prints: {error}"
+            raise UsageError(f"{str(path)!r}, line {number}: {problem}") from error
+        if moment.schema != _WATCH_SCHEMA:
+            problem = f"has schema {moment.schema}, not {_WATCH_SCHEMA}"
+            raise UsageError(f"{str(path)!r}, line {number}: {problem}")
+        yield moment
 
 
 def make_load(
@@ -181,6 +208,21 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
     if best is None or not best.iops:
         raise UsageError("there is no I/O in what watch has seen", hint="watch while it works")
     return best
+
+
+def find_running_depth(moments: Iterable[WatchedMoment], disk: str) -> int:
+    """Return the mean number of I/Os in flight on a disk, by target or id, while it had any.
+
+    It is at least 1. UsageError if there is no I/O.
+    """
+    depths = []
+    for moment in moments:
+        for reading in moment.readings:
+            if disk in (reading.target, reading.id) and reading.in_flight > 0:
+                depths.append(reading.in_flight)
+    if not depths:
+        raise UsageError(f"watch has seen no I/O of {disk!r}", hint="watch while it works")
+    return max(1, round(sum(depths) / len(depths)))
 
 
 def _sum_load(moment: WatchedMoment) -> WantedLoad:

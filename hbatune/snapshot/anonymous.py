@@ -33,7 +33,7 @@ _PUBLIC_FIELDS = frozenset(
     (
         *("vendor", "model", "revision", "firmware", "driver_version", "product", "document"),
         *("family", "unread", "depth_trap", "unmanaged_by", "pattern", "block_size", "hbatune"),
-        "schema",
+        *("schema", "raid_level", "selector"),
     )
 )
 _ID_FIELDS = frozenset(("id", "rolled_back", "exclude", "targets", "members", "uses"))

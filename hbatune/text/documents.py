@@ -14,8 +14,7 @@ from msgspec import Struct
 from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
-from hbatune.settings.setting import LimitReason
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import LimitReason, describe_limit
 from hbatune.text.plan_tables import count_outcomes
 
 

@@ -1,132 +1,155 @@
-"""The sentence of each reason why a value differs from the profile value, or is not set.
+"""The reasons why a value differs from the profile value, or is not set, and their sentences.
 
-Policy, findings, operations and rollbacks need these sentences too, so this module imports only
-the types of settings.
+All rooms from the settings on need these reasons, so this module imports none of them.
 """
 
+from enum import StrEnum
 from functools import lru_cache
 
-from hbatune.settings.setting import Limit, LimitReason
+from msgspec import Struct
 
-# Of each reason, with its facts in the order of ``LimitReason.facts``.
-_SENTENCES = {
-    Limit.ALTHOUGH: "although",
-    Limit.CAN_QUEUE_UNKNOWN: "the adapter's can_queue is not known",
-    Limit.CPUS_EXCLUDED: "{} excludes CPUs {}",
-    Limit.CPUS_UNKNOWN: "{} makes no sense or excludes every CPU",
-    Limit.DEVICE_MAXIMUM: "the device takes {} at most",
-    Limit.DRIVER_MINIMUM: "the driver takes {} at least",
-    Limit.FAR_CPU: "no CPU near the adapter may be used: one farther away",
-    Limit.HARDWARE_MAXIMUM: "the hardware takes {} at most",
-    Limit.HARDWARE_UNKNOWN: "the hardware's limit is not known",
-    Limit.INFERRED: "inferred from the driver and the vector's name: "
-    "this kernel says so only at a write",
-    Limit.MANAGED: "set by the kernel (managed interrupt)",
-    Limit.MAP_REQUESTS: "lowering it on a path of a live map fails I/O: {} sends up to {} KiB",
-    Limit.MAP_UNREAD: "lowering it on a path of a live map fails I/O",
-    Limit.MASK_NARROWED: "its smp_affinity was narrowed to CPUs {}",
-    Limit.NEAR_CPU: "one CPU of {}, which are near the adapter",
-    Limit.NOT_LOWERED: "never lowered with scheduler none: {} is the adapter's",
-    Limit.NOT_LOADED: "this kernel has loaded {}: load {} with modprobe if it is a module",
-    Limit.NO_CPU_LEFT: "no CPU is left for interrupts:",
-    Limit.NO_SCHEDULER: "this device passes I/O on and has no scheduler",
-    Limit.OFFLINE_CPUS: "none of these CPUs is online",
-    Limit.ONE_CPU: "one CPU for each vector",
-    Limit.PATH_MAXIMUM: "its path {} takes {} KiB at most",
-    Limit.RECONNECT_UNKNOWN: "reconnect_delay is not known",
-    Limit.OWN_TIMEOUT: "a namespace of this controller has its own timeout: {} ms",
-    Limit.SAME_AS_TIMEOUT: "the same as `timeout`, which is the setting of a SCSI disk",
-    Limit.REQUESTS_MAXIMUM: "nr_requests is {}",
-    Limit.SCHEDULER_MAXIMUM: "{} with a scheduler",
-    Limit.TAGS_UNKNOWN: "the size of the tag set is not known",
-    Limit.TAG_SET: "tag set of {} with scheduler none",
-    Limit.UNSCHEDULED: "the kernel sets it with scheduler none",
-    Limit.WHOLE_ATTEMPTS: "whole attempts, one every {} s",
-    Limit.WHOLE_PAGES: "whole pages of {} KiB",
-    Limit.AT_LOAD: "an option of the driver's module: takes {}={} when it is loaded",
-    Limit.BY_OPTION: "its module's option {} sets it at the next load (--module-options)",
-    Limit.READ_ONLY: "read-only in this driver",
-    Limit.UNCHANGEABLE: "the controller says that it cannot be changed",
-    Limit.ARRAY_SHARE: "what the site says of its array leaves this much for each path to a LUN",
-    Limit.DRIVES: "{} for each of the {} drives in the array",
-    Limit.DRIVES_AT_LEAST: "{} for each of the {} drives in the array, "
-    "and {} at least in a Gen1 slot",
-    Limit.CHANGED_SINCE: "changed since hbatune had set it: it stays",
-    Limit.DISRUPTS: "{}: only with --allow-reset",
-    Limit.LOWERED: "below the driver's own {}: "
-    "an administrator's decision, until `apply {}` names it",
-    Limit.BELOW_PEERS: "below the {} of equal disks on its adapter: "
-    "an administrator's decision, until `apply {}` names it",
-    Limit.CHOSEN_SCHEDULER: "no kernel selects {} by itself: "
-    "an administrator's decision, until `apply {}` names it",
-    Limit.DISTRIBUTION_SCHEDULER: "replaces the choice of {}, which no weight or ionice uses",
-    Limit.NO_DEPTH: "it has none that can be set",
-    Limit.NCQ_OFF: "native command queuing is off: "
-    "an administrator's decision, until `apply {}` names it",
-    Limit.NO_COALESCING: "the driver has no lever for it",
-    Limit.ONE_COMMAND: "one command at a time: "
-    "the drive queues nothing, or somebody has switched it off",
-    Limit.RAISED_ONLY: "raised only, never lowered",
-    Limit.RESTORED: "set by hbatune earlier, and no rule in force asks for it: "
-    "back to what was there",
-    Limit.SET_ONCE: "the driver sets it once",
-    Limit.UNIDENTIFIED: "not known what it is",
-    Limit.UNPARSABLE: "not a value of this setting: {!r}",
-    Limit.UNREAD_DISK: "cannot be identified: {} cannot be read",
-    Limit.WITHIN_ARRAY: "within what the array takes, as far as is known",
-    Limit.ZONED: "zoned",
-    Limit.PATHS_AT: "alike on all paths: {} is at {}",
-    Limit.PATHS_DIFFER: "differs from the other paths: {} takes {} at most, and none is lowered",
-    Limit.PATHS_DISAGREE: "left like the other paths: the other paths would get {}",
-    Limit.PATHS_PINNED: "left like the other paths: {} is not to be changed",
-    Limit.PATHS_PINNED_AT: "alike on all paths: {} is not to be changed and has {}",
-    Limit.PATHS_TAKE: "alike on all paths: {} takes {} at most",
-    Limit.AT_MAXIMUM: "as much as the driver takes, or more",
-    Limit.BY_DRIVE: "the option gives each drive a depth of its own (tag_info)",
-    Limit.NOT_SHOWN: "a loaded module does not say what is in use",
-    Limit.SEEN_IN_LUNS: "seen in the LUNs",
-    Limit.SEEN_IN_VECTORS: "counted in msi_irqs",
-    Limit.UNDER_ROOT: "the root disk hangs on {}: name that adapter to have it set",
-    Limit.DEVICE_EXCLUDED: "{} is excluded in [site]",
-    Limit.EXCLUDED: "excluded in [site]",
-    Limit.REVERTED: "reverted: it cost more than the profile tolerates; "
-    "name it to `apply` to try again",
-    Limit.ROLLED_BACK: "rolled back; name it to `apply` to have it tuned again",
-    Limit.ADAPTER_WAITS: "the write has not returned; "
-    "until it does, adding and removing disks of this adapter waits",
-    Limit.COMMANDS_HANG: "commands that hang in its queue: {}, the oldest for {} s or more",
-    Limit.DEPENDENCY_FAILED: "{} could not be set",
-    Limit.DEVICE_REPLACED: "another device has taken its place since the plan",
-    Limit.FAILED_BEFORE_WRITE: "its process failed before it wrote anything{}",
-    Limit.FAILED_IN_WRITE: "its process failed{}; the next run shows whether the value was set",
-    Limit.IMMOVABLE: "the kernel or the driver placed it and refuses to have it moved",
-    Limit.MAP_CHANGED: "a path of {} now, not as it was planned for",
-    Limit.NOT_RUNNING: "{}, and a write to the queue would wait for it",
-    Limit.NO_VECTOR: "the controller has no interrupt vector {}",
-    Limit.ORIGINAL_LOST: "its original value may be lost; run `hbatune rollback` first",
-    Limit.OTHER_SCHEDULER: "planned with scheduler {}, which is {} now",
-    Limit.RECORD_UNREAD: "the rollback record {} cannot be read: {}",
-    Limit.ROLLBACK_RECORDED: "a rollback was recorded during this run",
-    Limit.SIBLING_STUCK: "a write to {} has not returned and locks the adapter",
-    Limit.WORKER_DIED: "the process that wrote it died; "
-    "the next look shows whether the value had landed",
-    Limit.WORKER_FAILED: "the process that was to write it failed; "
-    "the next run shows whether the value was set",
-    Limit.WORKER_UNSTARTED: "no process could be started to write it; "
-    "raise TasksMax= or ulimit and try again",
-    Limit.WOULD_RESET: "it would reset {}, which was changed to {}",
-    Limit.AT_MOST: "{} at most",
-    Limit.DRIVE_REPLACED: "another drive is in its place",
-    Limit.DRIVE_UNNAMED: "the drive in its place does not report its name: "
-    "what was there before is kept",
-    Limit.NEW_INTERRUPT: "the adapter got a new interrupt, which only the kernel may move",
-    Limit.NOT_SETTABLE: "it cannot be read, or is not there to be set any more",
-    Limit.RESTORED_ALONG: "goes back with what resets it",
-    Limit.SETTING_UNKNOWN: "this version of hbatune does not have the setting; "
-    "roll back with the one that set it",
-    Limit.UNREAD_NOW: "it cannot be read at present; `hbatune rollback` tries again",
-    Limit.WITH_SCHEDULER: "went with the scheduler that it belongs to, which was changed since",
-}
+from hbatune.loader import LongText
+
+
+class Limit(StrEnum):
+    """A reason why a value differs from the profile value, or is not set, as a sentence.
+
+    The braces stand for its facts, in the order of ``LimitReason.facts``.
+    """
+
+    # of a device (limits.py)
+    ALTHOUGH = "although"
+    CAN_QUEUE_UNKNOWN = "the adapter's can_queue is not known"
+    CPUS_EXCLUDED = "{} excludes CPUs {}"
+    CPUS_UNKNOWN = "{} makes no sense or excludes every CPU"
+    DEVICE_MAXIMUM = "the device takes {} at most"
+    DRIVER_MINIMUM = "the driver takes {} at least"
+    FAR_CPU = "no CPU near the adapter may be used: one farther away"
+    HARDWARE_MAXIMUM = "the hardware takes {} at most"
+    HARDWARE_UNKNOWN = "the hardware's limit is not known"
+    INFERRED = "inferred from the driver and the vector's name: this kernel says so only at a write"
+    MANAGED = "set by the kernel (managed interrupt)"
+    MAP_REQUESTS = "lowering it on a path of a live map fails I/O: {} sends up to {} KiB"
+    MAP_UNREAD = "lowering it on a path of a live map fails I/O"
+    MASK_NARROWED = "its smp_affinity was narrowed to CPUs {}"
+    NEAR_CPU = "one CPU of {}, which are near the adapter"
+    NOT_LOWERED = "never lowered with scheduler none: {} is the adapter's"
+    NOT_LOADED = "this kernel has loaded {}: load {} with modprobe if it is a module"
+    NO_CPU_LEFT = "no CPU is left for interrupts:"
+    NO_SCHEDULER = "this device passes I/O on and has no scheduler"
+    OFFLINE_CPUS = "none of these CPUs is online"
+    ONE_CPU = "one CPU for each vector"
+    PATH_MAXIMUM = "its path {} takes {} KiB at most"
+    RECONNECT_UNKNOWN = "reconnect_delay is not known"
+    REQUESTS_MAXIMUM = "nr_requests is {}"
+    SAME_AS_TIMEOUT = "the same as `timeout`, which is the setting of a SCSI disk"
+    OWN_TIMEOUT = "a namespace of this controller has its own timeout: {} ms"
+    SCHEDULER_MAXIMUM = "{} with a scheduler"
+    TAGS_UNKNOWN = "the size of the tag set is not known"
+    TAG_SET = "tag set of {} with scheduler none"
+    UNSCHEDULED = "the kernel sets it with scheduler none"
+    WHOLE_ATTEMPTS = "whole attempts, one every {} s"
+    WHOLE_PAGES = "whole pages of {} KiB"
+    # of a driver (table.py)
+    AT_LOAD = "an option of the driver's module: takes {}={} when it is loaded"
+    BY_OPTION = "its module's option {} sets it at the next load (--module-options)"
+    READ_ONLY = "read-only in this driver"
+    UNCHANGEABLE = "the controller says that it cannot be changed"
+    # of the site's facts (policy/budget.py)
+    ARRAY_SHARE = "what the site says of its array leaves this much for each path to a LUN"
+    DRIVES = "{} for each of the {} drives in the array"
+    DRIVES_AT_LEAST = "{} for each of the {} drives in the array, and {} at least in a Gen1 slot"
+    # of a plan (plan/make.py, plan/rows.py)
+    CHANGED_SINCE = "changed since hbatune had set it: it stays"
+    DISRUPTS = "{}: only with --allow-reset"
+    BELOW_PEERS = (
+        "below the {} of equal disks on its adapter: "
+        "an administrator's decision, until `apply {}` names it"
+    )
+    CHOSEN_SCHEDULER = (
+        "no kernel selects {} by itself: an administrator's decision, until `apply {}` names it"
+    )
+    DISTRIBUTION_SCHEDULER = "replaces the choice of {}, which no weight or ionice uses"
+    LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
+    NO_DEPTH = "it has none that can be set"
+    NCQ_OFF = (
+        "native command queuing is off: an administrator's decision, until `apply {}` names it"
+    )
+    NO_COALESCING = "the driver has no lever for it"
+    ONE_COMMAND = "one command at a time: the drive queues nothing, or somebody has switched it off"
+    RAISED_ONLY = "raised only, never lowered"
+    RESTORED = "set by hbatune earlier, and no rule in force asks for it: back to what was there"
+    SET_ONCE = "the driver sets it once"
+    UNIDENTIFIED = "not known what it is"
+    UNPARSABLE = "not a value of this setting: {!r}"
+    UNREAD_DISK = "cannot be identified: {} cannot be read"
+    WITHIN_ARRAY = "within what the array takes, as far as is known"
+    ZONED = "zoned"
+    # of the paths of a map (plan/joint_limits.py)
+    PATHS_AT = "alike on all paths: {} is at {}"
+    PATHS_DIFFER = "differs from the other paths: {} takes {} at most, and none is lowered"
+    PATHS_DISAGREE = "left like the other paths: the other paths would get {}"
+    PATHS_PINNED = "left like the other paths: {} is not to be changed"
+    PATHS_PINNED_AT = "alike on all paths: {} is not to be changed and has {}"
+    PATHS_TAKE = "alike on all paths: {} takes {} at most"
+    # of a module option (plan/module_options.py)
+    AT_MAXIMUM = "as much as the driver takes, or more"
+    BY_DRIVE = "the option gives each drive a depth of its own (tag_info)"
+    NOT_SHOWN = "a loaded module does not say what is in use"
+    SEEN_IN_LUNS = "seen in the LUNs"
+    SEEN_IN_VECTORS = "counted in msi_irqs"
+    UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"
+    # of an installation (operations/situation.py)
+    DEVICE_EXCLUDED = "{} is excluded in [site]"
+    EXCLUDED = "excluded in [site]"
+    REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
+    ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
+    # of a write (act/chain.py, act/executor.py, act/writer.py)
+    ADAPTER_WAITS = (
+        "the write has not returned; until it does, adding and removing disks of this adapter waits"
+    )
+    COMMANDS_HANG = "commands that hang in its queue: {}, the oldest for {} s or more"
+    DEPENDENCY_FAILED = "{} could not be set"
+    DEVICE_REPLACED = "another device has taken its place since the plan"
+    FAILED_BEFORE_WRITE = "its process failed before it wrote anything{}"
+    FAILED_IN_WRITE = "its process failed{}; the next run shows whether the value was set"
+    IMMOVABLE = "the kernel or the driver placed it and refuses to have it moved"
+    MAP_CHANGED = "a path of {} now, not as it was planned for"
+    NOT_RUNNING = "{}, and a write to the queue would wait for it"
+    NO_VECTOR = "the controller has no interrupt vector {}"
+    ORIGINAL_LOST = "its original value may be lost; run `hbatune rollback` first"
+    OTHER_SCHEDULER = "planned with scheduler {}, which is {} now"
+    RECORD_UNREAD = "the rollback record {} cannot be read: {}"
+    ROLLBACK_RECORDED = "a rollback was recorded during this run"
+    SIBLING_STUCK = "a write to {} has not returned and locks the adapter"
+    WORKER_DIED = "the process that wrote it died; the next look shows whether the value had landed"
+    WORKER_FAILED = (
+        "the process that was to write it failed; the next run shows whether the value was set"
+    )
+    WORKER_UNSTARTED = (
+        "no process could be started to write it; raise TasksMax= or ulimit and try again"
+    )
+    WOULD_RESET = "it would reset {}, which was changed to {}"
+    # of a restore (act/restore.py)
+    AT_MOST = "{} at most"
+    DRIVE_REPLACED = "another drive is in its place"
+    DRIVE_UNNAMED = "the drive in its place does not report its name: what was there before is kept"
+    NEW_INTERRUPT = "the adapter got a new interrupt, which only the kernel may move"
+    NOT_SETTABLE = "it cannot be read, or is not there to be set any more"
+    RESTORED_ALONG = "goes back with what resets it"
+    SETTING_UNKNOWN = (
+        "this version of hbatune does not have the setting; roll back with the one that set it"
+    )
+    UNREAD_NOW = "it cannot be read at present; `hbatune rollback` tries again"
+    WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
+
+
+class LimitReason(Struct, frozen=True):
+    """A reason with its facts. ``parts`` are further reasons, in the order of the sentence."""
+
+    limit: Limit
+    facts: tuple[int | LongText, ...] = ()
+    parts: "tuple[LimitReason, ...]" = ()
 
 
 def describe_limit(reason: LimitReason | str | None) -> str:
@@ -142,7 +165,7 @@ def explain_limit(reason: LimitReason | str | None) -> tuple[str, str]:
     """
     if not isinstance(reason, LimitReason):
         return reason or "", ""
-    sentence = _SENTENCES[reason.limit].format(*reason.facts)
+    sentence = reason.limit.format(*reason.facts)
     parts = list(map(describe_limit, reason.parts))
     match reason.limit:
         case Limit.MANAGED if reason.facts:

@@ -139,22 +139,17 @@ def _is_information(note: Message) -> bool:
 
 
 _FAILURES = {
-    Task.RECORD_ROLLBACK: "{message}; {hint}",
     Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon leaves these disks alone",
     Task.READ_CONFIGURATION: "{message}; rolled back all the same",
     Task.DEACTIVATE_PROFILE: "{message}; the daemon leaves every disk alone all the same",
     Task.FORGET_PROFILE: "{message}; it is left",
-    Task.READ_JOURNAL: "{message}; {hint}",
-    Task.SAVE_JOURNAL: "{message}; {hint}",
     Task.SAVE_HISTORY: "the results are not kept: {message}",
     Task.PLACE_RULES: "udev's rules are as they were: {message}",
     Task.REMOVE_RULES: "{message}",
     Task.REMOVE_OPTIONS: "{message}",
-    Task.TELL_IRQBALANCE: "{message}; {hint}",
     Task.FIT_MEMORY: "{message}",
     Task.WRITE_RULES: "{message}",
     Task.MARK_DISKS: "{message}; {hint}; until then the daemon takes these disks for new ones",
-    Task.READ_DEVICES: "{message}; {hint}",
     Task.COMPARE: "nothing was compared: {message}; {hint}",
 }
 
@@ -196,7 +191,8 @@ def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
         case context.TaskFailed(task, error):
-            return _FAILURES[task].format(message=error.message, hint=error.hint)
+            template = _FAILURES.get(task, "{message}; {hint}")
+            return template.format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
             return _EVENTS[event].format(subject=subject, reason=reason)

@@ -17,6 +17,7 @@ from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
+from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
@@ -229,16 +230,38 @@ def format_adapter(target: str | None, machine: Machine) -> str:
 
 
 def format_medium(endpoint: Endpoint) -> str:
-    """Return protocol and medium of an endpoint: ``sata ssd``, ``nvme``, ``unknown``."""
+    """Return protocol and medium of an endpoint: ``sata ssd``, ``RAID 5 volume``, ``unknown``."""
     if endpoint.protocol is model.Protocol.UNKNOWN:
         return "unknown"
     if endpoint.protocol is model.Protocol.VOLUME:
         # A disk counts as rotational unless it reports a solid medium (drivers/scsi/sd.c:
         # sd_read_block_characteristics). So `hdd` says nothing about a volume's drives.
-        return "RAID volume ssd" if endpoint.medium is Medium.SSD else "RAID volume"
+        name = f"RAID {endpoint.raid_level} volume" if endpoint.raid_level else "RAID volume"
+        return f"{name} ssd" if endpoint.medium is Medium.SSD else name
     if endpoint.medium is Medium.UNKNOWN or str(endpoint.medium) == str(endpoint.protocol):
         return str(endpoint.protocol)
     return f"{endpoint.protocol} {endpoint.medium}"
+
+
+def format_selection(endpoint: Endpoint) -> str | None:
+    """Return how a map selects among its paths, as in ``service-time over 1 of 2 paths``."""
+    group = endpoint.active_group
+    if group is None:
+        return None
+    paths = format_count(len(endpoint.paths), "path")
+    return f"{group.selector} over {len(group.paths)} of {paths}"
+
+
+def format_link(link: model.Link) -> str | None:
+    """Return a link's speed, with its maximum if it is higher, or None if unknown."""
+    current = _format_speed(link.speed, link.width)
+    maximum = _format_speed(link.max_speed, link.max_width)
+    return f"{current} of {maximum}" if current and maximum not in (None, current) else current
+
+
+def _format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+    is_unknown = isinstance(speed, model.Missing) or isinstance(width, model.Missing)
+    return None if is_unknown else f"{speed:g} GT/s x{width}"
 
 
 def format_value(value: object) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.facts.names import natural_key
-from hbatune.text.basic_output import make_console
+from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
 from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
 from hbatune.text.units import format_percent
@@ -155,8 +155,8 @@ def describe_alert(alert: Alert) -> str:
             return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
         case AlertCondition.UTILISATION:
             if alert.detail is not None:
-                busy = f"{busy} of its {alert.detail} commands in flight,"
-                return f"{busy} more than {format_percent(alert.limit)}"
+                commands = format_count(int(alert.detail), "command")
+                return f"{busy} of {commands} in flight, more than {format_percent(alert.limit)}"
             return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
         case AlertCondition.DEPTH:
             return f"{value} in flight on average; beyond its knee, {limit}, they only wait"

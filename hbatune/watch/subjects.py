@@ -34,8 +34,7 @@ def find_subjects(
     ``depths`` are the queue depths that were set; a missing one defaults to the current depth.
     ``knees`` were found by probes; a missing one comes from the ``yardsticks``.
     """
-    endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    endpoints, adapters = machine.endpoints_by_target, machine.adapters_by_target
     references = yardsticks or Yardsticks()
     disks = []
     for endpoint in machine.endpoints:

@@ -45,13 +45,15 @@ def mpi3mr() -> Described:
 def mpt3sas() -> Described:
     """A 9400 with four kinds of endpoint: NVMe on channel 2, a volume on channel 1.
 
-    Depths 254, 32 and 128 are MPT3SAS_*_QUEUE_DEPTH (mpt3sas_base.h).
+    Depths 254, 32 and 128 are MPT3SAS_*_QUEUE_DEPTH (mpt3sas_base.h). The volume's level is in the
+    RAID class (raid_class.c: raid_levels).
     """
+    level: dict[str, Value] = {"raid_devices/0:1:0:0/level": "raid10"}
     luns = (
         sas(0, 1, Disk("sda", tags=9000)),
         sata(0, 2, Disk("sdb", tags=9000)),
         flat("0:2:0:0", Disk("sdc", tags=9000), "NVMe", "128"),
-        flat("0:1:0:0", Disk("sdd", tags=9000), "LSI", "128", vpd_pgb1=HDD_PAGE),
+        flat("0:1:0:0", Disk("sdd", tags=9000), "LSI", "128", vpd_pgb1=HDD_PAGE, **level),
     )
     attributes: dict[str, Value] = {"version_fw": "24.00.00.00", "board_name": "HBA 9400-16i"}
     host = Host(0, "mpt3sas", 9000, 7, hw_queues=8, luns=luns, attributes=attributes)

@@ -105,7 +105,7 @@ def hpsa() -> Described:
 def aacraid() -> Described:
     """A container on channel 0 and drives above it, whose raid_level says JBOD (linit.c)."""
     luns = (
-        flat("0:0:0:0", Disk("sda", tags=504), "ASR8805", "252", raid_level="RAID 5"),
+        flat("0:0:0:0", Disk("sda", tags=504), "ASR8805", "252", raid_level="RAID5"),
         flat("0:1:4:0", Disk("sdb", tags=504), "ATA", "32", raid_level="JBOD", vpd_pg89=ATA_PAGE),
         flat("0:1:5:0", Disk("sdc", tags=504), "HGST", "64", raid_level="", vpd_pg83=SAS_PORTS),
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hbatune.facts.model import Missing, Reason
 from hbatune.policy.budget import compute_budgets
 from hbatune.policy.config import Site, SiteArray
-from hbatune.policy.library import load_arrays
+from hbatune.policy.library import Library
 from hbatune.shipped import find_shipped
 from tests.hosts.conftest import Surveyed
 
@@ -36,7 +36,7 @@ def test_budget_uses_make_and_port(surveyed: Survey) -> None:
         )
     )
     machine = surveyed("fc_arrays").machine
-    budgets = compute_budgets(machine, site, load_arrays(find_shipped("rules")))
+    budgets = compute_budgets(machine, site, Library(find_shipped("rules")).arrays())
     depths = {endpoint.target: budgets[endpoint.id].depth for endpoint in machine.endpoints}
     assert depths == {"sda": 88, "sdb": 88, "sdc": 32}
 

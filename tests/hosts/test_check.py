@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hbatune.facts.health import LOST_IO
-from tests.hosts import traps, virtual
+from tests.hosts import raid, traps, virtual
 from tests.hosts.ailing import ailing, config, shared_line
 from tests.hosts.captured import PROCFS, unpack
 from tests.hosts.families import MACHINES
@@ -94,6 +94,21 @@ def test_ailing_machine_has_findings(built: Built) -> None:
         assert findings["msix-few", ADAPTER]["facts"]["vectors"] == 1
         assert "max_msix_vectors=1" in findings["msix-few", ADAPTER]["evidence"]
     assert findings["adapter-cache", ADAPTER]["facts"]["volumes"] == ["sdd"]
+
+
+@pytest.mark.parametrize(("level", "is_slow"), [(6, True), (5, False)])
+def test_cacheless_raid6_is_warning(built: Built, level: int, *, is_slow: bool) -> None:
+    described = raid.ipr(card=("0x034a", "0x033b"))
+    host = described.functions[0].hosts[0]
+    volume, *drives = host.luns
+    host = replace(host, luns=(replace(volume, model=f"IPR-{level}   5EC99000"), *drives))
+    _, findings = check(built, Described((replace(described.functions[0], hosts=(host,)),)))
+    severities = {
+        finding["severity"]: finding["facts"]["raid6"]
+        for (id, _), finding in findings.items()
+        if id == "adapter-cacheless"
+    }
+    assert severities == ({"warning": ["sda"]} if is_slow else {"info": []})
 
 
 def test_nvme_counters_rise(built: Built) -> None:
@@ -230,7 +245,7 @@ def test_polled_healthy_host_passes(built: Built, family: str) -> None:
 
 HEALTHY_FINDINGS = {
     *("adapter-cache", "drive-cache", "no-name", "pcie-errors-not-counted"),
-    *("bpftrace-missing", "fio-missing", "host-depth-share", "msix-few"),
+    *("bpftrace-missing", "fio-missing", "host-depth-share", "msix-few", "cache-random-writes"),
 }
 """What is worth knowing of a machine that is well; nothing of errors, nothing unread."""
 

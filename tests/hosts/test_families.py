@@ -157,6 +157,23 @@ def test_endpoints_are_classified(surveyed: Survey, name: str) -> None:
     assert tri_mode == [disk for disk, (spoken, _) in SPOKEN[name].items() if spoken is NVME]
 
 
+RAID_LEVELS = {
+    "mpt3sas": {"sda": None, "sdb": None, "sdc": None, "sdd": "10"},
+    "smartpqi": {"sda": None, "sdb": None, "sdc": None, "sdd": "5"},
+    "hpsa": {"sda": "1(+0)", "sdb": None},
+    "aacraid": {"sda": "5", "sdb": None, "sdc": None},
+    "ipr": {"sda": "5", "sdb": None, "sdc": None},
+    "arcmsr": {"sda": None},
+    "mpi3mr_megaraid": {"sda": None},
+}
+
+
+@pytest.mark.parametrize("name", RAID_LEVELS)
+def test_volumes_report_raid_level(surveyed: Survey, name: str) -> None:
+    endpoints = surveyed(name).endpoints
+    assert {disk: endpoint.raid_level for disk, endpoint in endpoints.items()} == RAID_LEVELS[name]
+
+
 WHERE = {
     "mpt3sas": {"sda": "local", "sdb": "local", "sdc": "local", "sdd": "local"},
     "qla2xxx": {"sda": "array", "sdb": "array"},

@@ -137,7 +137,7 @@ def test_identified_disk_is_not_reported(built: Built) -> None:
 
 
 @pytest.mark.parametrize(
-    ("described", "text"), [(raid.ipr(), "RAID volume"), (raid.hpsa(), "RAID volume ssd")]
+    ("described", "text"), [(raid.ipr(), "RAID 5 volume"), (raid.hpsa(), "RAID 1(+0) volume ssd")]
 )
 def test_volume_shows_only_reported_medium(built: Built, described: Described, text: str) -> None:
     lines = run_command(built(described), "list").splitlines()

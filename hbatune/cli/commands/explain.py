@@ -37,6 +37,7 @@ from hbatune.text.plan_tables import (
     format_adapter,
     format_advice,
     format_medium,
+    format_selection,
     format_targets,
     format_value,
 )
@@ -266,7 +267,8 @@ class _Index:
         """Return a short description of a target; for an endpoint, without its id."""
         if target_id in self.endpoints:
             endpoint = self.endpoints[target_id]
-            return f"{format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
+            described = f"{format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
+            return ", ".join(filter(None, (described, format_selection(endpoint))))
         if target_id in self.vectors:
             vector = self.vectors[target_id]
             return f"{' '.join(vector.names)}, served by CPU {format_value(vector.effective)} now"

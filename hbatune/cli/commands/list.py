@@ -15,7 +15,6 @@ from hbatune.facts.model import (
     Adapter,
     Endpoint,
     Kind,
-    Link,
     Machine,
     Missing,
     Protocol,
@@ -32,7 +31,14 @@ from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
-from hbatune.text.plan_tables import fold_names, format_medium, format_value, show_skipped
+from hbatune.text.plan_tables import (
+    fold_names,
+    format_link,
+    format_medium,
+    format_selection,
+    format_value,
+    show_skipped,
+)
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
@@ -75,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(make_facts_document(machine))
         return 0
-    adapters = {adapter.target: adapter for adapter in machine.adapters}
+    adapters = machine.adapters_by_target
     # A map has no adapter since it may be over several, another disk since hbatune knows none.
     endpoints = group_items(
         machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
@@ -150,7 +156,7 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
         yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
-    if (link := _describe_link(adapter.link)) is not None:
+    if adapter.link and (link := format_link(adapter.link)):
         yield f"link {link}"
     if isinstance(adapter.driver_version, str):
         yield f"driver {adapter.driver_version}"
@@ -176,19 +182,10 @@ def _describe_role(endpoint: Endpoint) -> Cell:
     if endpoint.kind is Kind.PATH:
         return f"{text},", "path of", format_value(endpoint.map)
     if endpoint.kind is Kind.MAP:
+        if selection := format_selection(endpoint):
+            text = f"{text}, {selection}"
         return f"{text},", "map of", *fold_names(endpoint.paths)
     return text
-
-
-def _describe_link(link: Link | None) -> str | None:
-    if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
-        return None
-    current = f"{link.speed:g} GT/s x{link.width}"
-    if isinstance(link.max_speed, Missing) or isinstance(link.max_width, Missing):
-        return current
-    if (link.speed, link.width) == (link.max_speed, link.max_width):
-        return current
-    return f"{current} of {link.max_speed:g} GT/s x{link.max_width}"
 
 
 def _format_size(size: int | Missing) -> str:

@@ -110,6 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--rate", "IOPS", rate, rate_purpose),
     ):
         group.add_argument(option, metavar=metavar, type=parse, help=purpose)
+    purpose = "with the mean I/Os in flight of TARGET in this output of `hbatune watch --json`"
+    arguments.add_path(group, "--watch", purpose)
     seconds = arguments.make_seconds_type()
     purpose = "measured time of a run"
     parser.add_argument("--runtime", metavar="SECONDS", type=seconds, help=purpose)
@@ -157,14 +159,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
-    options = (args.depth, args.block, args.mix, args.jobs, args.rate)
+    options = (args.depth, args.block, args.mix, args.jobs, args.rate, args.watch)
     if all(option is None for option in options):
         return None
     names = {workload.name for workload in load_workloads(installed_library())}
     if args.workload in names:
-        problem = "--depth, --block, --mix, --jobs and --rate are a workload of your own, beside "
+        problem = "--depth, --block, --mix, --jobs, --rate and --watch make your own workload"
         hint = "leave its name out, or write a file: docs/probing.md"
-        raise UsageError(f"{problem}{args.workload}", hint=hint)
+        raise UsageError(f"{problem}, and {args.workload} is another", hint=hint)
+    if args.watch is not None:
+        from hbatune.sizing.needs import find_running_depth, read_moments  # most probes need none
+
+        if args.depth is not None or args.workload is None or args.targets:
+            raise UsageError("--watch has the depth of one disk", hint="name it, without --depth")
+        # The maximum is that of --depth.
+        args.depth = min(4096, find_running_depth(read_moments(args.watch), args.workload))
     usual = Workload()
     reads = 100 if args.mix is None else args.mix
     pattern = {0: Pattern.RANDOM_WRITE, 100: Pattern.RANDOM_READ}.get(reads, Pattern.RANDOM_MIX)

@@ -5,12 +5,10 @@ Depths follow D2-2 to D2-5 and D2-7.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hbatune import loader
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.machine import gather_machine
@@ -25,8 +23,6 @@ from hbatune.text.terminal import print_line, show_json
 
 DEFAULT_HEADROOM = 30
 """The default percentage that stays free: the middle of D0-9's 20 to 40."""
-
-WATCH_SCHEMA = "hbatune.watch/1"
 
 SUMMARY = "how much a load needs, and how deep LUNs may be, by the documents"
 GROUP = "look"
@@ -122,33 +118,10 @@ def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:
     if args.watch is not None:
         if args.iops is not None or args.gb_per_s is not None:
             raise UsageError("--watch has the load, and so has --iops or --gb-per-s: name one")
-        return replace(needs.find_busiest_load(_read_moments(args.watch)), p99_ms=args.p99)
+        return replace(needs.find_busiest_load(needs.read_moments(args.watch)), p99_ms=args.p99)
     if args.iops is None and args.gb_per_s is None:
         return None
     return needs.make_load(args.iops, args.gb_per_s, args.block, args.reads, args.p99)
-
-
-def _read_moments(path: Path) -> Iterator[needs.WatchedMoment]:
-    """Yield the lines of a `watch --json` file; UsageError for another file."""
-    try:
-        data = loader.read_bytes(path, loader.FOREIGN_BOUNDS.bytes)
-    except loader.UnusableFileError as error:
-        raise UsageError(f"{str(path)!r}: {error}") from error
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            loader.require_bounded(line, loader.FOREIGN_BOUNDS)
-            moment = loader.decode(line, needs.WatchedMoment)
-        except loader.UnusableFileError as error:
-            problem = f"not what `hbatune watch --json` prints: {error}"
-            raise UsageError(f"{str(path)!r}, line {number}: {problem}") from error
-        if moment.schema != WATCH_SCHEMA:
-            problem = f"has schema {moment.schema}, not {WATCH_SCHEMA}"
-            raise UsageError(f"{str(path)!r}, line {number}: {problem}")
-        yield moment
 
 
 def _make_array(args: argparse.Namespace, machine: Machine) -> shortfall.SharedArray:

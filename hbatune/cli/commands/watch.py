@@ -22,13 +22,12 @@ from hbatune.facts.sampler import Sampler, find_sampled_places
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import Config, load_configuration
-from hbatune.policy.library import load_yardsticks
+from hbatune.policy.library import installed_library
 from hbatune.policy.profile import ProbeSpec
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe.guard import Clock
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import find_shipped
 from hbatune.text.terminal import print_note
 from hbatune.text.watch_view import StatePrinter, make_json_printer, make_plain_printer, show_live
 from hbatune.watch.latency import load_latencies
@@ -106,7 +105,7 @@ def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Sub
     name = profile or config.profile
     chosen = load_chosen_profile(name, config) if name else None
     knees = _load_knees(machine, ProbeSpec() if chosen is None else chosen.probe)
-    yardsticks = load_yardsticks(find_shipped("rules"))
+    yardsticks = installed_library().yardsticks()
     return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
 
 

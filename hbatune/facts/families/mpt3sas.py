@@ -25,9 +25,10 @@ _GEN35 = 0x00AA  # mpt3sas_scsih.c: _scsih_probe, is_gen35_ioc; older chips have
 _SAS3_LATE = range(0x00C0, 0x00CA)  # ... except these
 _CHANNELS = {1: Protocol.VOLUME, 2: Protocol.NVME}  # RAID_CHANNEL and PCIE_CHANNEL
 
-# mpt3sas_base.h: MPT3SAS_SAS_QUEUE_DEPTH, MPT3SAS_SATA_QUEUE_DEPTH, MPT3SAS_NVME_QUEUE_DEPTH. The
-# depth of a volume depends on its level and members.
+# mpt3sas_base.h: MPT3SAS_SAS_QUEUE_DEPTH, MPT3SAS_SATA_QUEUE_DEPTH, MPT3SAS_NVME_QUEUE_DEPTH, and
+# MPT3SAS_RAID_QUEUE_DEPTH. The depth of a RAID 0 volume depends on its members.
 _DEPTHS = {Protocol.SAS: 254, Protocol.SATA: 32, Protocol.NVME: 128}
+_VOLUME_DEPTHS = dict.fromkeys(("1", "1e", "10"), 128)
 
 
 def _is_sas35(pci: Pci | None) -> bool | None:
@@ -38,7 +39,12 @@ def _is_sas35(pci: Pci | None) -> bool | None:
 def _get_default_depth(
     endpoint: Endpoint, parameters: family.Parameters, pci: Pci | None
 ) -> int | None:
-    """Return None on SAS3.5 chips: the firmware sets it (_base_assign_fw_reported_qd)."""
+    """Return None for drives on SAS3.5 chips: the firmware sets it (_base_assign_fw_reported_qd).
+
+    Volumes have the driver's own depth on all chips (mpt3sas_scsih.c: scsih_sdev_configure).
+    """
+    if endpoint.protocol is Protocol.VOLUME:
+        return _VOLUME_DEPTHS.get(endpoint.raid_level or "")
     return _DEPTHS.get(endpoint.protocol) if _is_sas35(pci) is False else None
 
 

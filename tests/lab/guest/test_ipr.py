@@ -121,6 +121,23 @@ def test_cacheless_card_advice_is_reported() -> None:
     assert not any("battery" in str(finding) for finding in of_card)
 
 
+def test_raid6_without_cache_is_warning() -> None:
+    document = hbatune("list", "--json").json
+    levels = {
+        endpoint["target"]: endpoint["raid_level"]
+        for endpoint in document["endpoints"]
+        if endpoint["family"] == "ipr"
+    }
+    by_level = {levels[disk]: disk for disk in volumes()}
+    assert set(by_level) == {"0", "5", "6", "10"}
+    assert {levels[disk] for disk in drives()} == {None}
+    assert "RAID 6 volume" in hbatune("list").out
+    checked = hbatune("check", "--json")
+    [finding] = [found for found in checked.json["findings"] if found["id"] == "adapter-cacheless"]
+    assert (checked.code, finding["severity"]) == (1, "warning")
+    assert finding["facts"]["raid6"] == [by_level["6"]]
+
+
 def test_vector_count_shows_in_vectors() -> None:
     assert not Path("/sys/module/ipr/parameters/number_of_msix").exists()
     done = hbatune("apply", "--profile", "oltp", "--no-probe", "--module-options", "--json")

@@ -46,6 +46,43 @@ def test_lost_and_suspended_paths_are_reported(joined: tuple[str, list[str]]) ->
     assert states == ["warning", "critical"], "an earlier check has seen two paths"
 
 
+def test_idle_adapter_is_reported(joined: tuple[str, list[str]]) -> None:
+    """Multipath's default for unknown arrays is one path at a time (failover)."""
+    name, paths = joined
+    alone, balanced = "service-time over 1 of 2 paths", "queue-length over 2 of 2 paths"
+    assert read_groups(name) == [("service-time", True, 1), ("service-time", False, 1)]
+    for command in (("list",), ("explain", name, "read_ahead_kb", "--profile", "oltp")):
+        assert alone in hbatune(*command).out
+    [finding] = [
+        finding
+        for finding in hbatune("check", "--json").json["findings"]
+        if finding["id"] == "map-balance"
+    ]
+    assert (finding["target"], finding["severity"]) == (name, "advice")
+    assert len(finding["facts"]["idle"]) == 1
+    numbers = [cat(path, "dev") for path in paths]
+    group = f"queue-length 0 2 1 {numbers[0]} 1 {numbers[1]} 1"
+    table = f"0 {cat(name, 'size')} multipath 0 0 1 1 {group}"
+    subprocess.run(["dmsetup", "reload", name_map(name), "--table", table], check=True)
+    subprocess.run(["dmsetup", "resume", name_map(name)], check=True)
+    settle()
+    assert read_groups(name) == [("queue-length", True, 2)]
+    assert balanced in hbatune("list").out
+    assert "map-balance" not in hbatune("check", "--json").out
+
+
+def read_groups(name: str) -> list[tuple[str, bool, int]]:
+    """Return selector, activity and number of paths of the groups of a map, as listed."""
+    [listed] = [
+        endpoint
+        for endpoint in hbatune("list", "--json").json["endpoints"]
+        if endpoint["target"] == name
+    ]
+    return [
+        (group["selector"], group["active"], len(group["paths"])) for group in listed["path_groups"]
+    ]
+
+
 def find_path_warnings(name: str) -> list[dict[str, Any]]:
     findings = hbatune("check", "--json").json["findings"]
     key = ("map-paths", name)

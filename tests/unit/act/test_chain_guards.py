@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import chain, journal
+from hbatune.act import chain, journal, journal_format
 from hbatune.act.chain import Chain, Step, WriteResult
 from hbatune.act.executor import Means
 from hbatune.act.restore import restore_values
@@ -223,5 +223,6 @@ def test_apply_preserves_unknown_setting(applied: Callable[..., Disk], means: Me
 
 def test_foreign_journal_is_ignored(means: Means) -> None:
     means.journal.parent.mkdir(parents=True)
-    means.journal.write_text('{"schema": "hbatune.journal/9", "boot_id": "earlier", "x": []}')
+    document = b'{"schema": "hbatune.journal/9", "boot_id": "earlier", "x": [], "entries": []}'
+    means.journal.write_bytes(journal_format.seal_document(document, 1))
     assert filed(means).entries == ()

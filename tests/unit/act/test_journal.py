@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -205,42 +204,6 @@ def test_unchanged_journal_preserves_sequence(path: Path) -> None:
     data = saved(path)
     assert saved(path) == data
     assert load(path).sequence > 0
-
-
-def test_earlier_version_is_readable(path: Path) -> None:
-    earlier = msgspec.to_builtins(FULL)
-    del earlier["losses"], earlier["sequence"]
-    path.parent.mkdir()
-    plain = msgspec.json.encode(earlier)
-    path.write_bytes(plain)
-    assert load(path) == FULL
-    log = {
-        "of": files.compute_digest(plain),
-        "entries": [],
-        "gone": [["wwn-1", "scheduler"]],
-        "run": None,
-    }
-    journal.find_log(path).write_bytes(msgspec.json.encode(log) + b"\n   \n")
-    assert load(path) == replace(FULL, entries=ENTRIES[1:], run=None)
-    journal.find_log(path).unlink()
-    damaged = plain.replace(b'"before":256', b'"befora":256')
-    for content in (damaged, plain.replace(b'"nr_requests","before"', b'"nr_requests""before"')):
-        path.write_bytes(content)
-        assert load(path).entries == (ENTRIES[0], ENTRIES[2])
-        assert load(path).losses[0].about == "sda nr_requests"
-
-
-def test_rewrite_by_earlier_version_loads(path: Path) -> None:
-    """It reads the file as one JSON object, and keeps the fields that it does not know."""
-    document = msgspec.json.decode(saved(path))
-    assert msgspec.convert(document, Journal).entries == ENTRIES
-    document["entries"][0]["value"] = "kyber"
-    path.write_bytes(msgspec.json.encode(document))
-    assert load(path).entries[0].value == "kyber"
-    assert not load(path).losses
-    journal.save(path, replace(load(path), run=None))
-    assert path.read_bytes().count(b'"sum"') == len(ENTRIES) + 2
-    assert not load(path).losses
 
 
 def test_damaged_copies_are_limited(path: Path) -> None:

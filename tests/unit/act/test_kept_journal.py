@@ -145,7 +145,7 @@ def test_stale_log_is_ignored(harness: JournalHarness) -> None:
 def test_damaged_line_costs_only_itself(harness: JournalHarness) -> None:
     harness.put(entry("b", value=2))
     harness.put(entry("c", value=2))
-    harness.log.write_bytes(harness.log.read_bytes().replace(b'"of"', b'"if', 1))
+    harness.log.write_bytes(harness.log.read_bytes().replace(b'"entries"', b'"entryes', 1))
     loaded = harness.load()
     loss = journal.LostError(loaded.losses).message
     assert loss.startswith(f"{harness.log}: line 1 is damaged (b nomerges): ")

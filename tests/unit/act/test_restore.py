@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import journal, journal_format
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal, Run, with_current_ids
 from hbatune.act.restore import restore_values
@@ -142,9 +142,11 @@ def test_unknown_journal_fields_survive(disk: Callable[..., Disk], means: Means)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     newer = json.loads(means.journal.read_text())
     newer["pinned"] = ["wwn-1"]
+    del newer["copy"], newer["sum"]
     for entry in newer["entries"]:
+        del entry["sum"]
         entry["note"] = entry["target"]
-    means.journal.write_text(json.dumps(newer))
+    means.journal.write_bytes(journal_format.seal_document(json.dumps(newer).encode(), 1 << 62))
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
     restore_values(host, filed(means), means, ids={SDA})

@@ -32,7 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ROLLBACKS_NOW", run / "rollbacks"),
         ("HANDS_OFF", state / "hands-off"),
         ("HANDS_OFF_NOW", run / "hands-off"),
-        ("HANDS_OFF_TARGETS", state / "hands-off.json"),
     ):
         monkeypatch.setattr(paths, name, path)
     return state
@@ -158,16 +157,18 @@ def test_run_folder_failure_preserves_record(
     assert rollback_record.load(Paths()).covers_all
 
 
-def test_earlier_version_records_are_honoured() -> None:
-    paths.STATE.mkdir()
-    paths.HANDS_OFF.touch()
-    paths.HANDS_OFF_TARGETS.write_text(f'{{"ids": ["{B}"], "lifted": ["{A}"]}}')
+def test_mark_without_record_is_honoured() -> None:
+    for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
+        mark.parent.mkdir()
+        mark.touch()
+    assert rollback_record.load(Paths()).covers_all
+    lift([A])
     records = rollback_record.load(Paths())
-    assert (records.covers(A), records.covers(B), records.covers("c")) == (False, True, True)
+    assert (records.covers(A), records.covers(B)) == (False, True)
+    assert paths.HANDS_OFF.exists()
     lift(None)
-    assert rollback_record.load(Paths()).ids == (B,)
+    assert not rollback_record.load(Paths()).records
     assert not paths.HANDS_OFF.exists()
-    assert not paths.HANDS_OFF_TARGETS.exists()
 
 
 def test_reserve_allows_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

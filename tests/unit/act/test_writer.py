@@ -27,8 +27,7 @@ from hbatune.facts.survey import survey_requests
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, State
 from hbatune.policy.profile import Exactly
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import WorkerPool
 from tests.unit.disk_files import (
     AFFINITY,

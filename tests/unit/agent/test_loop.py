@@ -187,7 +187,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         "ROLLBACKS_NOW",
         "HANDS_OFF",
         "HANDS_OFF_NOW",
-        "HANDS_OFF_TARGETS",
         "REPLACING",
     ):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())

@@ -48,7 +48,7 @@ from tests.unit.machines import machine, vector
 from tests.unit.profiles import DEADLINE, REQUESTS, profile
 
 START = Order(PassReason.START)
-RECORD = ("ROLLBACKS", "ROLLBACKS_NOW", "HANDS_OFF", "HANDS_OFF_NOW", "HANDS_OFF_TARGETS")
+RECORD = ("ROLLBACKS", "ROLLBACKS_NOW", "HANDS_OFF", "HANDS_OFF_NOW")
 AUDIT = Order(PassReason.AUDIT)
 LEAVE = interrupts.ban_interrupts
 OTHERS = ("queue/nr_requests", "mq/0/nr_tags", "queue/wbt_lat_usec")

@@ -9,7 +9,7 @@ from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.facts.health import Errors, LinkRate, ModuleOptionLine, Root
 from hbatune.facts.model import Attribute, CpuRestriction, Endpoint, Protocol, Role, Storage, Vector
-from hbatune.policy.library import load_arrays
+from hbatune.policy.library import Library
 from hbatune.policy.profile import AtLeast
 from hbatune.shipped import find_shipped
 from tests.unit.check_inputs import (
@@ -51,7 +51,7 @@ def lun(number: int = 0, depth: int = 64, **overrides: Any) -> Endpoint:
 def build_input(*luns: Endpoint, family: str = "lpfc", **facts: Any) -> CheckInput:
     hba_machine = machine(*luns, adapters=(adapter(family=family),))
     fares = health(hba_machine, adapters={ADAPTER: adapter_health(**facts)})
-    return replace(seen(hba_machine, fares), arrays=load_arrays(find_shipped("rules")))
+    return replace(seen(hba_machine, fares), arrays=Library(find_shipped("rules")).arrays())
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,20 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from hbatune.checks.finding import Finding
-from hbatune.facts.model import Attribute, Machine, Missing, Module
+from hbatune.facts.model import (
+    Attribute,
+    Endpoint,
+    Kind,
+    Machine,
+    Missing,
+    Module,
+    PathGroup,
+    Reason,
+)
 from hbatune.policy.profile import AtLeast, Exactly
 from tests.unit.check_inputs import (
     ADVICE,
@@ -105,3 +115,70 @@ def test_requested_depth_never_sinks() -> None:
     assert "sdb" not in {
         finding.target for finding in found(seen(sunk("17"), profile=wants), "depth-sunk")
     }
+
+
+OPTIMIZED, RESERVE = "active/optimized", "active/non-optimized"
+
+
+def mapped(number: int, *groups: str, access: dict[str, str | Missing]) -> list[Endpoint]:
+    """Return a map and its paths; a group names the adapters of its paths, the first is active."""
+    paths = [
+        endpoint(
+            target=f"sd{number}{name}",
+            adapter=name,
+            kind=Kind.PATH,
+            map=f"dm-{number}",
+            access=access.get(name, ABSENT),
+        )
+        for group in groups
+        for name in group
+    ]
+    path_groups = []
+    for group in groups:
+        names = tuple(f"sd{number}{name}" for name in group)
+        path_groups.append(PathGroup("service-time", group is groups[0], names))
+    map_ = endpoint(
+        target=f"dm-{number}",
+        adapter=None,
+        kind=Kind.MAP,
+        paths=tuple(path.target for path in paths),
+        path_groups=tuple(path_groups),
+    )
+    return [*paths, map_]
+
+
+@pytest.mark.parametrize(
+    ("groups", "access", "idle"),
+    [
+        (("a", "b"), {}, ("b",)),
+        (("ab",), {}, ()),
+        (("a", "b"), {"a": OPTIMIZED, "b": RESERVE}, ()),
+        (("a", "b", "c"), {"a": OPTIMIZED, "b": RESERVE, "c": OPTIMIZED}, ("c",)),
+        (("ab", "ab"), {}, ()),
+        (("a", "b"), {"a": OPTIMIZED}, ()),  # one state is unknown
+    ],
+)
+def test_idle_adapter_is_advice(
+    groups: tuple[str, ...], access: dict[str, str | Missing], idle: tuple[str, ...]
+) -> None:
+    findings = found(seen(machine(*mapped(1, *groups, access=access))), "map-balance")
+    assert [facts(finding)["idle"] for finding in findings] == ([idle] if idle else [])
+    for finding in findings:
+        assert (finding.severity, finding.source, finding.target) == (ADVICE, "D2-7", "dm-1")
+        assert f"no I/O of dm-1 uses {idle[0]}" in format_finding(finding).evidence
+
+
+def test_maps_share_adapters() -> None:
+    same = [*mapped(1, "a", "b", access={}), *mapped(2, "a", "b", access={})]
+    finding = only(found(seen(machine(*same)), "map-balance"))
+    assert (finding.target, facts(finding)["maps"]) == ("machine", ("dm-1", "dm-2"))
+    turned = [*mapped(1, "a", "b", access={}), *mapped(2, "b", "a", access={})]
+    assert not found(seen(machine(*turned)), "map-balance")
+
+
+def test_unread_path_groups_are_no_finding() -> None:
+    denied = Missing(Reason.UNREADABLE, 13)
+    *paths, map_ = mapped(1, "a", "b", access={})
+    unread = seen(machine(*paths, replace(map_, path_groups=denied)))
+    assert not found(unread, "map-balance")
+    assert facts(only(found(unread, "disk-unread")))["facts"] == ("multipath table",)

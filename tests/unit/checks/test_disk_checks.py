@@ -38,6 +38,7 @@ from tests.unit.check_inputs import (
     INFO,
     WARNING,
     adapters,
+    disk_health,
     disks,
     facts,
     format_finding,
@@ -118,6 +119,56 @@ def test_cacheless_adapter_skips_cache_advice() -> None:
     check_input = seen(machine(volume, adapters=(caching,)))
     assert found(check_input, "adapter-cache")
     assert not found(check_input, "adapter-cacheless")
+
+
+_CACHELESS = Pci("0000:01:00.0", 0x010400, 0x1014, 0x034A, 0x1014, 0x033B)  # a 57B4
+_CACHING = replace(_CACHELESS, subsystem_device=0x035E)  # a 57CE
+
+
+@pytest.mark.parametrize(
+    ("level", "card", "is_slow"),
+    [
+        ("6", _CACHELESS, True),
+        ("60", _CACHELESS, True),
+        ("5", _CACHELESS, False),
+        (None, _CACHELESS, False),
+        ("6", _CACHING, False),
+        ("6", replace(_CACHELESS, subsystem_device=0x1234), False),  # an unknown card
+        ("6", None, False),
+    ],
+)
+def test_cacheless_raid6_is_warning(level: str | None, card: Pci | None, is_slow: bool) -> None:
+    raid = adapter(family="ipr", pci=card, product="IBM 57B4 SAS RAID")
+    volume = endpoint(family="ipr", protocol=Protocol.VOLUME, raid_level=level)
+    findings = found(seen(machine(volume, adapters=(raid,))), "adapter-cacheless")
+    is_cacheless = card is _CACHELESS
+    severity = WARNING if is_slow else INFO
+    assert [finding.severity for finding in findings] == [severity] * is_cacheless
+    if is_slow:
+        [finding] = findings
+        assert finding.source == "D4-12"
+        assert "no write cache; RAID 6: sda" in format_finding(finding).evidence
+        assert "rebuild sda as RAID 5 or 10" in format_finding(finding).advice
+
+
+@pytest.mark.parametrize(("card", "count"), [(_CACHING, 1), (_CACHELESS, 0), (None, 0)])
+def test_cache_advice_needs_proven_cache(card: Pci | None, count: int) -> None:
+    """The cache type of a volume does not prove that an unknown adapter has a cache."""
+    raid = adapter(family="ipr", pci=card)
+    volume = endpoint(family="ipr", protocol=Protocol.VOLUME)
+    server = machine(volume, adapters=(raid,))
+    check_input = seen(server, health(server, **disks(server, cache="write back")))
+    findings = found(check_input, "cache-random-writes")
+    assert [(finding.severity, finding.source) for finding in findings] == [(INFO, "D4-15")] * count
+
+
+def test_volume_cache_types_are_shown() -> None:
+    names = ("sda", "sdb")
+    server = machine(*(endpoint(target=name, protocol=Protocol.VOLUME) for name in names))
+    caches = {"sda": disk_health(cache="write back"), "sdb": disk_health(cache=ABSENT)}
+    finding = only(found(seen(server, health(server, disks=caches)), "adapter-cache"))
+    assert facts(finding)["cache_types"] == ("sda write back",)
+    assert "their cache types: sda write back" in format_finding(finding).evidence
 
 
 @pytest.mark.parametrize(

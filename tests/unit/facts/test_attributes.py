@@ -1,9 +1,12 @@
 """Reading one device's attributes."""
 
 import errno
+import fcntl
 import os
 import shutil
+import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.facts import attributes as attributes_module
 from hbatune.facts.attributes import (
+    MAP_TABLE,
     parse_flag,
     parse_integer,
     parse_leading_number,
@@ -164,3 +169,64 @@ def test_parsers_return_value_or_reason() -> None:
     assert parse_leading_number(attributes, "speed") == 8.0
     assert parse_leading_number(attributes, "word") == unparsable
     assert parse_flag(attributes, "number") == Missing(Reason.UNPARSABLE, text="12")
+
+
+UUID = "mpath-36005076801"
+_TARGET = b"multipath".ljust(16, b"\0") + b"0 0 1 1 service-time 0 2 2 8:16 1 1 8:999999 1 1\0junk"
+
+
+@pytest.fixture
+def device_mapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return a function that makes a map, and a device-mapper that answers or fails."""
+    directory, control = tmp_path / "dm-0", tmp_path / "control"
+
+    def make(error: int = 0) -> Path:
+        (directory / "dm").mkdir(parents=True)
+        (directory / "dm/uuid").write_text(UUID)
+        control.touch()
+
+        def answer(_: int, number: int, request: bytearray) -> None:
+            # linux/dm-ioctl.h: struct dm_ioctl ends at byte 312, and its uuid is at byte 176.
+            assert number == 0xC138FD0C
+            assert request[176:305].rstrip(b"\0") == UUID.encode()
+            assert struct.unpack_from("=3IIIIiI", request) == (
+                4,
+                0,
+                0,
+                len(request),
+                312,
+                0,
+                0,
+                2064,
+            )
+            if error:
+                raise OSError(error, os.strerror(error))
+            struct.pack_into("=I", request, 16, 320)
+            request[344 : 344 + len(_TARGET)] = _TARGET
+
+        monkeypatch.setattr(attributes_module, "_MAP_CONTROL", str(control))
+        monkeypatch.setattr(fcntl, "ioctl", answer)
+        monkeypatch.setattr(os, "readlink", lambda path: f"../../block/sd-{path[-4:]}")
+        return directory
+
+    return make
+
+
+def test_map_table_names_disks(device_mapper: Callable[..., Path]) -> None:
+    directory = device_mapper()
+    table = read_attributes(str(directory), (MAP_TABLE,))[MAP_TABLE]
+    text = "multipath 0 0 1 1 service-time 0 2 2 sd-8:16 1 1 sd-9999 1 1"
+    assert table == Attribute(text, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(errno.ENXIO, Reason.ABSENT), (errno.EPERM, Reason.UNREADABLE)],
+)
+def test_refused_map_table_is_missing(
+    device_mapper: Callable[..., Path], error: int, reason: Reason
+) -> None:
+    directory = device_mapper(error)
+    table = read_attributes(str(directory), (MAP_TABLE,))[MAP_TABLE]
+    assert isinstance(table, Missing)
+    assert (table.reason, table.errno) == (reason, error)

@@ -10,6 +10,7 @@ from hbatune.facts.classify import (
     Evidence,
     classify_medium,
     classify_protocol,
+    find_raid_level,
     has_sas_port,
     parse_ncq_depth,
     parse_rotation_rate,
@@ -195,7 +196,7 @@ SHAPES = {
     "hpsa, volume": (Evidence(vendor="HP", raid_level="RAID 1(+0)"), "hpsa", Protocol.VOLUME),
     "hpsa, drive": (sas("HP", "ssp", raid_level="N/A"), "hpsa", Protocol.SAS),
     "aacraid, container": (
-        Evidence(channel=0, vendor="ASR8805", raid_level="RAID 5"),
+        Evidence(channel=0, vendor="ASR8805", raid_level="RAID5"),
         "aacraid",
         Protocol.VOLUME,
     ),
@@ -272,6 +273,29 @@ def test_drive_rotation_overrides_kernel_flag(
 )
 def test_spinning_nvme_drive_is_hdd(evidence: Evidence, expected: Medium) -> None:
     assert classify_medium(evidence, Protocol.NVME) is expected
+
+
+@pytest.mark.parametrize(
+    ("evidence", "level"),
+    [
+        (Evidence(raid_level="RAID 6"), "6"),  # hpsa
+        (Evidence(raid_level="RAID 1(+0)ADM"), "1(+0)ADM"),
+        (Evidence(raid_level="RAID-5+1"), "5+1"),  # smartpqi
+        (Evidence(raid_level="RAID60"), "60"),  # aacraid
+        (Evidence(raid_level="raid1e"), "1e"),  # mpt3sas, by the RAID class
+        (Evidence(model="IPR-6   5EC99000"), "6"),
+        (Evidence(model="IPR-10  5EC99000"), "10"),
+        (Evidence(raid_level="UNKNOWN", model="IPR-6   5EC99000"), None),
+        (Evidence(raid_level="RAID-1(Triple)"), "1(Triple)"),
+        (Evidence(raid_level="RAID 6 of payroll"), "6"),
+        (Evidence(raid_level="RAID 6payroll"), "6"),
+        (Evidence(raid_level="Volume"), None),
+        (Evidence(model="MR9660-16i"), None),
+        (Evidence(model="LOGICAL RAID 6"), None),
+    ],
+)
+def test_raid_level_follows_driver_text(evidence: Evidence, level: str | None) -> None:
+    assert find_raid_level(evidence) == level
 
 
 def test_rotational_virtio_medium_is_unknown() -> None:

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
 
 ROOMS = (
     *("errors", "shipped", "nvme", "loader", "processes", "children", "workers", "render"),
-    *("facts", "settings", "text.limit_text", "policy", "plan", "snapshot"),
+    *("facts", "text.limit_text", "settings", "policy", "plan", "snapshot"),
     *("act", "boot", "probe", "search", "checks", "watch", "sizing"),
     *("operations", "agent", "fleet", "text", "report", "cli", "__main__"),
 )
@@ -210,10 +210,7 @@ def test_plan_and_search_avoid_io() -> None:
 
 
 # For the name of the file alone, below a folder that is given.
-_NAMES_ALONE = {
-    ("act.rollback_record", name)
-    for name in ("HANDS_OFF", "HANDS_OFF_TARGETS", "JOURNAL", "ROLLBACKS")
-}
+_NAMES_ALONE = {("act.rollback_record", name) for name in ("HANDS_OFF", "JOURNAL", "ROLLBACKS")}
 
 
 def test_act_and_operations_take_paths() -> None:

@@ -25,7 +25,7 @@ MAX_LINES = {
     "explain": 18000,
     "forecast": 23000,
     "help": 1400,
-    "history": 21100,
+    "history": 21200,
     "install": 23000,
     "list": 17500,
     "probe": 26000,

@@ -37,9 +37,8 @@ from hbatune.plan.rows import Outcome, State
 from hbatune.policy.config import load_configuration
 from hbatune.policy.profile import Exactly
 from hbatune.policy.vendors import load_chosen_profile
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.shipped import find_shipped
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from tests.unit.command_runs import see_machine
 from tests.unit.machines import machine, vector
 from tests.unit.proc import USER, proc_of, process

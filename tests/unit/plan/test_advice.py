@@ -14,7 +14,7 @@ from hbatune.plan.make import EarlierChanges, PlanLimits, make_plan
 from hbatune.plan.rows import Plan
 from hbatune.policy.budget import compute_budgets, make_site_rules
 from hbatune.policy.config import Site, SiteArray, Vendors
-from hbatune.policy.library import load_arrays, load_profile
+from hbatune.policy.library import Library, load_profile
 from hbatune.policy.vendors import load_enabled_rules, load_followed_rules
 from hbatune.shipped import find_shipped
 from hbatune.text.limit_text import describe_limit
@@ -25,7 +25,7 @@ from tests.unit.machines import adapter, attributes, endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
 FOLLOW, ADVISE = Site(vendors=Vendors.FOLLOW), Site(vendors=Vendors.ADVISE)
-ARRAYS = load_arrays(find_shipped("rules"))
+ARRAYS = Library(find_shipped("rules")).arrays()
 CARD = adapter(family="lpfc")
 LUN = endpoint(
     family="lpfc",

@@ -11,8 +11,7 @@ from hbatune.plan import make
 from hbatune.plan.make import PlanLimits
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Match, Rule
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.profiles import profile
 

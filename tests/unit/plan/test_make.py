@@ -18,8 +18,7 @@ from hbatune.policy.profile import (
     Leave,
     Origin,
 )
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.profiles import DEADLINE, REQUESTS, profile
 

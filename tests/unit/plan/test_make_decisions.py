@@ -137,6 +137,15 @@ def test_driver_constant_is_default(family: str, protocol: Protocol, own: int) -
     assert behind(family, str(own), protocol, ncq_depth=32).state is State.DRIFT
 
 
+@pytest.mark.parametrize("level", ["1", "1e", "10"])
+def test_mirrored_volume_has_driver_depth(level: str) -> None:
+    """The depth of other volumes behind mpt3sas depends on their members."""
+    lowered = behind("mpt3sas", "127", Protocol.VOLUME, raid_level=level)
+    assert describe_limit(lowered.limit).startswith("below the driver's own 128: ")
+    assert behind("mpt3sas", "128", Protocol.VOLUME, raid_level=level).state is State.DRIFT
+    assert behind("mpt3sas", "127", Protocol.VOLUME, raid_level="0").state is State.DRIFT
+
+
 def test_hisilicon_starts_sas_lower() -> None:
     hisi = host(proc_name="hisi_sas_v3_hw", can_queue=1000)
     assert behind("libsas", "63", host=hisi).state is State.EXCLUDED

@@ -22,8 +22,8 @@ from hbatune.plan.rows import BASELINE_RULE, RevertedValue, Row, State
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import AtLeast, Exactly, Origin, Rule
 from hbatune.settings.limits import find_scheduler, make_device
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import SETTINGS
+from hbatune.text.limit_text import Limit, LimitReason
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.profiles import profile
 

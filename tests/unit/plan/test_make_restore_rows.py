@@ -12,9 +12,8 @@ from hbatune.plan import make
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
 from hbatune.plan.rows import BASELINE_RULE, Outcome, Plan, Row, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
-from hbatune.settings.setting import Limit, LimitReason
 from hbatune.settings.table import Value
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from tests.unit.disk_files import Disk, filed
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.profiles import profile

@@ -12,13 +12,13 @@ from hbatune.plan import make
 from hbatune.plan.rows import Row, State
 from hbatune.policy.budget import DepthBudget, compute_budgets, has_priority, make_site_rules
 from hbatune.policy.config import LimitScope, Site, SiteArray
-from hbatune.policy.library import find_model, load_arrays, load_profile
+from hbatune.policy.library import Library, find_model, load_profile
 from hbatune.policy.profile import AtMost, Leave, Match, Origin, Rule
 from hbatune.shipped import find_shipped
 from tests.unit.machines import adapter, attributes, endpoint, link, machine
 from tests.unit.site_folder import SiteFolder
 
-ARRAYS = load_arrays(find_shipped("rules"))
+ARRAYS = Library(find_shipped("rules")).arrays()
 
 
 def lun(target: str = "sda", depth: int = 64, **overrides: Any) -> Endpoint:

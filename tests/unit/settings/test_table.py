@@ -10,8 +10,6 @@ from hbatune.settings.setting import (
     Device,
     FixedSetting,
     LegalValue,
-    Limit,
-    LimitReason,
     parse_choices,
     parse_selected,
     parse_selected_in_udev,
@@ -24,6 +22,7 @@ from hbatune.settings.table import (
     list_affected_settings,
     parse_saved_values,
 )
+from hbatune.text.limit_text import Limit, LimitReason
 
 
 @pytest.mark.parametrize(

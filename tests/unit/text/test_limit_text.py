@@ -4,13 +4,12 @@ import msgspec
 import pytest
 
 from hbatune.facts.model import CpuRestriction
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import _SENTENCES, describe_limit, explain_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit, explain_limit
 
 
 @pytest.mark.parametrize("limit", Limit)
 def test_every_reason_has_sentence(limit: Limit) -> None:
-    facts = tuple(f"fact{number}" for number in range(_SENTENCES[limit].count("{")))
+    facts = tuple(f"fact{number}" for number in range(limit.count("{")))
     part = LimitReason(Limit.MASK_NARROWED, ("7",))
     alone = describe_limit(LimitReason(limit, facts))
     combined = describe_limit(LimitReason(limit, facts, (part,)))

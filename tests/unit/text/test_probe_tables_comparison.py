@@ -84,6 +84,12 @@ def test_volume_has_all_raid_levels(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert re.search(r"GB/s of 2 57B4, RAID 6 of 48 SSDs +1.00 +2.00 +2.00 +D4-12", out)
     assert len(re.findall(r"RAID (?:0|5|10|6) of 48 SSDs", out)) == 4
+    show(
+        Workload(Pattern.WRITE, block_size=1 << 20),
+        protocol=Protocol.VOLUME,
+        raid_level="6",
+    )
+    assert re.findall(r"RAID \d+ of 48 SSDs", capsys.readouterr().out) == ["RAID 6 of 48 SSDs"]
 
 
 def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]

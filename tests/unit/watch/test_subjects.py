@@ -3,7 +3,7 @@
 import msgspec
 
 from hbatune.facts.model import Kind, Medium, Protocol, Storage
-from hbatune.policy.library import load_yardsticks
+from hbatune.policy.library import Library
 from hbatune.policy.profile import Match, Objective
 from hbatune.shipped import find_shipped
 from hbatune.watch.subjects import find_subjects
@@ -20,7 +20,7 @@ def test_subjects_get_objective_and_knee() -> None:
     sas, volume = endpoint(), endpoint(target="sdb", protocol=Protocol.VOLUME)
     goal = profile()
     goal = msgspec.structs.replace(goal, objectives=(wants(2.0, protocol=(Protocol.NVME,)),))
-    yardsticks = load_yardsticks(find_shipped("rules"))
+    yardsticks = Library(find_shipped("rules")).yardsticks()
     array = endpoint(target="sdc", storage=Storage.ARRAY)
     server = machine(flash, sas, volume, array)
     subjects = find_subjects(server, goal, knees={sas.id: 48}, yardsticks=yardsticks)

@@ -104,7 +104,7 @@ def test_used_commands_raise_utilisation_alert() -> None:
     raised, cleared = run(watch, [*full, *empty])
     assert (raised.change, raised.alert.condition) == (RAISED, AlertCondition.UTILISATION)
     assert format_event(raised) == (
-        "alert: sda: 94 % of its 32 commands in flight, more than 85 % (D0-7)"
+        "alert: sda: 94 % of 32 commands in flight, more than 85 % (D0-7)"
     )
     assert format_event(cleared) == "alert ended: sda: it is no longer busy (D0-7)"
 

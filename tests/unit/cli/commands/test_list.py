@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hbatune.cli import main
-from hbatune.facts.model import Medium, Protocol
+from hbatune.facts.model import Kind, Medium, PathGroup, Protocol
 from hbatune.text.terminal import make_printable
 from tests.unit.command_runs import See
 from tests.unit.machines import ABSENT, adapter, endpoint, machine
@@ -51,6 +51,19 @@ def test_volume_is_not_called_rotational(
     assert main(["list", "--json"]) == 0
     [disk] = json.loads(capsys.readouterr().out)["endpoints"]
     assert (disk["protocol"], disk["medium"]) == (protocol, medium), "as rules match it"
+
+
+def test_list_shows_map_selection(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = (PathGroup("service-time", True, ("sda",)), PathGroup("service-time", False, ("sdb",)))
+    paths = [endpoint(target=name, kind=Kind.PATH, map="dm-0") for name in ("sda", "sdb")]
+    shown = {"target": "dm-0", "kind": Kind.MAP, "adapter": None, "paths": ("sda", "sdb")}
+    see(machine(*paths, endpoint(**shown, path_groups=groups)))
+    assert main(["list"]) == 0
+    text = "sas ssd, service-time over 1 of 2 paths, map of sda sdb"
+    assert text in " ".join(capsys.readouterr().out.split())
+    assert main(["list", "--json"]) == 0
+    [*_, listed] = json.loads(capsys.readouterr().out)["endpoints"]
+    assert [group["active"] for group in listed["path_groups"]] == [True, False]
 
 
 def test_list_names_adapter_product(see: See, capsys: pytest.CaptureFixture[str]) -> None:

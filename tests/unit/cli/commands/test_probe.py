@@ -531,6 +531,54 @@ def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFi
     assert "leave its name out" in capsys.readouterr().err
 
 
+def record(path: Path, *depths: float) -> str:
+    """Write what `watch --json` prints of sda with these means in flight, and of another disk."""
+    lines = []
+    for depth in depths:
+        rates = dict.fromkeys(("iops", "read_bytes_per_s", "write_bytes_per_s"), 1.0)
+        readings = [
+            {**rates, "target": "sda", "id": "wwn-1", "in_flight": depth},
+            {**rates, "target": "sdz", "id": "wwn-2", "in_flight": 900.0},
+        ]
+        lines.append(json.dumps({"schema": "hbatune.watch/1", "readings": readings}))
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("depths", "expected"), [((20.0, 0.0, 27.2), 24), ((0.2,), 1), ((9000.0,), 4096)]
+)
+def test_probe_takes_running_depth(
+    bench: Bench, tmp_path: Path, depths: tuple[float, ...], expected: int
+) -> None:
+    file = record(tmp_path / "load.json", *depths)
+    assert main(["probe", "--watch", file, "--block", "8k", "sda"]) == 0
+    assert bench.asked == [Workload(block_size=8192, depth=expected)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sdx",), "watch has seen no I/O of 'sdx'"),
+        (("sda", "sdb"), "--watch has the depth of one disk"),
+        (("--depth", "8", "sda"), "--watch has the depth of one disk"),
+        ((), "--watch has the depth of one disk"),
+        (("qd1", "sda"), "leave its name out"),
+    ],
+)
+def test_running_depth_needs_one_disk(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    file = record(tmp_path / "load.json", 7.0)
+    assert main(["probe", "--watch", file, *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert bench.asked == []
+
+
 @pytest.mark.parametrize(
     "words",
     [

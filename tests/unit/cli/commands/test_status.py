@@ -21,8 +21,7 @@ from hbatune.cli import main
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import Outcome
 from hbatune.processes import read_clock_id
-from hbatune.settings.setting import Limit, LimitReason
-from hbatune.text.limit_text import describe_limit
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import Process, find_process
 from tests.unit.statuses import (
     GOOD,
