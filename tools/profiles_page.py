@@ -11,6 +11,7 @@ from hbatune.policy.library import Library, load_profile, load_sources
 from hbatune.policy.match import Matcher, Traits
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.shipped import find_shipped
+from hbatune.text.units import format_profile_load
 from tools.endpoint_types import TYPICAL_ENDPOINTS, OverviewRow, build_overview, cell, goal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "profiles.md"
@@ -41,7 +42,7 @@ searches for better values ([autotune.md](autotune.md)).
 
 All profiles except `balanced` also place an adapter's interrupts on CPUs near it, if the kernel
 allows it (K-irq-spread), and contain options of modules, which `--module-options` enables.
-`hbatune profiles NAME` also shows a profile's probe and the regression that it tolerates.
+`hbatune profiles NAME` also shows the regression that a profile tolerates.
 """
 
 _UNSET = """\
@@ -71,9 +72,10 @@ def page() -> str:
     kinds = {kind: {name: rows[name][kind] for name in NAMES} for kind in TYPICAL_ENDPOINTS}
     parts = [
         _HEAD,
+        "\n".join(_loads(profiles)),
         *("\n".join(_of(kind, rows_by_profile)) for kind, rows_by_profile in kinds.items()),
     ]
-    parts += [_UNSET + "## Sources\n", "\n".join(_sources(kinds.values()))]
+    parts += [_UNSET + "## Sources\n", "\n".join(_sources(profiles, kinds.values()))]
     return "\n".join(parts) + "\n"
 
 
@@ -119,6 +121,14 @@ def _sets(rule: Rule) -> bool:
     return not isinstance(rule.effect, Leave)
 
 
+def _loads(profiles: Mapping[str, Profile]) -> Iterator[str]:
+    yield "## The load of each profile\n"
+    yield "`apply` compares each change at this load, and its verdict decides.\n"
+    for name, profile in profiles.items():
+        yield f"- `{name}`: {format_profile_load(profile.probe)}"
+    yield ""
+
+
 def _of(kind: str, rows: Mapping[str, OverviewRow]) -> Iterator[str]:
     settings_by_profile = {name: settings(row) for name, row in rows.items()}
     names = dict.fromkeys(
@@ -153,9 +163,11 @@ def _line(first: str, cells: Iterable[str]) -> str:
     return f"| {first} | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
-def _sources(rows_by_kind: Iterable[Mapping[str, OverviewRow]]) -> Iterator[str]:
+def _sources(
+    profiles: Mapping[str, Profile], rows_by_kind: Iterable[Mapping[str, OverviewRow]]
+) -> Iterator[str]:
     sources = load_sources(find_shipped("rules"))
-    cited: set[str] = set()
+    cited = {profile.probe.source for profile in profiles.values()}
     for rows in rows_by_kind:
         names = {name for row in rows.values() for name in settings(row)}
         for row in rows.values():

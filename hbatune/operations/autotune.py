@@ -8,7 +8,7 @@ are saved as local rules, which `apply` then follows.
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchM
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import is_named, keep_records
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
-from hbatune.operations.verify import DiskChoice, find_disk, find_mount_point, make_file_subject
+from hbatune.operations.verify import find_disk, find_mount_point, make_file_subject
 from hbatune.plan.rows import Row
 from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
@@ -102,13 +102,10 @@ class DiskSearch:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
         self._probes, self._means = DiskProbes(subject, experiment, means), means
-        # The best depth, and whether it has to be set for a load of that depth.
-        self._depth: dict[str, Value] = {}
-        self._deeper = False
-        self._load = means.workload.issued
+        self._depth: dict[str, Value] = {}  # the best one, to set
 
     def run(self) -> DiskSearchResult:
-        """Search the depth first, then the settings at that depth, and return the result."""
+        """Search the depth first, then the settings with that depth, and return the result."""
         search = self.found
         try:
             self._search_depth()
@@ -184,10 +181,8 @@ class DiskSearch:
         result.depth = replace(result.depth, answer=answer)
         nearest = min(by_depth, key=lambda depth: abs(math.log(depth / answer.depth)))
         result.result = by_depth[nearest]
-        if answer.word in (DepthConclusion.BEST, DepthConclusion.AS_GOOD):
-            self._load = answer.depth
         if answer.word is DepthConclusion.BEST:
-            self._depth, self._deeper = {QUEUE_DEPTH: answer.depth}, answer.depth > room.own
+            self._depth = {QUEUE_DEPTH: answer.depth}
             change = ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth)
             result.better.append(change)
 
@@ -197,7 +192,6 @@ class DiskSearch:
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
         played, _ = self._run_tournament(
             (tournaments.Candidate({}), tournaments.Candidate(deeper)),
-            {},
             lambda candidate, seconds: self._probes.probe(loads[candidate], seconds),
             self._score_rate,
         )
@@ -207,11 +201,10 @@ class DiskSearch:
         return tournaments.compute_score(figures.iops, figures.p99_us, self._means.objective_us)
 
     def _search_settings(self) -> None:
-        """Compare the settings whose effect a single reader's rate shows, at the best depth."""
+        """Compare the settings whose effect a reader's rate shows, at the profile's load."""
         self.found.settings = self._play_tournament(
             tournaments.list_read_candidates(self._subject.endpoint, self._rows),
-            self._depth if self._deeper else {},
-            lambda _, seconds: self._probes.probe(self._load, seconds),
+            lambda _, seconds: self._probes.probe(self._means.workload.issued, seconds),
             self._score_rate,
         )
         if self.found.settings is None:
@@ -226,7 +219,6 @@ class DiskSearch:
         try:
             self.found.schedulers = self._play_tournament(
                 tournaments.list_write_candidates(self._subject.endpoint, self._rows),
-                self._depth,
                 lambda _, seconds: self._probes.probe_beside(seconds),
                 lambda figures: 1e6 / figures.p99_us,
             )
@@ -239,7 +231,6 @@ class DiskSearch:
     def _play_tournament(
         self,
         tried: Sequence[tournaments.Candidate],
-        base: Mapping[str, Value],
         probe: _Probe,
         score: _Score,
     ) -> tournaments.FoundSettings | None:
@@ -247,11 +238,11 @@ class DiskSearch:
         # A value that the device does not accept is not a candidate. Check before the rounds.
         candidates = []
         for candidate in tried:
-            if self._probes.takes({**base, **candidate.values}):
+            if self._probes.takes({**self._depth, **candidate.values}):
                 candidates.append(candidate)
         if len(candidates) < 2:
             return None
-        played, results = self._run_tournament(candidates, base, probe, score)
+        played, results = self._run_tournament(candidates, probe, score)
         current: dict[str, Value] = {}
         for candidate in candidates:
             for name in candidate.values:
@@ -282,7 +273,6 @@ class DiskSearch:
     def _run_tournament(
         self,
         candidates: Sequence[tournaments.Candidate],
-        base: Mapping[str, Value],
         probe: _Probe,
         score: _Score,
     ) -> tuple[tournaments.Tournament, dict[int, list[ProbeResult]]]:
@@ -293,7 +283,7 @@ class DiskSearch:
         )
         results: dict[int, list[ProbeResult]] = {}
         while (number := tournaments.choose_next_candidate(played)) is not None:
-            if not self._probes.takes({**base, **candidates[number].values}):
+            if not self._probes.takes({**self._depth, **candidates[number].values}):
                 raise SearchEndedError(End.NOT_SET)
             result = probe(number, tournaments.PROBE_S)
             played = tournaments.add_score(played, score(result.figures))
@@ -420,7 +410,7 @@ def _search(
         return []
     filed = None
     if request.folder is not None:
-        filed = find_disk(request.folder, subjects, DiskChoice.SEARCHED)
+        filed = find_disk(request.folder, subjects)
     workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]

@@ -148,15 +148,17 @@ class RunsAhead(Struct, frozen=True):
 
 
 class ComparisonsAhead(Struct, frozen=True):
-    """Endpoints will be compared with and without the change, ``pairs`` times each.
+    """Endpoints will be compared with and without the change, ``pairs`` times each, and in bursts.
 
-    It takes about ``seconds``, and never more than ``limit``.
+    It takes about ``seconds``, and with the confirmation of regressions at most ``limit``. The
+    settings of the target ``again`` were worse, and this confirms it.
     """
 
     endpoints: int
     pairs: int
     seconds: float
     limit: int
+    again: str = ""
 
 
 class SearchesAhead(Struct, frozen=True):

@@ -104,7 +104,7 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
         names = ", ".join(request.targets)
         problem = f"{setting} is a setting of a {SETTINGS[setting].on}; {names} does not have it"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
-    cited = set().union(*map(_collect_sources, settings))
+    cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
     all_sources = installed_library().sources().items()
     sources = tuple(source for id, source in all_sources if id in cited)
     return Explanation(situation, settings, without_rules, explainer.traits, sources)

@@ -1,16 +1,18 @@
 """The verdicts of an `apply`: compare each change with and without it on representatives.
 
 A comparison switches each change on and off, and reverts a change that is worse twice: each change
-has to be tested (D2-6). By default, a comparison is as short as a verdict allows. `--verify` takes
-the time that the configuration allows.
+has to be tested (D2-6), at the profile's load. By default, a comparison is as short as a verdict
+allows. `--verify` takes the time that the configuration allows. Bursts in a deeper queue, which a
+change makes possible, are described and decide nothing.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -27,7 +29,7 @@ from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Cont
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import ProbeConfig
-from hbatune.probe import run, selection
+from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file, resolve_links
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
@@ -41,17 +43,21 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
-from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
-from hbatune.probe.workloads import find_unexercised, follow_plan
+from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
+from hbatune.probe.workloads import shape_burst, shape_load
 
-RAMP_S = 0.2
+RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
 QUICK_TIME_S = 120
-"""The maximum seconds for comparisons without `--verify`, if there is no regression."""
-QUICK_LIMIT_S = 300
-"""The maximum seconds including the second comparisons of regressions."""
-QUICK_RUN_S = 0.5
-"""The minimum seconds of a run: four representatives fit into ``QUICK_TIME_S``."""
+"""The maximum seconds for comparisons without `--verify`; confirming regressions takes as long."""
+SLOW_LIMIT_S = 300
+"""The seconds after which no comparison begins, if the runs take longer than announced."""
+KIND_TIME_S = 30
+"""The maximum seconds for each representative without `--verify`, with its bursts."""
+MIN_RUN_S = 0.25
+"""The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
+BURST_DEPTH = 128
+"""The maximum I/Os in flight in bursts without a measured knee: the documents' knee (D0-12)."""
 
 
 class VerificationResult(Struct):
@@ -59,7 +65,8 @@ class VerificationResult(Struct):
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
     that would have been reverted without ``keep_worse``. ``originals`` are the original values of
-    targets that an earlier run has set. It is filled in during the verification.
+    targets that an earlier run has set. ``bursts`` describe the changes in bursts. It is filled in
+    during the verification.
     """
 
     rows: tuple[Row, ...]
@@ -69,11 +76,12 @@ class VerificationResult(Struct):
     worse: dict[Key, Proof] = {}
     thorough: bool = False
     originals: Values = {}
+    bursts: list[Proof] = []
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing worse stays and no comparison is empty; `--verify` needs at least one."""
-        runs = [proof.verdict.runs for proof in self.proofs if not proof.left_out]
+        runs = [proof.verdict.runs for proof in self.proofs]
         return not self.worse and 0 not in runs and (bool(runs) or not self.thorough)
 
 
@@ -101,11 +109,20 @@ class Verification:
             self._originals, self._set_rows = _find_set_rows(situation, plan, context.paths.spent)
         rows = (*plan.drift, *self._set_rows)
         self._selection, self._filed = _select_representatives(situation, rows, request)
-        self._limit = config.verify_limit if request.thorough else QUICK_LIMIT_S
-        self._pairs, self.budget = _fit_pairs(self._selection.subjects, config, request)
         self._workloads: dict[str, Workload] = {}
+        self._bursts: dict[str, Workload] = {}
+        self._pairs = config.verify_pairs if request.thorough else MIN_PAIRS
+        self.budget = _fit_time(self._selection.subjects, self._pairs, config, request)
+        knees: dict[str, int] = {}
+        with suppress(history.HistoryError):  # an unreadable history has no knees
+            records = history.load(context.paths.history).records
+            knees = history.find_latest_knees(records, situation.machine, situation.profile.probe)
         for part in self._make_parts(rows):
-            self._workloads[part.subject.target] = self._follow(part)
+            self._shape_load(part, knees)
+        twice = math.ceil(2 * self.budget.seconds)  # the confirmations take as long at most
+        self._limit = config.verify_limit if request.thorough else twice
+        run_s = self.budget.workload.runtime
+        self._share = self.budget.seconds / max(1, len(self.budget.subjects))
         self._places: dict[str, Subject] = {}
         self._looked: set[str] = set()
         self._before: Values = {}
@@ -113,10 +130,16 @@ class Verification:
         self._proving = Proving(
             measure=self._measure,
             tolerance=situation.profile.tolerance,
-            limit=float(self._limit),
-            pair=2 * run.estimate_seconds(1, self.budget.workload),
+            limit=self._limit if request.thorough else max(self._limit, SLOW_LIMIT_S),
+            runtime=run_s,
+            overhead=run.estimate_seconds(1, self.budget.workload) - run_s,
+            shortest=run_s if request.thorough else min(MIN_RUN_S, run_s),
+            second=math.inf if request.thorough else self._share,
             idle=run.find_disturbance,
             pairs=self._pairs,
+            confirming=lambda target, seconds: context.note(
+                ComparisonsAhead(1, self._pairs, seconds, self._limit, target)
+            ),
         )
 
     def __enter__(self) -> Self:
@@ -160,7 +183,8 @@ class Verification:
             if self._request.thorough and not verified.unmeasured:
                 self._context.note_event(Event.NOTHING_COMPARED)
             return verified
-        machine, runs = self._situation.machine, (2 * self._pairs + 1) * len(todo)
+        machine = self._situation.machine
+        runs = sum(self._count_runs(part.subject.target) for part in todo)
         command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
@@ -186,19 +210,24 @@ class Verification:
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
         self._proving.advance(part.subject.target)
+        began = self._proving.clock()
         first = self._proving.warm_up(part.subject)
         if not isinstance(first, ProbeResult):
             verified.unmeasured += (first,)
             return
         if self._can_switch(part):
+            # The comparison and its bursts end when it was announced.
+            seconds = self._share - (self._proving.clock() - began)
+            once = 2 * self._pairs / (self._count_runs(part.subject.target) - 1)
+            self._proving.first = seconds * once
             proofs, back = self._proving.prove(trial, part)
+            if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
+                verified.bursts.append(self._compare_bursts(trial, part))
         else:
             proofs, back = self._compare_blocks(part)
         for proof in proofs:
-            rows = [row for row in part.own if row.setting in proof.settings]
             last = None if proof.last is None else replace(proof.last, blank=first.blank)
-            unseen = find_unexercised(rows, self._workloads[part.subject.target])
-            verified.proofs.append(replace(proof, last=last, unexercised=unseen))
+            verified.proofs.append(replace(proof, last=last))
         blamed: dict[Key, Proof] = {}
         for row in back:  # the most specific proof for this setting
             blamed[row.key] = proofs[0]
@@ -233,8 +262,22 @@ class Verification:
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
 
-    def _measure(self, subject: Subject) -> ProbeOutcome:
-        workload, place = self._workloads[subject.target], self._places.get(subject.target)
+    def _compare_bursts(self, trial: Trial, part: Representative) -> Proof:
+        measure = partial(self._measure, bursts=True)
+        proving = replace(
+            self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts, due=None
+        )
+        seconds = proving.first * BURST_PAIRS / self._pairs
+        return proving.compare(trial, part, part.own, None, seconds)
+
+    def _count_runs(self, target: str) -> int:
+        """Return the number of runs; the first one warms up."""
+        return 2 * self._pairs + 1 + (2 * BURST_PAIRS if target in self._bursts else 0)
+
+    def _measure(self, subject: Subject, seconds: float, *, bursts: bool = False) -> ProbeOutcome:
+        loads = self._bursts if bursts else self._workloads
+        workload = replace(loads[subject.target], runtime=seconds)
+        place = self._places.get(subject.target)
         if place is not None:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
@@ -242,20 +285,20 @@ class Verification:
         names = resolve_links(self._request.names)
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
-    def _follow(self, part: Representative) -> Workload:
-        """Return the workload for a representative, with the duration that the time allows."""
-        subject, budget = part.subject, self.budget.workload
+    def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:
+        """Note the load of a representative, and its bursts if the plan makes them possible."""
+        subject, profile = part.subject, self._situation.profile
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
-        workload = follow_plan(
-            part.own,
-            self._situation.profile.probe,
-            selection.get_medium(subject),
-            cpus=len(subject.cpus) or 1,
-            writable=writable,
-        )
-        return replace(workload, ramp=budget.ramp, runtime=budget.runtime, seed=budget.seed)
+        load = shape_load(part.own, profile.probe, cpus=len(subject.cpus) or 1, writable=writable)
+        short = self.budget.workload
+        load = replace(load, ramp=short.ramp, runtime=short.runtime, seed=short.seed)
+        self._workloads[subject.target] = load
+        knee = knees.get(subject.endpoint.id)
+        burst = shape_burst(part.own, load, BURST_DEPTH if knee is None else 2 * knee)
+        if burst is not None:
+            self._bursts[subject.target] = burst
 
     def _make_parts(self, rows: Sequence[Row]) -> list[Representative]:
         return make_representatives(self.budget.subjects, self._situation.machine.endpoints, rows)
@@ -295,16 +338,9 @@ def _select_representatives(
     chosen, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
         subjects = selection.list_subjects(machine, targets)
-        filed = find_disk(request.folder, subjects, DiskChoice.CHANGED)
+        filed = find_disk(request.folder, subjects)
         chosen = selection.prefer_subject(chosen, filed)
     return replace(chosen, subjects=selection.order_by_adapter(chosen.subjects)), filed
-
-
-class DiskChoice(StrEnum):
-    """The disks to choose from for the file of a run, as an error names them."""
-
-    CHANGED = "that this apply changes"
-    SEARCHED = "that is searched"
 
 
 def find_mount_point(folder: Path) -> str:
@@ -315,15 +351,15 @@ def find_mount_point(folder: Path) -> str:
     return str(path)
 
 
-def find_disk(folder: Path, subjects: Iterable[Subject], choice: DiskChoice) -> Subject:
+def find_disk(folder: Path, subjects: Iterable[Subject]) -> Subject:
     """Return the disk of a directory. UsageError if it is not one of the chosen disks."""
     mount = find_mount_point(folder)
     for subject in subjects:
         if mount in subject.endpoint.mounts:
             return subject
     raise UsageError(
-        f"{str(folder)!r} is on no disk {choice}",
-        hint="name a folder on one of those, or leave --file out",
+        f"{str(folder)!r} is on no disk that this command changes",
+        hint="name a folder on such a disk, or omit --file",
     )
 
 
@@ -339,27 +375,21 @@ def make_file_subject(context: Context, folder: Path, disk: Subject) -> Iterator
         yield replace(disk, endpoint=replace(disk.endpoint, device_node=file.path, size=file.size))
 
 
-def _fit_pairs(
-    subjects: Sequence[Subject], config: ProbeConfig, request: ComparisonRequest
-) -> tuple[int, run.TimeBudget]:
-    """Return the number of pairs, and the representatives and duration of a run that fit."""
+def _fit_time(
+    subjects: Sequence[Subject], pairs: int, config: ProbeConfig, request: ComparisonRequest
+) -> run.TimeBudget:
+    """Return the representatives and the duration of a run that fit into the time."""
     short = Workload(
         ramp=RAMP_S,
         runtime=config.verify_seconds,
         # Drawn for each apply: the same blocks would still be cached from the last one.
         seed=Random().randrange(1, 1 << 31),
     )
-    # One more run than the compared ones, for warm-up.
+    runs = 2 * (pairs + BURST_PAIRS) + 1  # one more for warm-up
     if request.thorough:
-        pairs = config.verify_pairs
-        return pairs, run.fit_time(subjects, short, 2 * pairs + 1, config.verify_limit)
-    # Extra pairs limit the effect of a single outlier, if there is time for all representatives.
-    pairs, budget = MIN_PAIRS, run.TimeBudget((), short, 0.0)
-    for pairs in range(DEFAULT_PAIRS, MIN_PAIRS - 1, -1):
-        budget = run.fit_time(subjects, short, 2 * pairs + 1, QUICK_TIME_S, shortest=QUICK_RUN_S)
-        if not budget.left_out:
-            break
-    return pairs, budget
+        return run.fit_time(subjects, short, runs, config.verify_limit)
+    limit = min(QUICK_TIME_S, KIND_TIME_S * len(subjects))
+    return run.fit_time(subjects, short, runs, limit, shortest=MIN_RUN_S)
 
 
 def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:

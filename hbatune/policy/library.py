@@ -262,7 +262,7 @@ def load_profile(
             file=path,
             key="title",
         )
-    profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(), ())
+    profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(source="D4-11"), ())
     for part in parts.values():
         profile = _add_part(profile, part)
     profile = replace(profile, rules=(*profile.rules, *followed))

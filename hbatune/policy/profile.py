@@ -147,9 +147,10 @@ class Objective(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The read-only fio job that represents the profile's workload. The depth is per endpoint.
+    """The load of a profile: the read-only fio job that every comparison measures with.
 
-    It is the application's depth, not fio's default (D0-6).
+    The depth is per endpoint. It is the application's depth, not fio's default (D0-6). ``source``
+    is as in ``Rule``.
     """
 
     pattern: Literal["randread", "read"] = "randread"
@@ -157,6 +158,7 @@ class ProbeSpec(Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(pattern="^[1-9][0-9]{0,4}[km]$", description='a size such as "4k" or "1m"')
     ] = "4k"
     depth: Annotated[int, Meta(ge=1, le=1024)] = 24
+    source: Text = "site"
 
     @property
     def block_bytes(self) -> int:

@@ -266,9 +266,12 @@ def check_part(
     rules = check_rules(file, content.rule, origin, sources, doubts)
     objectives, options = [], []
     for number, objective in enumerate(content.objective):
-        steps = ("objective", number, "source")
+        steps: tuple[str | int, ...] = ("objective", number, "source")
         if check_source(file, steps, objective.source, origin, sources, doubts=doubts):
             objectives.append(objective)
+    if profile.probe is not None:
+        steps = ("probe", "source")
+        check_source(file, steps, profile.probe.source, origin, sources, doubts=doubts)
     for number, table in enumerate(content.option):
         option, steps = f"{table.module}.{table.option}", ("option", number, "source")
         shipped = origin is Origin.SHIPPED

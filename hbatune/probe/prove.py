@@ -3,7 +3,8 @@
 Runs with and without the settings alternate. Each representative is first compared with all its
 settings together. If the result regressed beyond the profile's tolerance, each group of settings is
 compared separately, and only the group that caused it is reverted. If no single group caused it,
-all of them are compared again. Regressions that this does not confirm are not reverted.
+all of them are compared again. Regressions that this does not confirm are not reverted. If the time
+is too short for each group, the groups that it leaves out are not reverted either.
 """
 
 import math
@@ -22,7 +23,8 @@ from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
 from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
-from hbatune.probe.verdict import DEFAULT_PAIRS, evaluate_blocks, evaluate_pairs
+from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
+from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised
 from hbatune.settings.table import find_group
 
 MAX_LOST_PAIRS = 2
@@ -41,70 +43,100 @@ class Proving(Struct):
     """The means of a proof: the probe, the time limit in seconds, and the check when to stop.
 
     ``idle`` returns why a subject must not be switched now, or None if nothing else uses it; it is
-    called before every switch. ``pair`` is the duration of a pair of runs, first estimated and then
-    measured. ``advance`` is called before each run. The time starts with the first comparison and
-    ends at ``due``.
+    called before every switch. ``advance`` is called before each run, and ``confirming`` with the
+    target and the seconds before a regression is confirmed. ``judge`` makes the verdict of the
+    pairs. The time starts with the first comparison and ends at ``due``.
+
+    A run measures ``runtime`` seconds, at least ``shortest``. It takes ``overhead`` more, to check
+    the disk, switch its settings and start fio. The first comparison of a representative takes
+    ``first`` seconds, and all that confirm it ``second`` at most.
     """
 
-    measure: Callable[[Subject], ProbeOutcome]
+    measure: Callable[[Subject, float], ProbeOutcome]
     tolerance: Tolerance
     limit: float
-    pair: float
+    runtime: float
+    overhead: float = 0.0
+    shortest: float = 0.0
     idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
+    confirming: Callable[[str, float], None] = lambda target, seconds: None
+    judge: Callable[[Sequence[tuple[Figures, Figures]], Tolerance, float], Verdict] = evaluate_pairs
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
     pairs: int = DEFAULT_PAIRS
+    first: float = math.inf
+    second: float = math.inf
     due: float | None = None
 
     def prove(self, trial: Trial, part: Representative) -> tuple[list[Proof], list[Row]]:
         """Compare one representative; return its proofs, and the rows that regressed twice."""
-        combined = self.compare(trial, part, part.own, None)
+        began = self.clock()
+        combined = self.compare(trial, part, part.own, None, self.first)
         if not combined.verdict.beyond:
             return [combined], []
-        groups: dict[str, list[Row]] = {}
-        for row in part.own:
-            groups.setdefault(find_group(row.setting), []).append(row)
-        single = []
-        guilty = set()
-        for name, rows in groups.items() if len(groups) > 1 else ():
-            proof = self.compare(trial, part, rows, name)
-            single.append(proof)
-            if proof.verdict.beyond:
-                guilty.add(name)
-        if guilty:
+        once, end = self.clock() - began, self.due or math.inf
+        free = min(end - self.clock(), max(once, self.second))
+        groups = _group_rows(part.own, combined.unexercised)
+        count = len(groups) + 1  # all groups again, if none of them is worse alone
+        while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
+            count -= 1
+        each = min(once, free / count)
+        self.confirming(part.subject.target, each * count)
+        single: list[Proof] = []
+        for name, rows in groups.items():
+            late = len(single) >= count
+            single.append(self.compare(trial, part, rows, name, each, left_out=late))
+        guilty = {proof.group for proof in single if proof.verdict.beyond}
+        if guilty or any(proof.left_out for proof in single):
             to_revert = [row for row in part.all if find_group(row.setting) in guilty]
             return [combined, *single], to_revert
         # If only the combination regresses, no group caused it: keeping any would be a guess.
-        second = replace(self.compare(trial, part, part.own, None), again=True)
+        second = self.compare(trial, part, part.own, None, each, left_out=len(single) >= count)
+        second = replace(second, again=True)
         return [combined, *single, second], list(part.all) if second.verdict.beyond else []
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
         """Do the run that is not counted. It loads the blocks that all runs read into caches."""
-        return self.idle(subject) or self.measure(subject)
+        return self.idle(subject) or self.measure(subject, self.runtime)
+
+    @property
+    def least(self) -> float:
+        """The minimum seconds that a run measures; more on a slow machine, which is noisy."""
+        return max(self.shortest, self.overhead / 4)
 
     def compare(
-        self, trial: Trial, part: Representative, rows: Sequence[Row], group: str | None
+        self,
+        trial: Trial,
+        part: Representative,
+        rows: Sequence[Row],
+        group: str | None,
+        seconds: float = math.inf,
+        *,
+        left_out: bool = False,
     ) -> Proof:
-        """Compare a representative with and without these rows, in random order."""
+        """Compare a representative with and without these rows, in random order.
+
+        The runs are fitted into the seconds. The comparison is left out if the time is up.
+        """
         keys = {row.key for row in rows}
         runs = _Runs(self, trial, part, keys)
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
-        left_out = self.pairs * self.pair > self.due - began
-        pairs = [] if left_out else list(runs.pairs(self.pairs))
+        left_out |= 2 * self.pairs * (self.overhead + self.least) > self.due - began
+        pairs = [] if left_out else list(runs.pairs(self.pairs, began + seconds))
         runs.end()
-        if pairs:
-            self.pair = (self.clock() - began) / len(pairs)
+        pair = (self.clock() - began) / max(1, len(pairs))
         return Proof(
             target=part.subject.target,
             id=part.subject.endpoint.id,
             group=group,
             settings=_list_settings(rows),
-            verdict=evaluate_pairs(pairs, self.tolerance, self.pair),
+            verdict=self.judge(pairs, self.tolerance, pair),
             last=runs.last,
+            unexercised=find_unexercised(rows, runs.last.workload) if runs.last else (),
             outcome=runs.outcome,
             written=runs.written,
             left_out=left_out,
@@ -117,7 +149,7 @@ class Proving(Struct):
         outcome: ProbeOutcome | None = None
         while len(runs) < self.pairs and not self.stop():
             self.advance(subject.target)
-            outcome = self.idle(subject) or self.measure(subject)
+            outcome = self.idle(subject) or self.measure(subject, self.runtime)
             if not isinstance(outcome, ProbeResult):
                 return runs, outcome
             runs.append(outcome.figures)
@@ -131,12 +163,23 @@ class Proving(Struct):
         last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
-        verdict = evaluate_blocks(before, after, self.tolerance, self.pair)
+        pair = 2 * (self.runtime + self.overhead)
+        verdict = evaluate_blocks(before, after, self.tolerance, pair)
         settings = _list_settings(part.own)
         proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
         if isinstance(last, ProbeResult):
-            return replace(proof, last=last)
+            unexercised = find_unexercised(part.own, last.workload)
+            return replace(proof, last=last, unexercised=unexercised)
         return replace(proof, outcome=last)
+
+
+def _group_rows(rows: Iterable[Row], unexercised: Iterable[Unexercised]) -> dict[str, list[Row]]:
+    """Return the rows by group, exercised groups first; nothing if there is a single group."""
+    hidden = {item.setting for item in unexercised if item.why is not Hidden.PARTLY}
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.setting in hidden):
+        groups.setdefault(find_group(row.setting), []).append(row)
+    return groups if len(groups) > 1 else {}
 
 
 def _list_settings(rows: Iterable[Row]) -> tuple[str, ...]:
@@ -156,12 +199,21 @@ class _Runs:
         self.written: WriteResult | None = None
         self.doubted = 0
 
-    def pairs(self, count: int) -> Iterator[tuple[Figures, Figures]]:
-        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end."""
+    def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:
+        """Yield ``count`` pairs, before and after, or fewer if the comparison has to end.
+
+        The runs become as long as the time until ``end`` permits.
+        """
         lost = completed = 0
-        while completed < count and lost <= MAX_LOST_PAIRS and not self._means.stop():
+        means = self._means
+        while completed < count and lost <= MAX_LOST_PAIRS and not means.stop():
+            began = means.clock()
+            if end < math.inf:
+                share = (end - began) / (count - completed) / 2
+                means.runtime = max(means.least, share - means.overhead)
             pair = self._measure_pair()
             if pair is not None:
+                means.overhead = max(0.0, (means.clock() - began) / 2 - means.runtime)
                 # This pair replaces an earlier one that failed, which did not end the comparison.
                 completed += 1
                 self.outcome = None
@@ -191,7 +243,7 @@ class _Runs:
                 self.written = next(iter(failures.values()))
                 return None
             self._means.advance(self._subject.target)
-            outcome = self._means.measure(self._subject)
+            outcome = self._means.measure(self._subject, self._means.runtime)
             if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome
                 return None

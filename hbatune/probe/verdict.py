@@ -25,6 +25,7 @@ from hbatune.probe.result import Figures
 ALPHA = 0.01  # false alarms per verdict, all metrics together
 DEFAULT_PAIRS = 10  # two more than the minimum for ``ALPHA``, so one outlier does not decide
 MIN_PAIRS = 8  # the minimum for ``ALPHA`` (``compute_min_pairs``), if time is short
+BURST_PAIRS = 2  # enough to describe, too few to decide
 DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
 
@@ -87,6 +88,7 @@ class Design(StrEnum):
 
     INTERLEAVED = "interleaved"
     BLOCKS = "blocks"
+    BURSTS = "bursts"  # a few pairs: an interval is their range, without a confidence
 
 
 class MetricChange(Struct, frozen=True):
@@ -183,6 +185,28 @@ def evaluate_blocks(
         changes.append(_make_change(metric, (before, after), gap, drift, significant, tolerance))
     verdict = _make_verdict(Design.BLOCKS, runs, changes)
     return _advise_runs(verdict, _estimate_runs(verdict, tolerance), seconds)
+
+
+def describe_bursts(
+    pairs: Sequence[tuple[Figures, Figures]], tolerance: Tolerance, seconds: float
+) -> Verdict:
+    """Return how a few pairs of bursts differ; it decides nothing (``evaluate_pairs``).
+
+    A metric improved or regressed only if it did in every pair, beyond the tolerance.
+    """
+    if len(pairs) < BURST_PAIRS:
+        return Verdict(Conclusion.CANNOT_TELL, Design.BURSTS, len(pairs), ())
+    before_runs, after_runs = zip(*pairs, strict=True)
+    changes = []
+    for metric in Metric:
+        gaps = [math.log(metric.of(after) / metric.of(before)) for before, after in pairs]
+        gap = _Gap(min(gaps), statistics.fmean(gaps), max(gaps))
+        allowed = metric.tolerated(tolerance)
+        has_effect = gap.low > math.log1p(allowed) or gap.high < math.log1p(-allowed)
+        changes.append(
+            _make_change(metric, (before_runs, after_runs), gap, 0, has_effect, tolerance)
+        )
+    return _make_verdict(Design.BURSTS, len(pairs), changes)
 
 
 def compute_noise_floor(sides: Iterable[Sequence[float]]) -> float:

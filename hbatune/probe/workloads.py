@@ -1,4 +1,4 @@
-"""Read workloads, and choose a workload that exercises a plan's changes.
+"""Read workloads, and shape a profile's load for a comparison.
 
 Workloads are TOML files, shipped or local: named runs in order, with sources. A run is a sweep if
 its depth, jobs, block size, percentage of reads or rate is a list. It has one run for each value,
@@ -16,7 +16,6 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from hbatune.facts.model import Medium
 from hbatune.loader import ShortText
 from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
@@ -177,8 +176,6 @@ def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
         raise error("zones are for random I/Os")
 
 
-MAX_DEPTH = 1024  # maximum I/Os in flight: at 6,000 a second the last one waits a sixth of a second
-MAX_HDD_DEPTH = 128  # the same on an HDD: 128 at 150 a second already wait for most of a second
 DEFAULT_READS = 70
 """Percentage of reads if a probe may write: the mix of the documents' third OLTP (D4-7)."""
 MAX_JOBS = 4  # maximum jobs if the plan moves interrupts: one submitter uses only one of them
@@ -216,34 +213,30 @@ class Unexercised(Struct, frozen=True):
     needed: int | None = None
 
 
-def follow_plan(
-    rows: Sequence[Row], spec: ProbeSpec, medium: Medium, *, cpus: int = 1, writable: bool = False
+def shape_load(
+    rows: Sequence[Row], spec: ProbeSpec, *, cpus: int = 1, writable: bool = False
 ) -> Workload:
-    """Return the workload that exercises the changes of these rows on one endpoint.
+    """Return the profile's load ``spec``, at which these rows of one endpoint are compared.
 
-    A limit shows only if it is reached. So a probe is as deep as the deepest limit that the plan
-    changes, before or after, if the medium serves as many I/Os in a short run.
-
-    The rows may also be for its paths and adapters. ``spec`` is the profile's own probe, the
-    minimum. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
+    A change that this load does not reach cannot help it. The rows may also be for paths and
+    adapters. ``cpus`` is the number of CPUs that the load may run on. With ``writable`` it is a mix
     that writes, for a file or an empty disk.
     """
-    minimum = shorten_workload(spec, Workload().runtime)
-    deepest = MAX_HDD_DEPTH if medium is Medium.HDD else MAX_DEPTH
-    limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
-    depth = max(minimum.depth, min(deepest, limit))
-    jobs = 1
+    workload = shorten_workload(spec, Workload().runtime)
     if any(row.setting in _SPREAD for row in rows):
         # All jobs together keep as many in flight as one would.
-        jobs = max(1, min(MAX_JOBS, cpus, depth))
-    block = minimum.block_size
-    if rows and all(row.setting in (_SIZE, *_BUFFERED) for row in rows):
-        # Larger I/Os would hide other effects, so they are used only for request sizes.
-        block = max(block, min(MAX_BLOCK_SIZE, _find_range(rows, _SIZE)[1] * 1024))
-    workload = replace(minimum, depth=-(-depth // jobs), jobs=jobs, block_size=block)
+        jobs = max(1, min(MAX_JOBS, cpus, spec.depth))
+        workload = replace(workload, depth=-(-spec.depth // jobs), jobs=jobs)
     if writable:
         return replace(workload, pattern=Pattern.RANDOM_MIX, reads=DEFAULT_READS)
     return workload
+
+
+def shape_burst(rows: Sequence[Row], load: Workload, deepest: int) -> Workload | None:
+    """Return bursts as deep as these rows permit, at most ``deepest``; None if the load is."""
+    limit = max((_find_range(rows, name)[1] for name in _LIMITS), default=0)
+    depth = min(deepest, limit) // load.jobs
+    return replace(load, depth=depth) if depth > load.depth else None
 
 
 def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:

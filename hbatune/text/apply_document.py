@@ -18,14 +18,15 @@ class PlanDocument(DiffDocument, frozen=True, kw_only=True):
     """The JSON document of ``diff`` and ``apply``.
 
     ``left_alone`` are unclassified disks, which no rule may change. ``verdicts`` are the
-    comparisons of an apply. ``probes`` has the representatives that were not measured, each with
-    the reason and without a second outcome. ``standings`` compare the last result of each target
-    with the source documents.
+    comparisons of an apply, and ``bursts`` describe deeper queues, which decide nothing. ``probes``
+    has the representatives that were not measured, each with the reason and without a second
+    outcome. ``standings`` compare the last result of each target with the source documents.
     """
 
     # Omitted, not null, if the command does not measure.
     probes: tuple[ProbePair, ...] | UnsetType = UNSET
     verdicts: tuple[Proof, ...] | UnsetType = UNSET
+    bursts: tuple[Proof, ...] | UnsetType = UNSET
     standings: dict[str, Standing] | UnsetType = UNSET
 
 
@@ -45,5 +46,6 @@ def make_plan_document(
             summary=replace(document.summary, worse=len(verified.worse)),
             probes=tuple(ProbePair(endpoint, None) for endpoint in verified.unmeasured),
             verdicts=tuple(verified.proofs),
+            bursts=tuple(verified.bursts),
         )
     return document if standings is None else replace(document, standings=standings)

@@ -217,11 +217,12 @@ def format_note(note: Message) -> str:
                 "changes no setting"
             )
         case context.ComparisonsAhead():
+            if note.again:
+                return f"{note.again}: worse, so compared again, for at most {note.seconds:.0f} s"
             return (
                 f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
                 f"change, {format_count(note.pairs, 'time')} each, for about "
-                f"{note.seconds:.0f} s; where something has cost, longer, but {note.limit} s at "
-                "most"
+                f"{note.seconds:.0f} s, or {note.limit} s at most to confirm regressions"
             )
 
 

@@ -25,7 +25,7 @@ from hbatune.probe.result import (
     Doubt,
     Failed,
     Failure,
-    Pattern,
+    Figures,
     ProbeResult,
     Skip,
     Skipped,
@@ -120,19 +120,23 @@ def format_shape(workload: Workload) -> str:
     return f"{format_load(workload)}, {limit}{workload.issued} in flight{_format_jobs(workload)}"
 
 
+def format_figures(figures: Figures) -> str:
+    """Return the latencies of a run, and its I/Os per second for each CPU (D1-1)."""
+    latencies = {"mean": figures.mean_us, "p50": figures.p50_us, "p99": figures.p99_us}
+    parts = [f"{name} {units.format_latency(us)}" for name, us in latencies.items()]
+    if (rate := figures.iops_per_cpu_percent) is not None:
+        parts.append(f"{units.format_rate(100 * rate)} IOPS per CPU")
+    return ", ".join(parts)
+
+
 def _format_jobs(workload: Workload) -> str:
     return f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
 
 
 def format_load(workload: Workload) -> str:
     """Return a short text for a workload without its depth: block size, order, mix."""
-    size = workload.block_size
-    block = f"{size // 1024}K" if size % 1024 == 0 else format_count(size, "byte")
-    order = "sequential" if workload.pattern in (Pattern.READ, Pattern.WRITE) else "random"
-    operations = "reads" if workload.pattern in (Pattern.READ, Pattern.RANDOM_READ) else "writes"
-    if workload.pattern is Pattern.RANDOM_MIX:
-        operations = f"{workload.reads} % reads and {100 - workload.reads} % writes"
-    return f"{block} {order} {operations}{units.format_writer(workload)}"
+    shape = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
+    return f"{shape}{units.format_writer(workload)}"
 
 
 def explain_missing_result(outcome: Skipped | Failed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.result import Figures, Pattern, Workload
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ def format_workload(workload: Workload) -> str:
     """Return a workload as text: ``4K random reads, 24 deep``."""
     shape = f"{format_block_size(workload.block_size)} {format_pattern(workload)}"
     return f"{shape}, {workload.issued} deep{format_writer(workload)}"
+
+
+def format_profile_load(spec: ProbeSpec) -> str:
+    """Return the load of a profile as text, with its source."""
+    shape = f"{format_block_size(spec.block_bytes)} {_PATTERNS[Pattern(spec.pattern)]}"
+    return f"{shape}, {spec.depth} in flight ({spec.source})"
 
 
 def format_writer(workload: Workload) -> str:

@@ -33,18 +33,31 @@ _COLUMNS = make_columns(
 
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
-    """Print the verdicts with notes, and the reverted settings with the reasons."""
+    """Print changes that are worse in bursts only, the verdicts with notes, and the reverts."""
+    for line in _describe_kept_bursts(verified, profile.name):
+        print_line(line)
     if verified.proofs:
-        print_heading("Verdicts: with the change against without it")
-        proofs = sorted(verified.proofs, key=lambda proof: natural_key(proof.target))
+        print_heading(f"Verdicts at the load of {profile.name}: with the change against without it")
+        compared = (*verified.proofs, *verified.bursts)
+        proofs = sorted(compared, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
+        if verified.bursts:
+            print_line("Bursts decide nothing: theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line(probe_tables.READS_ONLY_NOTE)
     for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
         print_line(line)
     if verified.proofs or verified.unmeasured:
         print_line()
+
+
+def _describe_kept_bursts(verified: VerificationResult, profile: str) -> Iterator[str]:
+    words = {proof.target: proof.verdict.word for proof in verified.proofs}
+    for proof in verified.bursts:
+        if proof.verdict.beyond:
+            stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at the load"
+            yield f"{proof.target}: {stays} of {profile}, worse in bursts."
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
@@ -89,14 +102,11 @@ def _group_by_proof(
     rows: Sequence[Row], proofs: Mapping[Key, Proof]
 ) -> Iterator[tuple[Row, str, Proof]]:
     """Group rows by values and proof: yield the first row, all targets and the proof."""
-    groups: dict[tuple[str, object, object, int], tuple[Proof, list[Row]]] = {}
-    for row in rows:
-        proof = proofs.get((row.id, row.setting))
-        if proof is not None:
-            key = (row.setting, row.current, row.value, id(proof))
-            groups.setdefault(key, (proof, []))[1].append(row)
-    for proof, group in groups.values():
-        yield group[0], format_targets([row.target for row in group]), proof
+    compared = [row for row in rows if row.key in proofs]
+    keys = attrgetter("setting", "current", "value")
+    groups = group_items(compared, lambda row: (*keys(row), id(proofs[row.key])))
+    for group in groups.values():
+        yield group[0], format_targets([row.target for row in group]), proofs[group[0].key]
 
 
 def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
@@ -111,19 +121,21 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
 
 
 def _make_cells(proof: Proof) -> list[Cell]:
-    settings = format_compared_settings(proof) if proof.group or proof.again else proof.settings
     word = "no time" if proof.left_out else str(proof.verdict.word)
     changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
     for change in proof.verdict.changes:
         changes[change.metric] = format_metric_change(change)
-    return [proof.target, settings, word, *changes.values()]
+    return [proof.target, format_compared_settings(proof), word, *changes.values()]
 
 
 def format_compared_settings(proof: Proof) -> str:
     """Return a short text for the compared settings."""
     if proof.group:
         return f"{proof.group} alone"
-    return f"{', '.join(proof.settings)}{' again' if proof.again else ''}"
+    suffix = " again" if proof.again else ""
+    if proof.verdict.design is Design.BURSTS and proof.last is not None:
+        suffix = f" in bursts of {proof.last.workload.issued}"
+    return f"{', '.join(proof.settings)}{suffix}"
 
 
 def explain_unexercised(hidden: Unexercised) -> str:
@@ -154,21 +166,23 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
             texts += _yield_proof_notes(proof, verified)
         is_confirmed = any(proof.verdict.beyond for proof in proofs[1:])
         if proofs[0].verdict.beyond and len(proofs) > 1 and not is_confirmed:
-            texts.append("no second comparison confirms that it is worse, so it stays")
+            again = f"`hbatune apply --verify {target}` compares longer"
+            texts.append(f"no second comparison confirms that it is worse, so it stays; {again}")
         for text in dict.fromkeys(texts):
             yield f"{target}: {text}."
 
 
 def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
     verdict = proof.verdict
-    if proof.last is not None and proof.group is None:
-        yield f"measured with {probe_tables.format_shape(proof.last.workload)}"
+    if proof.last is not None and proof.group is None and not proof.again:
+        shape = probe_tables.format_shape(proof.last.workload)
+        yield f"measured with {shape}: {probe_tables.format_figures(proof.last.figures)}"
     if proof.last is not None and proof.last.blank:
         yield probe_tables.BLANK_NOTE
     yield from map(explain_unexercised, proof.unexercised)
     ended = f"the comparison ended after {format_count(verdict.runs, 'pair')}"
     if proof.left_out:
-        yield "not compared further: the time is up"
+        yield f"{', '.join(proof.settings)}: cannot tell, as the time was too short to compare it"
         return
     if proof.outcome is not None and not isinstance(proof.outcome, ProbeResult):
         yield f"{ended}: {probe_tables.explain_missing_result(proof.outcome)}"

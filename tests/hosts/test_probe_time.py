@@ -1,5 +1,6 @@
 """What measuring costs on a large server, as hbatune says ahead."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,17 @@ def test_four_adapters_take_two_minutes(server: Machine, probed: None) -> None:
     # Each has spinning disks and others, and there is time for one kind.
     left_out = Counter(adapters[subject.target] for subject in verifying.budget.left_out)
     assert left_out == dict.fromkeys(set(adapters.values()), 1)
+
+
+def test_one_kind_takes_half_a_minute(built: Callable[[Described], Path], probed: None) -> None:
+    machine = gather_in(built(machines.build_many_luns(1, 1)), list_attributes())
+    one_situation = situation(machine)
+    request = ComparisonRequest()
+    verifying = Verification(make_context(), one_situation, one_situation.plan(), request)
+    assert 27 < verifying.budget.seconds <= 30, "the load and the bursts"
+    [target] = verifying._workloads
+    assert verifying._bursts[target].issued == 128
+    assert verifying._limit == math.ceil(2 * verifying.budget.seconds), "the confirmation included"
 
 
 def test_verdicts_respect_time_limit(server: Machine, probed: None) -> None:

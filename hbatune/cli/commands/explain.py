@@ -43,6 +43,7 @@ from hbatune.text.plan_tables import (
 )
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
+from hbatune.text.units import format_profile_load
 
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
@@ -81,11 +82,15 @@ class SourceUse(Struct, frozen=True):
 
 
 class SourceDocument(Struct, frozen=True):
-    """The JSON document of `explain SOURCE`; ``checks`` are ids of checks."""
+    """The JSON document of `explain SOURCE`.
+
+    ``checks`` are ids of checks, and ``profiles`` names of profiles whose load cites the source.
+    """
 
     source: Source
     rules: tuple[SourceUse, ...]
     checks: tuple[str, ...]
+    profiles: tuple[str, ...] = ()
     schema: str = "hbatune.explain-source/1"
 
 
@@ -134,6 +139,9 @@ def run(args: argparse.Namespace) -> int:
     _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{args.target}: nothing of it can be set")
+    else:
+        name, load = situation.profile.name, format_profile_load(situation.profile.probe)
+        print_line(f"`apply` compares at the load of {name}: {load}.")
     if sources:
         print_heading("Source documents")
         for source in sources:
@@ -142,26 +150,30 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_source(source: Source, *, as_json: bool) -> int:
-    """Print a source, and the rules of all profiles, the vendors' rules and the checks with it."""
+    """Print a source, and the loads, the rules of profiles and vendors, and the checks with it."""
     from hbatune.checks.registry import CHECKS
 
     library = installed_library()
     rules: list[Rule | OptionRule] = [vendor.rule for vendor in load_vendors(library.shipped)]
+    loads = []
     for listed in list_profiles(library):
         profile = load_profile(listed.name, library)
         rules += (*profile.rules, *profile.options)
+        if profile.probe.source == source.id:
+            loads.append(profile.name)
     citing = [rule for rule in rules if rule.source == source.id]
     # Profiles share rules.
     uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
     checks = tuple(check.id for check in CHECKS if check.source == source.id)
     if as_json:
-        show_json(SourceDocument(source, tuple(uses), checks))
+        show_json(SourceDocument(source, tuple(uses), checks, tuple(loads)))
         return 0
     print_heading(f"{source.id}: {source.says}")
     _print_fact("document", f"{source.title}, {source.section}")
     _print_fact("settings", ", ".join(source.settings) or "none: no rule may cite it")
     for use in uses:
         _print_fact("rule", f"{use.rule} ({use.setting}; {use.file})")
+    _print_fact("load of", ", ".join(loads) or "no profile")
     _print_fact("checks", ", ".join(checks) or "none")
     return 0
 

@@ -21,7 +21,7 @@ from hbatune.policy.profile import (
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_section, show_table
-from hbatune.text.units import format_percent
+from hbatune.text.units import format_percent, format_profile_load
 
 
 class ProfilesDocument(Struct, frozen=True):
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _show_profile(profile: Profile, *, as_json: bool) -> int:
     sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
-    cited = dict.fromkeys(rule.source for rule in rules)
+    cited = dict.fromkeys((profile.probe.source, *(rule.source for rule in rules)))
     sources = tuple(filter(None, map(sources_by_id.get, cited)))
     if as_json:
         show_json(ProfileDocument(profile, sources))
@@ -94,6 +94,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     show_table(table)
     print_line()
     allowed = profile.tolerance
+    print_line(f"Load: {format_profile_load(profile.probe)}. `apply` compares at this load.")
     print_line(
         f"`apply` reverts what costs more than {format_percent(allowed.iops)} of IOPS, "
         f"{format_percent(allowed.mean)} of mean latency or {format_percent(allowed.p99)} of p99."

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.guest.command import configure
+from tests.lab.guest.command import Done, configure, hbatune
 from tests.lab.guest.kit import wait_a_moment
-from tests.lab.guest.values import put
+from tests.lab.guest.values import cat, put
 
 NDELAY = Path("/sys/bus/pseudo/drivers/scsi_debug/ndelay")
 SERVICE_NS = 20_000_000
@@ -45,6 +45,29 @@ def profile(name: str, setting: str, value: int, depth: int = DEPTH) -> tuple[st
     return ("--profile", name, "--once")
 
 
+COST_LOAD, COST_DEPTH = 20, 17
+"""At this load, by Little's law, this depth costs 15 % of the IOPS."""
+
+
+def cut_depth(lun: str, depth: int = COST_DEPTH) -> Done:
+    """Apply a queue depth below the load of the profile."""
+    NDELAY.write_text(str(2 * SERVICE_NS))
+    return hbatune("apply", *profile("cut", "queue_depth", depth, COST_LOAD), "--json", lun)
+
+
+def double_read_ahead(lun: str) -> Done:
+    """Apply a change without any effect: read-ahead is not for direct I/O."""
+    kilobytes = 2 * int(cat(lun, "queue/read_ahead_kb"))
+    return hbatune("apply", *profile("same", "read_ahead_kb", kilobytes, 24), "--json", lun)
+
+
+def raise_depth_for_bursts(lun: str) -> Done:
+    """Apply a depth of 128 in place of 32, which only a load deeper than 24 reaches."""
+    NDELAY.write_text(str(4 * SERVICE_NS))
+    put(lun, "device/queue_depth", "32")
+    return hbatune("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)
+
+
 def forget(name: str) -> None:
     """Take the profile and its configuration away."""
     (PROFILES / f"{name}.toml").unlink(missing_ok=True)
@@ -61,7 +84,7 @@ def few_pairs() -> None:
     """Have two pairs: for a test of which disks are compared, not of what comes of it."""
     from hbatune.operations import verify
 
-    verify.DEFAULT_PAIRS = verify.MIN_PAIRS = 2  # type: ignore[attr-defined]
+    verify.MIN_PAIRS = 2  # type: ignore[attr-defined]
 
 
 def measure_nothing(note: Callable[[], None] = lambda: None) -> None:

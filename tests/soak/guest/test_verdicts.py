@@ -116,11 +116,11 @@ def _subject(lun: str) -> Subject:
 
 
 def _proving(pairs: int) -> Proving:
-    def measure(subject: Subject):  # type: ignore[no-untyped-def]
+    def measure(subject: Subject, seconds: float):  # type: ignore[no-untyped-def]
         return run.probe_subjects([subject], WORKLOAD, idle=True)[0]
 
-    pair = 2 * run.estimate_seconds(1, WORKLOAD)
-    return Proving(measure, Tolerance(), 3600.0, pair, idle=run.find_disturbance, pairs=pairs)
+    seconds = WORKLOAD.runtime
+    return Proving(measure, Tolerance(), 3600.0, seconds, idle=run.find_disturbance, pairs=pairs)
 
 
 @pytest.mark.deadline(14_400)
@@ -179,7 +179,7 @@ def test_apply_distinguishes_depths_32_128(
 ) -> None:
     words: Counter[str] = Counter()
     before, after = map(str, depths)
-    choice = profile("cut", "queue_depth", depths[1], depth=24)
+    choice = profile("cut", "queue_depth", depths[1], depth=128)
     for _ in range(CUTS):
         put(deep_lun, "device/queue_depth", before)
         done = hbatune("apply", *choice, "--json", deep_lun)

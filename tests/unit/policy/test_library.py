@@ -87,7 +87,17 @@ def test_site_profile_may_extend_namesake(site: SiteFolder) -> None:
     assert profile.rules[:-1] == shipped.rules
     assert decided(profile) == Exactly(512)
     assert profile.objectives == shipped.objectives
-    assert profile.probe == ProbeSpec(depth=8)
+    assert profile.probe == ProbeSpec(depth=8, source="site")
+
+
+@pytest.mark.parametrize(("source", "message"), [("D9-9", "D9-9"), ("site: measured", None)])
+def test_load_source_is_checked(site: SiteFolder, source: str, message: str | None) -> None:
+    site.put("profiles/ours.toml", f'title = "ours"\n[probe]\nsource = "{source}"\n')
+    if message is None:
+        assert site.load("ours").probe == ProbeSpec(source=source)
+        return
+    with pytest.raises(PolicyError, match=message):
+        site.load("ours")
 
 
 def test_site_may_replace_shipped_part(site: SiteFolder) -> None:

@@ -249,7 +249,7 @@ def test_site_rule_may_cite_documents(site: SiteFolder, source: str) -> None:
         ("depth = 0", "line 3: table [probe]: key `depth`: found 0, expected an integer from 1"),
         ('pattern = "write"', 'key `pattern`: found "write", expected randread or read'),
         ('block_size = "4k;rm"', 'found "4k;rm", expected a size such as "4k"'),
-        ("runtime = 3", 'unknown key "runtime", expected pattern, block_size or depth'),
+        ("runtime = 3", 'unknown key "runtime", expected pattern, block_size, depth or source'),
     ],
 )
 def test_probe_error_is_reported(site: SiteFolder, text: str, message: str) -> None:

@@ -164,6 +164,7 @@ def test_shipped_rules_cite_existing_sources(site: SiteFolder, name: str) -> Non
     assert profile.rules
     assert {rule.source for rule in profile.rules} <= set(sources)
     assert {objective.source for objective in profile.objectives} <= set(sources)
+    assert profile.probe.source in sources, "a load has a source too"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,12 @@ from hbatune.act.trial import Side
 from hbatune.facts.model import Medium
 from hbatune.plan.rows import Outcome as WriteOutcome
 from hbatune.policy.profile import Tolerance
-from hbatune.probe.prove import MAX_LOST_PAIRS, Proving, Representative, make_representatives
+from hbatune.probe.prove import (
+    MAX_LOST_PAIRS,
+    Proving,
+    Representative,
+    make_representatives,
+)
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -65,7 +70,7 @@ class Bench:
         self._fails = fails
         self._disk = NoisyDisk(Noise(0.01), 1)
 
-    def measure(self, subject: Subject) -> ProbeOutcome:
+    def measure(self, subject: Subject, seconds: float) -> ProbeOutcome:
         self.runs += 1
         self.seconds += 2.0
         if self.runs in self._fails:
@@ -82,7 +87,9 @@ class Bench:
             self.measure,
             Tolerance(),
             limit,
-            4.0,
+            1.0,
+            overhead=1.0,
+            shortest=1.0,
             random=Random(1),
             clock=lambda: self.seconds,
         )
@@ -118,10 +125,10 @@ def test_unconfirmed_regression_stays_applied() -> None:
     proving = bench.proving()
     cost = bench.measure
 
-    def passing(subject: Subject) -> ProbeOutcome:
+    def passing(subject: Subject, seconds: float) -> ProbeOutcome:
         # Whatever it was, it is over when the first comparison is.
         bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * DEFAULT_PAIRS else {}
-        return cost(subject)
+        return cost(subject, seconds)
 
     proving.measure = passing
     [proof, second], back = proving.prove(bench.trial, part("queue_depth"))
@@ -159,8 +166,8 @@ def test_doubtful_runs_are_excluded(share: float, conclusion: Conclusion) -> Non
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
-    def doubtful(subject: Subject) -> ProbeOutcome:
-        result = measure(subject)
+    def doubtful(subject: Subject, seconds: float) -> ProbeOutcome:
+        result = measure(subject, seconds)
         assert isinstance(result, ProbeResult)
         depth = round(result.workload.depth / share)
         return replace(result, workload=replace(result.workload, depth=depth))
@@ -176,8 +183,8 @@ def test_nr_requests_limit_is_trusted(requests: int, doubted: bool) -> None:
     bench = Bench({"nr_requests": 0.5})
     proving, measure = bench.proving(), bench.measure
 
-    def held_back(subject: Subject) -> ProbeOutcome:
-        result = measure(subject)
+    def held_back(subject: Subject, seconds: float) -> ProbeOutcome:
+        result = measure(subject, seconds)
         assert isinstance(result, ProbeResult)
         return replace(result, workload=replace(result.workload, depth=128))
 
@@ -201,9 +208,9 @@ def test_pairs_run_in_random_order() -> None:
     sides: list[Side] = []
     measure = bench.measure
 
-    def noted(subject: Subject) -> ProbeOutcome:
+    def noted(subject: Subject, seconds: float) -> ProbeOutcome:
         sides.append(bench.trial.at["id-sda", "queue_depth"])
-        return measure(subject)
+        return measure(subject, seconds)
 
     proving = bench.proving()
     proving.measure = noted
@@ -223,8 +230,41 @@ def test_missing_time_is_inconclusive() -> None:
 def test_missing_confirmation_reverts_nothing() -> None:
     bench = Bench({"queue_depth": 2.0})
     proofs, back = bench.proving(limit=60.0).prove(bench.trial, part("scheduler", "queue_depth"))
-    assert [proof.left_out for proof in proofs] == [False, True, True, True]
+    assert [proof.left_out for proof in proofs] == [False, True, True]
     assert back == []
+
+
+@pytest.mark.parametrize(("guilty", "reverted"), [("queue_depth", True), ("scheduler", False)])
+def test_short_time_confirms_likeliest_group(guilty: str, reverted: bool) -> None:
+    # The load only reads, which shows nothing of a scheduler.
+    bench = Bench({guilty: 2.0})
+    proving = bench.proving(limit=85.0)
+    announced: list[tuple[str, float]] = []
+    proving.confirming = lambda *ahead: announced.append(ahead)
+    proofs, back = proving.prove(bench.trial, part("scheduler", "queue_depth"))
+    assert [(proof.group, proof.left_out) for proof in proofs] == [
+        (None, False),
+        ("depth", False),
+        ("queue", True),
+    ]
+    assert {change.setting for change in back} == ({"queue_depth"} if reverted else set())
+    assert announced == [("sda", 40.0)], "as long as the first comparison"
+
+
+@pytest.mark.parametrize("overhead", [0.4, 1.0, 1.8])
+def test_runs_fit_given_time(overhead: float) -> None:
+    bench = Bench({"queue_depth": 2.0})
+    proving, measure = bench.proving(), bench.measure
+    proving.shortest = 0.25
+
+    def timed(subject: Subject, seconds: float) -> ProbeOutcome:
+        bench.seconds += overhead + seconds - 2.0
+        return measure(subject, seconds)
+
+    proving.measure = timed
+    proof = proving.compare(bench.trial, part("queue_depth"), part("queue_depth").own, None, 50.0)
+    assert proof.verdict.runs == DEFAULT_PAIRS
+    assert bench.seconds == pytest.approx(50.0, rel=0.05)
 
 
 def test_busy_disk_ends_switching() -> None:

@@ -25,6 +25,7 @@ from hbatune.probe.verdict import (
     Verdict,
     compute_min_pairs,
     compute_noise_floor,
+    describe_bursts,
     evaluate_blocks,
     evaluate_pairs,
 )
@@ -272,3 +273,22 @@ def test_blocks_detect_large_change() -> None:
 def test_three_runs_form_no_block() -> None:
     runs = [figures(1000, 400, 900)] * 3
     assert evaluate_blocks(runs, runs, TOLERANCE, SECONDS).word is Conclusion.CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("rates", "word"),
+    [
+        ((800, 900), Conclusion.REGRESSED),
+        ((800, 970), Conclusion.CANNOT_TELL),
+        ((990, 1010), Conclusion.UNCHANGED),
+        ((1200, 1300), Conclusion.IMPROVED),
+    ],
+)
+def test_bursts_need_agreeing_pairs(rates: tuple[int, int], word: Conclusion) -> None:
+    before = figures(1000, 400, 900)
+    pairs = [(before, figures(rate, 400_000 / rate, 900_000 / rate)) for rate in rates]
+    burst = describe_bursts(pairs, TOLERANCE, SECONDS)
+    assert (burst.changes[0].word, burst.design) == (word, Design.BURSTS)
+    low, high = burst.changes[0].low, burst.changes[0].high
+    assert (low, high) == pytest.approx((rates[0] / 1000, rates[1] / 1000))
+    assert describe_bursts(pairs[:1], TOLERANCE, SECONDS).changes == ()

@@ -16,10 +16,10 @@ from hbatune.workers import Process
     ("workload", "shape"),
     [
         (Workload(), "4K random reads, 24 in flight"),
-        (Workload(Pattern.READ, 1 << 20, 2, 4), "1024K sequential reads, 8 in flight in 4 jobs"),
+        (Workload(Pattern.READ, 1 << 20, 2, 4), "1M sequential reads, 8 in flight in 4 jobs"),
         (
             Workload(Pattern.RANDOM_MIX, 512, 8, reads=70),
-            "512 bytes random 70 % reads and 30 % writes, 8 in flight",
+            "512 random I/O, 70 % reads, 8 in flight",
         ),
         (Workload(Pattern.WRITE), "4K sequential writes, 24 in flight"),
     ],

@@ -23,6 +23,7 @@ from tools.benchmarks_page import (
     picture,
     results,
 )
+from tools.verdicts_page import BENCH_NAMES
 
 FOUND = results()
 DOCS = PAGE.parent
@@ -31,6 +32,7 @@ DOCS = PAGE.parent
 def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
     figure_files = {path.stem for path in (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, RESIDENT)}
+    figure_files |= {path.stem for name in BENCH_NAMES for path in RESULTS.glob(f"{name}-*")}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
 

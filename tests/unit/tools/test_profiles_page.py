@@ -50,6 +50,7 @@ def test_page_values_cite_sources() -> None:
     cells = [cell.strip() for line in rows for cell in line.strip("|").split("|")[1:]]
     filled = [cell for cell in cells if cell not in ("", "unchanged")]
     assert len(filled) > 100
-    cited = {cell.rpartition("(")[2].rstrip(")") for cell in filled}
+    loads = [line for line in tables.splitlines() if "in flight (" in line]
+    cited = {text.rpartition("(")[2].rstrip(")") for text in (*filled, *loads)}
     listed = [line[2:] for line in sources.splitlines() if line.startswith("- ")]
     assert {line.partition(":")[0] for line in listed} == cited

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import run
 from hbatune.probe.guard import ScratchFile, make_scratch_file
+from hbatune.probe.prove import Proving
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
+from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
@@ -61,6 +65,7 @@ class Bench:
         self.busy: set[str] = set()
         self.passes = 10_000  # runs after which nothing costs any more
         self.mounted: dict[str, tuple[str, ...]] = {}
+        self.burst_cost = 1.0  # with a queue_depth of 99
         self.noise = NoisyDisk(Noise(0.01), 1)
 
     def see(self) -> Machine:
@@ -80,6 +85,8 @@ class Bench:
         for setting, cost in self.costs.items():
             if self.value(subject.target, setting) != {"nomerges": 0, "rq_affinity": 1}[setting]:
                 slower *= cost
+        if workload.issued > 24 and self.value(subject.target, "queue_depth") == 99:
+            slower *= self.burst_cost
         served = tuple(
             Served(adapter.target, adapter.driver, adapter.driver_version, adapter.firmware)
             for adapter in subject.adapters
@@ -181,8 +188,8 @@ def test_json_shows_verdicts(bench: Bench, capsys: Capture) -> None:
         ("sdb", "rq_affinity"): "written",
     }
     words = [(proof["group"], proof["verdict"]["word"]) for proof in document["verdicts"]]
-    assert words[:2] == [(None, "regressed"), ("nomerges", "regressed")]
-    assert words[2][1] in ("unchanged", "cannot tell")
+    assert words[::2] == [(None, "regressed"), ("nomerges", "regressed")]
+    assert words[1][1] in ("unchanged", "cannot tell"), "the load exercises rq_affinity"
 
 
 def test_reverted_setting_needs_named_target(bench: Bench, capsys: Capture) -> None:
@@ -317,7 +324,7 @@ def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
     document = json.loads(capsys.readouterr().out)
     validate(document)
     assert document["schema"] == "hbatune.history/1"
-    joint, alone, _ = document["entries"]
+    joint, _, alone = document["entries"]
     assert joint["record"]["proof"]["verdict"]["word"] == "regressed"
     assert alone["record"]["reverted"] == ["nomerges"]
     assert joint["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
@@ -411,8 +418,8 @@ def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*APPLY]) == 0
     captured = capsys.readouterr()
-    assert len(bench.probed) == 1 + 20, "there is time for more than eight on one disk"
-    assert "10 times each" in captured.err
+    assert len(bench.probed) == 1 + 2 * MIN_PAIRS
+    assert "8 times each" in captured.err
     assert "improved" in captured.out
     assert "before" not in captured.out
     seeds = {workload.seed for _, workload, _ in bench.asked}
@@ -420,12 +427,123 @@ def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     assert seeds != {None}
 
 
+def deepen(bench: Bench, site: SiteFolder, path: Path) -> None:
+    """Have one disk, whose queue_depth the profile raises from 32 to 99; its load is 24."""
+    rule = PROFILE[PROFILE.index("[[rule]]") : PROFILE.rindex("[[rule]]")]
+    rule = rule.replace("nomerges", "queue_depth").replace("value = 1", "value = 99")
+    site.put("profiles/test.toml", f'title = "t"\n[probe]\ndepth = 24\n{rule}')
+    disk = Disk(path, "sdc", device__queue_depth="32")
+    bench.disks = [disk]
+    bench.see = lambda: machine(replace(disk.endpoint(), depth_cap=960))  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("cost", "word"), [(2.0, "regressed"), (0.5, "improved")])
+def test_bursts_decide_nothing(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path, cost: float, word: str
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.burst_cost = cost
+    assert main([*APPLY, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    [burst] = document["bursts"]
+    assert (burst["verdict"]["word"], burst["verdict"]["design"]) == (word, "bursts")
+    assert burst["unexercised"] == []
+    [proof] = document["verdicts"]
+    assert proof["verdict"]["word"] in ("unchanged", "cannot tell")
+    assert bench.values("queue_depth") == [99]
+
+
+def test_worse_bursts_come_first(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.burst_cost, bench.noise = 2.0, NoisyDisk(Noise(0.001), 1)
+    assert main([*APPLY]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    first = "sdc: queue_depth stays: unchanged at the load of test, worse in bursts."
+    assert output.index(first) < output.index("Verdicts at the load")
+    assert "sdc queue_depth in bursts of 99 regressed -50 % (" in output
+    assert "Bursts decide nothing: theirs is the range of two pairs." in output
+
+
+def time_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch, overhead: float) -> list[float]:
+    """Have each run take ``overhead`` seconds more than it measures; return the clock."""
+    now = [0.0]
+
+    def timed(
+        subjects: Sequence[Subject], workload: Workload, **options: Any
+    ) -> list[ProbeOutcome]:
+        # The first one also loads fio, and reads 64 blocks of 80 ms each.
+        now[0] += workload.seconds + overhead + (0 if bench.probed else 5.0)
+        return bench.probe(subjects, workload, **options)
+
+    monkeypatch.setattr(run, "probe_subjects", timed)
+    monkeypatch.setattr("hbatune.operations.verify.Proving", partial(Proving, clock=lambda: now[0]))
+    return now
+
+
+@pytest.mark.parametrize("overhead", [0.4, 0.8, 1.2])
+def test_announced_time_is_right(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, overhead: float
+) -> None:
+    now = time_runs(bench, monkeypatch, overhead)
+    assert main([*APPLY]) == 0
+    announced = re.findall(r"about (\d+) s, or (\d+) s at most", capsys.readouterr().err)
+    assert announced == [("30", "60")]
+    assert now[0] == pytest.approx(30, rel=0.2)
+    assert len(bench.probed) == 1 + 2 * MIN_PAIRS, "a slow first run leaves nothing out"
+
+
+@pytest.mark.parametrize(("overhead", "value"), [(0.4, 0), (1.1, 1)])
+def test_short_time_leaves_regression(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, overhead: float, value: int
+) -> None:
+    now = time_runs(bench, monkeypatch, overhead)
+    bench.costs = {"nomerges": 2.0}
+    assert main([*APPLY]) == 1, "reverted, or not all that was announced could be compared"
+    captured = capsys.readouterr()
+    assert 30 < now[0] <= 61
+    assert "sda: worse, so compared again, for at most" in captured.err
+    assert bench.values("nomerges") == [value] * 2
+    output = " ".join(captured.out.split())
+    cause = "sda: nomerges: cannot tell, as the time was too short to compare it."
+    assert (cause in output) is bool(value)
+    remedy = "so it stays; `hbatune apply --verify sda` compares longer."
+    assert (remedy in output) is bool(value)
+
+
+def test_measured_knee_bounds_bursts(
+    bench: Bench, site: SiteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    knees = {disk.id: 20 for disk in bench.see().endpoints}
+    monkeypatch.setattr("hbatune.probe.history.find_latest_knees", lambda *words: knees)
+    main([*APPLY])
+    assert {workload.issued for _, workload, _ in bench.asked} == {24, 40}
+
+
+def test_verdict_uses_profile_load(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    main([*APPLY])
+    issued = [workload.issued for _, workload, _ in bench.asked]
+    assert issued == [24] * (1 + 2 * MIN_PAIRS) + [99] * 2 * BURST_PAIRS, "bursts come last"
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Verdicts at the load of test" in output
+    assert "queue_depth: not exercised: 24 in flight reach neither value" in output
+    figures = r"measured with 4K random reads, 24 in flight: mean .* p50 .* p99 .* IOPS per CPU"
+    assert re.search(figures, output)
+
+
 def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    assert [proof["verdict"]["word"] for proof in document["verdicts"]][:2] == ["regressed"] * 2
+    words = {proof["group"]: proof["verdict"]["word"] for proof in document["verdicts"]}
+    assert words[None] == words["nomerges"] == "regressed"
     assert document["summary"]["outcomes"] == {"reverted": 2, "written": 2}
     assert document["verdicts"][0]["unexercised"][0]["setting"] == "nomerges"
     assert bench.values("nomerges") == [0, 0]
@@ -450,12 +568,12 @@ def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
 
 
 def test_unconfirmed_regression_stays(bench: Bench, capsys: Capture) -> None:
-    bench.passes = 21  # the first run warms up, twenty are the first comparison
+    bench.passes = 1 + 2 * MIN_PAIRS  # the first run warms up
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY]) == 0
     output = capsys.readouterr().out
     assert "regressed" in output
-    assert "sda: no second comparison confirms that it is worse, so it stays." in output
+    assert "sda: no second comparison confirms that it is worse, so it stays;" in output
     assert bench.values("nomerges") == [1, 1]
 
 
@@ -479,7 +597,7 @@ def test_writes_go_to_named_file(
     monkeypatch.setattr("hbatune.operations.verify.find_mount_point", lambda folder: "/srv")
     monkeypatch.setattr("hbatune.operations.verify.make_scratch_file", _small)
     assert main([*APPLY, "--file", str(tmp_path), "--json"]) == 2
-    assert "is on no disk that this apply changes" in capsys.readouterr().err
+    assert "is on no disk that this command changes" in capsys.readouterr().err
     assert bench.values("nomerges") == [0, 0]
     bench.mounted = {"sdb": ("/srv",)}
     assert main([*APPLY, "--file", str(tmp_path)]) == 0
@@ -487,7 +605,7 @@ def test_writes_go_to_named_file(
     for node, workload, write in bench.asked:
         assert str(node).startswith("/proc/")
         assert (workload.pattern, workload.reads, write) == ("randrw", 70, True)
-    assert "sdb: measured with 4K random 70 % reads and 30 % writes" in capsys.readouterr().out
+    assert "sdb: measured with 4K random I/O, 70 % reads" in capsys.readouterr().out
 
 
 def test_empty_disk_writes_need_name(

@@ -64,6 +64,8 @@ def test_undescribed_array_shows_vendor_depth(
     output = explained(capsys)
     assert "does not set it" in output
     assert "now 64, is kept" in output
+    assert "at the load of oltp: 4K random reads, 24 in flight (D4-11)." in output
+    assert "D4-11  2nd Generation IBM" in output
     assert "32 (D2-1)" in output
 
 
@@ -203,6 +205,15 @@ def test_source_shows_rules_and_checks(capsys: pytest.CaptureFixture[str]) -> No
     validate(document)
     assert {use["setting"] for use in document["rules"]} == {"ctrl_loss_tmo", "iopolicy"}
     assert document["source"]["settings"] == ["ctrl_loss_tmo", "iopolicy"]
+
+
+def test_source_shows_profiles_with_load(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "D4-11"]) == 0
+    assert "load of   balanced, oltp" in capsys.readouterr().out
+    assert main(["explain", "D0-12", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert document["profiles"] == ["latency"]
 
 
 def test_rule_with_wrong_source_exits_2(

@@ -17,6 +17,7 @@ def test_profiles_show_rule_sources(see: See, capsys: pytest.CaptureFixture[str]
     assert "nr-requests" in output
     assert "D0-2" in output
     assert "05-50111-01 HBA Performance Report" in output
+    assert "Load: 4K random reads, 24 in flight (D4-11)." in output
     assert main(["profiles"]) == 0
     assert set(load_sources(find_shipped("rules"))) <= set(
         re.findall(r"[A-Z]+[0-9]?-[A-Za-z0-9-]+", capsys.readouterr().out)
