@@ -15,15 +15,8 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
+from hbatune.agent import orders
 from hbatune.agent.brief import SCHEMA
-from hbatune.agent.orders import (
-    Handled,
-    Order,
-    PassReason,
-    PassReport,
-    SettingChange,
-    UnwrittenFile,
-)
 from hbatune.errors import HbatuneError
 from hbatune.loader import Figure, LongText, Moment, ShortText
 from hbatune.processes import read_clock_id
@@ -38,7 +31,7 @@ class LastPass(Struct, frozen=True):
     """The latest pass: its end in seconds since the epoch, its reason, and its number of writes."""
 
     time: Moment
-    reason: PassReason
+    reason: orders.PassReason
     written: int
 
 
@@ -89,7 +82,7 @@ class Stall(Struct, frozen=True):
     cause: StallCause
     seconds: float | None = None
     limit: float | None = None
-    file: UnwrittenFile | None = None
+    file: orders.UnwrittenFile | None = None
 
 
 class Ages(Struct, frozen=True):
@@ -117,7 +110,7 @@ class Status(Struct, frozen=True):
     since: Moment
     profile: ShortText | None
     endpoints: int = 0
-    open: tuple[SettingChange, ...] = ()
+    open: tuple[orders.SettingChange, ...] = ()
     last: LastPass | None = None
     passes: int = 0
     written: int = 0
@@ -129,7 +122,7 @@ class Status(Struct, frozen=True):
     rolled_back: bool = False
     ready: bool = False
     times: Times | None = None
-    unwritten: tuple[UnwrittenFile, ...] = ()
+    unwritten: tuple[orders.UnwrittenFile, ...] = ()
     abandoned: int = 0
     doubts: tuple[LongText, ...] = ()
     schema: ShortText = SCHEMA
@@ -146,25 +139,25 @@ class Status(Struct, frozen=True):
         return self.ready and not any((*problems, self.unwritten, self.abandoned, self.doubts))
 
     @property
-    def amiss(self) -> tuple[SettingChange, ...]:
+    def amiss(self) -> tuple[orders.SettingChange, ...]:
         """The settings that differ from the profile values and need attention."""
         return tuple(change for change in self.open if change.amiss)
 
-    def news(self, report: PassReport) -> tuple[SettingChange, ...]:
+    def news(self, report: orders.PassReport) -> tuple[orders.SettingChange, ...]:
         """Return the changes of a report that are new.
 
         A ramp is reported once, not at each step.
         """
         previous = frozenset(self.open)
-        ramping = {change.key for change in self.open if change.handled is Handled.RAMPING}
+        ramping = {change.key for change in self.open if change.handled is orders.Handled.RAMPING}
         new = []
         for change in report.changes:
-            continues_ramp = change.handled is Handled.RAMPING and change.key in ramping
+            continues_ramp = change.handled is orders.Handled.RAMPING and change.key in ramping
             if change not in previous and not continues_ramp:
                 new.append(change)
         return tuple(new)
 
-    def after(self, order: Order, report: PassReport, epoch: float) -> "Status":
+    def after(self, order: orders.Order, report: orders.PassReport, epoch: float) -> "Status":
         """Return the status after a pass. A partial pass keeps the state of other devices.
 
         ``epoch`` is in seconds since the epoch.
@@ -291,7 +284,7 @@ def save(path: Path, status: Status) -> OSError | None:
         files.publish(path, data, mode=files.READABLE_MODE)
     except OSError as error:
         problem = error
-        itself = UnwrittenFile(str(path), error.strerror or str(error))
+        itself = orders.UnwrittenFile(str(path), error.strerror or str(error))
         status = replace(status, unwritten=(*status.unwritten, itself))
         data = msgspec.json.encode(status)
         files.replace(path, data, mode=files.READABLE_MODE)

@@ -20,17 +20,9 @@ from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
-from hbatune.text import units
+from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.probe_tables import (
-    DOCUMENT_COLUMNS,
-    describe_bottleneck,
-    describe_doubt,
-    format_load,
-    list_document_titles,
-    make_document_cells,
-)
 from hbatune.text.tables import EMPTY_CELL, group_items
 
 MAX_DISKS = 24
@@ -59,11 +51,11 @@ def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
 def _make_document_blocks(data: page.ReportData) -> list[page.Block]:
     """Return a block with one table for each document with figures for these disks and loads."""
     results = [record.result for record in data.ordered if record.result is not None]
-    tables, titles = list[page.PageTable](), list_document_titles()
-    heads = tuple(column.title.capitalize() for column in DOCUMENT_COLUMNS)
+    tables, titles = list[page.PageTable](), probe_tables.list_document_titles()
+    heads = tuple(column.title.capitalize() for column in probe_tables.DOCUMENT_COLUMNS)
     compared = compare_with_documents(results, data.machine, data.yardsticks)
     for document, document_rows in compared.items():
-        rows = tuple(tuple(make_document_cells(row)) for row in document_rows)
+        rows = tuple(tuple(probe_tables.make_document_cells(row)) for row in document_rows)
         tables.append(page.PageTable(titles[document], heads, rows, frozenset({3, 4, 5})))
     return [page.Block("Next to the documents", tables=tuple(tables))] if tables else []
 
@@ -79,7 +71,7 @@ def _find_baselines(data: page.ReportData) -> list[Record]:
         if result is None or record.proof is not None or id(record) in swept:
             continue
         if result.workload.issued == 1 and result.workload.rate is None:
-            latest[record.id, format_load(result.workload)] = record
+            latest[record.id, probe_tables.format_load(result.workload)] = record
     return sorted(latest.values(), key=_order_target)
 
 
@@ -272,7 +264,7 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for run in runs:
         name = _name_block_size(run) if sweep else _name_load(run)
-        names.setdefault(describe_bottleneck(run.found), []).append(name)
+        names.setdefault(probe_tables.describe_bottleneck(run.found), []).append(name)
     for text, matching in names.items():
         prefix = "" if len(names) == 1 else f"{', '.join(matching)}: "
         yield format_sentence(f"{prefix}{text}")
@@ -392,6 +384,9 @@ def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
         cells = [_name_load(run), units.format_rate(figures.iops)]
         cells += [units.format_digits(figures.bandwidth / 1e9), units.format_rate(run.alone)]
         cells += [units.format_percent(run.found.share), units.format_percent(run.found.busy)]
-        cells += [f"{units.format_digits(figures.cost_us_per_io)} µs", describe_doubt(run.found)]
+        cells += [
+            f"{units.format_digits(figures.cost_us_per_io)} µs",
+            probe_tables.describe_doubt(run.found),
+        ]
         rows.append(tuple(cells))
     return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(1, 7)))

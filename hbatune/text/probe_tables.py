@@ -32,17 +32,9 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
-from hbatune.text import units
+from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
-from hbatune.text.terminal import (
-    Field,
-    format_csv,
-    make_printable,
-    print_heading,
-    print_line,
-    show_table,
-)
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
@@ -226,17 +218,17 @@ def show_curves(
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             cells = [_name_curve(curve, curves), str(result.workload.issued), position]
             table.rows.append([*cells, *map(units.format_digits, tails)])
-    show_table(table)
+    terminal.show_table(table)
     for curve in curves:
         name = _name_curve(curve, curves)
         if curve.knee is not None:
             standing = standings[curve.target][1] if curve.target in standings else None
-            print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
+            terminal.print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
         for line in describe_cpu_limits(curve.results):
-            print_line(f"{name}: {line}.")
+            terminal.print_line(f"{name}: {line}.")
     for group in group_items(curves, _get_load).values():
         if (advice := advise_jobs(group)) is not None:
-            print_line(f"{group[0].name}: {describe_jobs(advice)}.")
+            terminal.print_line(f"{group[0].name}: {describe_jobs(advice)}.")
 
 
 def _get_load(curve: DepthSweep) -> tuple[str, Workload]:
@@ -305,7 +297,7 @@ def _explain_failure(failed: Failed) -> str:
 
 def _make_plain(text: str) -> str:
     """Return text of unknown origin on one line, with control characters escaped."""
-    return make_printable(" ".join(text.split()))
+    return terminal.make_printable(" ".join(text.split()))
 
 
 def _format_difference(share: float) -> str:
@@ -371,8 +363,8 @@ def show_document_tables(results: Iterable[ProbeResult], machine: Machine) -> No
     library, titles = installed_library(), list_document_titles()
     compared = comparison.compare_with_documents(results, machine, library.yardsticks())
     for document, rows in compared.items():
-        print_heading(f"{document}: {titles[document]}")
-        show_table(Table(DOCUMENT_COLUMNS, list(map(make_document_cells, rows))))
+        terminal.print_heading(f"{document}: {titles[document]}")
+        terminal.show_table(Table(DOCUMENT_COLUMNS, list(map(make_document_cells, rows))))
 
 
 def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
@@ -465,10 +457,10 @@ A run on all disks of an adapter has the adapter as its target, and the load of 
 
 def format_history_csv(entries: Iterable[HistoryEntry]) -> str:
     """Return the runs of a history as CSV (D3-9), in the order of its entries."""
-    return format_csv(CSV_HEAD, _yield_rows(entries))
+    return terminal.format_csv(CSV_HEAD, _yield_rows(entries))
 
 
-def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[Field]]:
+def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[terminal.Field]]:
     for entry in entries:
         record = entry.record
         measured = record.result or record.together
@@ -479,7 +471,7 @@ def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[Field]]:
         if not isinstance(served, tuple):
             served = () if served is None else (served,)
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.time))
-        row: list[Field] = [timestamp, record.target, record.id, record.command]
+        row: list[terminal.Field] = [timestamp, record.target, record.id, record.command]
         row += [record.profile, record.kernel]
         row.append(" ".join(str(device.driver) for device in served))
         row.append(" ".join(str(device.firmware) for device in served))
