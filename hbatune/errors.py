@@ -98,23 +98,23 @@ class ExitCode(IntEnum):
         code.meaning = meaning
         return code
 
-    DONE = 0, "done; no drift, nothing found, all is well"
+    DONE = 0, "success: no drift and no findings"
     FOUND = (
         1,
         "`diff` or `audit` found drift, `compare` a difference, `check` or `status` something; a "
-        "load is too much for the host, or has no figure (`size`); or not everything could be "
-        "done: a file not read, a setting was not set or not restored, a probe gave no figures, a "
-        "comparison had no pair of runs, a regression was reverted or, as asked, kept",
+        "load is too large for the host, or has no figure (`size`). Or a part failed: a file was "
+        "not read, a setting not set or not restored, a probe gave no results, a comparison had "
+        "no pair of runs. Or a regression was reverted (or kept on request)",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
     LOCKED = 3, "another hbatune holds the lock, or is the daemon; a rollback is recorded anyway"
     NO_DAEMON = 4, "`status`: the daemon is not running"
-    FAULT = 70, "a fault of hbatune itself, with a message that says how to report it"
-    OUTPUT_FAILED = 74, "all was done, and the output could not be written"
+    FAULT = 70, "internal error; the message explains how to report it"
+    OUTPUT_FAILED = 74, "completed, but the output could not be written"
     NOT_THERE = 127, "with `-H`: there is no ssh here, or no hbatune on that host"
     READER_GONE = (
         141,
-        "all was done, and what read the output has ended, as in `hbatune list | head`",
+        "completed, but the reader of the output had exited, as in `hbatune list | head`",
     )
     NO_CONNECTION = 255, "with `-H`: ssh could not connect to the host"
 

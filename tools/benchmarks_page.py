@@ -55,9 +55,9 @@ _HEAD = """\
 # Benchmarks
 
 `make bench` measures all of this again, rewrites the files in `tests/bench/results` and this page
-from them, and fails where a bound does not hold. Each row times two things in turns; the ratio is
-of the two times of a pair, given as its median and, in brackets, the quartiles between which the
-middle half of the pairs lies. Times are wall times of whole processes unless a row says otherwise.
+from them, and fails if a result exceeds its bound. Each row times two things alternately. The ratio
+compares the two times of a pair; the table has its median and, in brackets, the quartiles. Times
+are wall times of whole processes unless a row states otherwise.
 """
 PROMISED = (
     *("start", "status", "status-daemon", "diff-4", "diff-4096", "event-4096", "apply-modelled"),
@@ -91,7 +91,7 @@ def page(comparisons: Iterable[Comparison], curve: Curve | None = None) -> str:
         *((f"Not measured yet: {', '.join(missing)}.", "") if missing else ()),
         *_split_lines(comparisons),
         *(_curve_lines(curve) if curve else ()),
-        *("## What the figures hang on", "", *map(_notes, comparisons)),
+        *("## Conditions of the measurements", "", *map(_notes, comparisons)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -119,7 +119,7 @@ def picture(curve: Curve) -> str:
 def _curve_lines(curve: Curve) -> Iterable[str]:
     yield from ("## From 4 LUNs to as many as there are", "")
     yield from (f"![CPU seconds over LUNs]({PICTURE.name})", "")
-    yield f"CPU time of `{curve.what}` and of all its processes, beside the bare loop's."
+    yield f"CPU time of `{curve.what}` and of all its processes, compared with the bare loop."
     yield f"Kernel {curve.kernel}, {curve.cpus} CPUs, Python {curve.python}, {curve.date}, load"
     yield f"average of the machine {curve.load:g} as it began."
     yield from ("", _row(("LUNs", "diff", "bare loop", "ratio")), _row(["---"] * 4))
@@ -135,11 +135,11 @@ def _split_lines(comparisons: Iterable[Comparison]) -> Iterable[str]:
     if not comparisons:
         return
     yield from ("## Where the time of an apply goes", "")
-    yield "Seconds of wall time, the median of as many runs as there were pairs, with a stop-watch"
-    yield "around each phase. Of the interpreter's it is what the stop-watch did not see."
+    yield "Wall time in seconds, the median of one run for each pair. A timer measures each phase."
+    yield "The interpreter's time is the time outside these phases."
     yield from (
         "",
-        _row(("phase", "what is in it", *(comparison.title for comparison in comparisons))),
+        _row(("phase", "contents", *(comparison.title for comparison in comparisons))),
     )
     yield _row(["---"] * (2 + len(comparisons)))
     for phase, description in PHASES.items():

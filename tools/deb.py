@@ -28,7 +28,7 @@ _LOG_TAIL = 50
 _CHANGES = """\
 hbatune ({version}) unstable; urgency=medium
 
-  * Built from a checkout. What has changed is in CHANGELOG.md.gz.
+  * Built from a checkout. CHANGELOG.md.gz lists the changes.
 
  -- {maintainer}  {date}
 """

@@ -70,7 +70,7 @@ def cell(row: OverviewRow, setting: str) -> str:
     """Return the row's value of a setting, with the source."""
     rule = row.rules.get(setting)
     if rule is None or isinstance(rule.effect, Leave):
-        return "as it is"
+        return "unchanged"
     if setting == "nr_requests" and _without_scheduler(row):
         return f"tag set ({rule.source})"
     return f"{_value(rule)} ({rule.source})"

@@ -9,7 +9,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
 _INTRODUCTION = """\
 # Exit codes
 
-What the exit code of any command says. `hbatune --help` and the man page show the same table. This
+The exit codes of all commands. `hbatune --help` and the man page show the same table. This
 page is generated from `hbatune/errors.py`: `make docs`.
 """
 

@@ -14,24 +14,26 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "families.md"
 _HEAD = """\
 # Adapter families
 
-What hbatune can do about each family of adapters, found by the driver. This page is generated
-from what the modules in `hbatune/facts/families` declare.
+The settings of each adapter family. The driver determines the family. This page is generated from
+the modules in `hbatune/facts/families`.
 
 - **read**: shown, and there is nothing to set.
 - **set**: can be set.
-- **fixed**: there is a value, and this driver makes it read-only.
-- **absent**: there is no such thing.
+- **fixed**: the driver makes the value read-only.
+- **absent**: the driver does not have this setting.
 
-*Depth* is the `queue_depth` of a LUN while the driver runs; an option beside it says what it
-starts with. *Host depth* is what the adapter takes in all, which only an option sets, when the
-module is loaded next. *Vectors* are the interrupt vectors that carry data, with the driver's
-defaults. *Coalescing* is set at once or by an option. What a machine really has, hbatune finds
-out there: a read-only file and a locked vector are seen, not assumed.
+*Depth* is the `queue_depth` of a LUN while the driver runs; an option next to it sets the
+initial value. *Host depth* is the total limit of the adapter. Only an option sets it, at the next
+load of the module. *Vectors* are the interrupt vectors that carry data, with the driver's
+defaults. *Coalescing* is set immediately or by an option. hbatune detects the actual state on
+each machine, such as a read-only file or a locked vector.
 
-*Rests on* is what the facts about a family were tried on: the **real driver** at work in the
-project's lab, on an emulated adapter, under Debian's kernels; the **module's own
-parameters**, taken from Debian's packages with their modes and defaults, beside the driver's
-source; or the **source alone**.
+*Rests on* is the evidence for the facts about a family:
+
+- **real driver**: the driver ran in the project's lab, on an emulated adapter, under Debian's
+  kernels.
+- **module's own parameters**: the modes and defaults in Debian's packages, and the driver's source.
+- **source only**: only the driver's source.
 """
 
 DRIVEN = {
@@ -63,7 +65,7 @@ def page() -> str:
     for family in families():
         cells = [_cell(cell) for cell in capabilities(family).values()]
         lines.append(_line([f"`{family.name}`", *cells, rests_on(family)]))
-    lines += ["", "## Products that the documents speak of", ""]
+    lines += ["", "## Products in the documents", ""]
     lines += [_line(["document", "product", "family"]), "| --- | --- | --- |"]
     lines += [line for family in families() for line in _documents(family)]
     lines += ["", "## Traps", ""]
@@ -87,7 +89,7 @@ def rests_on(family: Family) -> str:
     return (
         "module's own parameters"
         if {family.name, *family.drivers} & module_names
-        else "source alone"
+        else "source only"
     )
 
 

@@ -44,7 +44,7 @@ def man_page() -> str:
     """Return hbatune(8) in roff. Section 8 is for the administrator's commands."""
     about = {
         "project_name": "hbatune",
-        "description": "tune storage adapters, prove that it helped, put everything back",
+        "description": "tune storage adapters, measure the effect, restore the original values",
         "version": __version__,
         "manual_section": "8",
         "manual_title": "System administration",
@@ -68,8 +68,8 @@ def man_page() -> str:
 
 _FILES = (
     ("/etc/hbatune/hbatune.toml", "the configuration, and the active profile"),
-    ("/etc/hbatune/rules.d, /etc/hbatune/profiles", "rules and profiles of this site"),
-    ("/var/lib/hbatune", "the journal of what was changed, and what was measured"),
+    ("/etc/hbatune/rules.d, /etc/hbatune/profiles", "local rules and profiles"),
+    ("/var/lib/hbatune", "the journal of changes and the history of results"),
     ("/run/hbatune", "the lock and the daemon's status"),
 )
 

@@ -21,45 +21,45 @@ OBJECTIVE = "p99 objective"
 _HEAD = """\
 # The profiles side by side
 
-Four profiles ship. What each of them sets, by the kind of disk, with the id of the source behind
-each value; the sources stand at the end. This page is generated from `rules/*.toml`, where each
-rule says why: `hbatune profiles NAME` shows them, `hbatune explain TARGET SETTING` the ones that
-matched.
+hbatune ships four profiles. The tables list their values by type of disk, with the id of the source
+of each value. The sources are at the end. This page is generated from `rules/*.toml`, which has a
+reason for each rule. `hbatune profiles NAME` shows all rules, `hbatune explain TARGET SETTING` the
+rules that match.
 
-- `balanced` is for everybody: scheduler and requests as the documents have them, and nothing that
-  one load would pay for another's gain.
-- `oltp` is for databases, which want many small I/Os a second and a tail that holds: queues as
-  deep as the peak takes, completions spread over all CPUs, no coalescing.
-- `latency` is for services that wait for each answer, and want the lowest tail: queues that end
-  where waiting begins, few requests, writeback that yields to reads, drives that stay awake.
-- `throughput` is for backup, scans and streaming, which want bandwidth: queues past the knee, reads
-  far ahead, requests of 1 MiB, coalescing as it is.
+- `balanced` is for all workloads: scheduler and requests from the documents, and no setting that
+  improves one workload at the cost of another.
+- `oltp` is for databases with many small I/Os a second and a limit for tail latency: queues deep
+  enough for the peak, completions spread over all CPUs, no coalescing.
+- `latency` is for services that wait for each answer and need the lowest tail latency. It sets
+  queues up to the knee, few requests, writeback that yields to reads, and drives that stay awake.
+- `throughput` is for backup, scans and streaming, which need bandwidth: queues beyond the knee, a
+  large read-ahead, requests of 1 MiB, unchanged coalescing.
 
-A value that no source and no measurement stands behind is in no profile: *as it is* then. With a
-source it is left because that source says so. A queue depth is raised, and never lowered.
-What your own disks say can differ: `hbatune apply` measures it, and `hbatune autotune` looks for
-better ([autotune.md](autotune.md)).
+A profile has only values with a source or a measurement. All others are *unchanged*. If
+*unchanged* has a source, this source recommends it. A profile raises queue depths and never lowers
+them. Your own disks may differ: `hbatune apply` measures the effect, and `hbatune autotune`
+searches for better values ([autotune.md](autotune.md)).
 
-Besides, all but `balanced` place an adapter's interrupts, where the kernel lets them be moved, on
-CPUs near it (K-irq-spread), and have the options of modules that `--module-options` allows. The
-profiles also differ in the cost that a change may have: `hbatune profiles NAME`.
+All profiles except `balanced` also place an adapter's interrupts on CPUs near it, if the kernel
+allows it (K-irq-spread), and contain options of modules, which `--module-options` enables.
+`hbatune profiles NAME` also shows the regression that a profile tolerates.
 """
 
 _UNSET = """\
-## What no profile sets, and why
+## Settings in no profile
 
 - `read_ahead_kb` for databases: the sources contradict each other. tuned's profiles for databases
-  have 4096 KiB, that of Spectrum Scale none at all.
-- `wbt_lat_usec` for throughput: off would let writeback fill the queue, which the throttling allows
-  by itself as soon as nothing is read beside it (block/blk-wbt.c: wb_timer_fn).
-- `max_sectors_kb` above 1024: kernels that made 4096 the default had to take it back for SATA
+  set 4096 KiB, its profile for Spectrum Scale sets no read-ahead.
+- `wbt_lat_usec` for throughput: 0 would let writeback fill the queue. The throttling already allows
+  this when there are no concurrent reads (block/blk-wbt.c: wb_timer_fn).
+- `max_sectors_kb` above 1024: kernels with a default of 4096 had to revert it for SATA
   drives that fail such requests (commits 9b8b84879d4a and 5f64ae1ef639).
-- `rq_affinity` where a queue for each CPU ends what it began (native NVMe), where I/Os are few and
-  large, and on arrays, whose vendors say what they want ([vendors.md](vendors.md)).
-- Scheduler and requests of virtual disks: no document speaks of them, and the hypervisor orders
-  their work. tuned's advice for guests is about reading ahead, which `throughput` follows.
-- `nomerges`, `add_random`, `iostats`: what they cost or save is a matter of CPU time, of which no
-  source has a figure for these disks.
+- `rq_affinity` for native NVMe, where each CPU's queue completes its own requests; for few and
+  large I/Os; and on arrays, whose vendors publish their own values ([vendors.md](vendors.md)).
+- Scheduler and requests of virtual disks: no document covers them, and the hypervisor orders their
+  work. tuned's advice for guests is about read-ahead, and `throughput` follows it.
+- `nomerges`, `add_random`, `iostats`: they only affect CPU time, and no source has figures for
+  these disks.
 
 """
 
@@ -156,7 +156,7 @@ def _cell(row: OverviewRow, setting: str) -> str:
     """Return the row's value of a setting with its source, or the source that leaves it."""
     rule = row.rules.get(setting)
     is_left = rule is not None and not _sets(rule)
-    return f"as it is ({rule.source})" if is_left and rule else cell(row, setting)
+    return f"unchanged ({rule.source})" if is_left and rule else cell(row, setting)
 
 
 def _line(first: str, cells: Iterable[str]) -> str:

@@ -58,7 +58,7 @@ if [ "$1" -gt 1 ] && [ -d /run/systemd/system ]; then
 fi
 
 %preun
-# Nothing could put the values back once the files are gone, so it is done here.
+# Restore the values now: without the files nothing could restore them.
 if [ "$1" -eq 0 ]; then
     if ! hbatune uninstall; then
         echo "hbatune: the package stays, since the above could not be undone." >&2
@@ -77,7 +77,7 @@ fi
 
 %changelog
 * {day} {maintainer} - {version}-{release}
-- Built from a checkout. What has changed is in CHANGELOG.md.
+- Built from a checkout. CHANGELOG.md lists the changes.
 """
 
 

@@ -62,7 +62,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     schemas_by_id[DEFINITIONS] = {
         "$schema": DIALECT,
         "$id": DEFINITIONS,
-        "description": "What the documents of several commands are made of.",
+        "description": "Parts that the documents of several commands share.",
         "$defs": dict(sorted(shared.items())),
     }
     return schemas_by_id

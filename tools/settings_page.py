@@ -12,13 +12,13 @@ from hbatune.settings.table import IRQ_AFFINITY, QUEUE_DEPTH, SETTINGS, find_set
 _INTRODUCTION = """\
 # Settings
 
-Everything that a rule can set, by what it is set on. This page is generated from the table of
-settings (`hbatune/settings/table.py`): `make docs`.
+All settings for rules, by type of target. This page is generated from the table of settings
+(`hbatune/settings/table.py`): `make docs`.
 
-*Takes* is the range that the kernel takes on any device, and what a rule may ask for. The *limit*
-is what the device at hand allows of it: the plan sets the nearest legal value and says why.
-*Order* is the order of writing on one target, also when values are put back. *Group* names
-settings that `apply --verify` judges, and puts back, together.
+*Takes* is the range that the kernel and a rule accept for any device. The *limit* depends on the
+device: the plan sets the nearest legal value and gives the reason. *Order* is the order of writing
+on one target, also for a restore. *Group* names settings that `apply --verify` compares and reverts
+together.
 """
 
 _TARGETS = {
@@ -37,10 +37,10 @@ _CAUSES = {
 _FIXED_DEPTHS = {Depth.FIXED: "read-only", Depth.ABSENT: "no SCSI devices"}
 _FIXED_VECTORS = {
     Vectors.MANAGED: "managed by the kernel",
-    Vectors.MIXED: "those for data are managed by the kernel",
+    Vectors.MIXED: "data vectors are managed by the kernel",
     Vectors.PINNED: "pinned by the driver",
     Vectors.INTX: "one shared line",
-    Vectors.NONE: "no interrupt of its own",
+    Vectors.NONE: "no hardware interrupt",
 }
 
 
@@ -77,7 +77,7 @@ def _section(entry: Setting, device: str) -> Iterator[str]:
     if entry.lost_by:
         yield f"- lost by: {entry.lost_by}"
     if entry.kept:
-        yield "- kept: written again where another setting has changed it"
+        yield "- kept: written again if another setting has changed it"
     if entry.disrupts:
         yield f"- disrupts: {entry.disrupts}; only with `--allow-reset`"
     if entry.at_load:
@@ -95,9 +95,7 @@ def _limit(entry: Setting) -> str:
 
 
 def _hangs(entry: Setting) -> str:
-    return (
-        f", not written where {_names(entry.hangs_on)} could not be set" if entry.hangs_on else ""
-    )
+    return f", not written if {_names(entry.hangs_on)} could not be set" if entry.hangs_on else ""
 
 
 def _reset_by(entry: Setting) -> Iterator[str]:

@@ -12,13 +12,13 @@ from hbatune.shipped import find_shipped
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vendors.md"
 
 _HEAD = """\
-# What vendors advise
+# Vendor recommendations
 
-Vendors of arrays and clouds, and the makers of what runs on disks, publish what they want of a
-host. hbatune carries what was found in public sources, each value with its source. This page is
-generated from `rules/vendors/*.toml` and `rules/arrays.toml`.
+Vendors of arrays, clouds and storage software publish recommended host settings. hbatune contains
+the values from public sources, each with its source. This page is generated from
+`rules/vendors/*.toml` and `rules/arrays.toml`.
 
-None of it counts until the site says so in `/etc/hbatune/hbatune.toml`:
+hbatune uses them only if you enable them in `/etc/hbatune/hbatune.toml`:
 
 ```toml
 [site]
@@ -29,50 +29,51 @@ oracle-asm = ["sdb", "sdc"]
 ```
 
 - `"off"` is the default: no advice is read, shown or followed.
-- `"advise"`: `hbatune diff`, `hbatune explain` and `hbatune check` show it beside the profile, and
-  name the rule that it contradicts. Nothing is written for it.
-- `"follow"`: it is part of every profile, after the profile's rules and before the site's own:
-  planned, limited, written, proved, kept and put back like any other rule.
+- `"advise"`: `hbatune diff`, `hbatune explain` and `hbatune check` show it next to the profile, and
+  name the rule that it contradicts. hbatune writes nothing for it.
+- `"follow"`: it is part of every profile, after the profile's rules and before local rules. hbatune
+  plans, limits, writes, measures, keeps and restores it like any other rule.
 
-How a plan stands to an advice, in `diff` and in the `advice` of its JSON:
+`diff` and the `advice` of its JSON compare the plan with each recommendation:
 
 | stance | means |
 | --- | --- |
 | `agrees` | the disk has the value, or gets it by the plan; only `--all` shows it |
-| `open` | the disk has another value, and no rule of the profile sets any |
-| `conflict` | a rule of the profile wants another value: `check` finds it as advice |
-| `fixed` | this kernel or device does not take it; the reason stands beside it |
+| `open` | the disk has another value, and no rule of the profile sets it |
+| `conflict` | a rule of the profile sets another value: `check` reports it as advice |
+| `fixed` | this kernel or device does not accept it; the row has the reason |
 
-No advice lowers a queue depth: rules for it raise, or leave. Only the site's own
-`[[site.array]]` lowers one, and it goes before any vendor's rule for a depth.
+No recommendation lowers a queue depth: these rules raise it or leave it unchanged. Only your own
+`[[site.array]]` lowers a depth, and it overrides all vendor rules for depths.
 
-A rule with a *use* is for disks of which hbatune cannot see what they are used for. It is shown for
-the disks that `[site.uses]` names, and never followed: write a rule of your own where you want it
+A rule with a *use* depends on the use of a disk, which hbatune cannot detect. hbatune shows it for
+the disks in `[site.uses]` and never follows it. To apply it, write your own rule
 ([write-your-first-rule.md](write-your-first-rule.md)).
 """
 
 _PORTS = """\
-## What a port takes
+## Port limits
 
-With `vendors = "follow"` a `[[site.array]]` without a `port_limit` of its own gets the vendor's,
-which is then shared among its `hosts`: one of the site's own figures is needed in any case.
+With `vendors = "follow"`, a `[[site.array]]` without `port_limit` gets the vendor's limit. Its
+`hosts` share this limit, so you must specify `hosts`.
 
 | array | vendor and model | commands of a port | source |
 | --- | --- | --- | --- |"""
 
 _LEFT = """\
 
-## What is not carried
+## Not included
 
 - Settings of dm-multipath (`no_path_retry`, `fast_io_fail_tmo`, `dev_loss_tmo`), of iSCSI sessions
-  and of `sysctl`: multipath-tools has the vendors' own table, and hbatune sets none of these.
+  and of `sysctl`: multipath-tools has the vendors' own table, and hbatune sets none of them.
 - Options of modules (`lpfc_sg_seg_cnt=256` for NetApp over NVMe/FC, `scsi_mod.inq_timeout=70` for
-  IBM FlashSystem): they hold for everything that a driver serves, not for one vendor's LUNs. A site
-  asks for them with an `[[option]]` ([configuration.md](configuration.md)).
-- NetApp's limit of a port: the paper has a method, host by host, and no figure. Nor has its
-  documentation of hosts' depths (docs.netapp.com, `ontap/san-config/set-queue-depth-task`); the 512
-  of its FlexArray pages are what ONTAP itself queues at another array's port.
-- IBM's depths for its cloud's block storage: they go by a tier that no disk shows, and lower.
+  IBM FlashSystem): they apply to all devices of a driver, not to one vendor's LUNs. Set
+  them with an `[[option]]` ([configuration.md](configuration.md)).
+- NetApp's limit of a port: the document has a method for each host, but no figure. NetApp's
+  page on host depths (docs.netapp.com, `ontap/san-config/set-queue-depth-task`) has no
+  figure. The 512 in its FlexArray pages is the queue of ONTAP itself at another array's port.
+- IBM's depths for its cloud's block storage: they depend on a tier that no disk reports, and they
+  lower the depth.
 - Dell PowerStore, PowerMax and XtremIO, HPE 3PAR, Infinidat, Huawei, Nutanix and StorPool: no value
   was found in a public source.
 """

@@ -212,7 +212,9 @@ class UnwritableJournalError(JournalError):
     """The file, or its log, cannot be written."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        hint = "make room or make it writable: without it nothing could be put back"
+        hint = (
+            "free disk space or make it writable: without the journal hbatune cannot restore values"
+        )
         super().__init__(f"the journal {path} cannot be written: {error.strerror}", hint=hint)
 
 

@@ -213,7 +213,7 @@ class HeldTargets:
         try:
             files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
         except OSError as error:
-            hint = f"{suggest_remedy(error, self._path)}; what was applied stays"
+            hint = f"{suggest_remedy(error, self._path)}; the applied values remain"
             problem = f"{self._path} cannot be written: {error.strerror}"
             raise HoldError(problem, hint=hint) from error
 

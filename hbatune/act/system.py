@@ -148,7 +148,7 @@ def require_writable_configuration(path: Path) -> None:
     # The nearest existing directory: missing ones are created with the file.
     folder = next(parent for parent in path.parents if parent.is_dir())
     if not os.access(folder, os.W_OK):
-        hint = "make it writable, or leave the file alone with `--once`"
+        hint = "make it writable, or use `--once`, which does not write the file"
         reason = f"{folder} takes no files; nothing was changed"
         raise ActiveProfileError(f"{path} cannot be written: {reason}", hint=hint)
 
@@ -163,7 +163,7 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
             data = after.encode()
             files.replace(path, data, mode=0o644, folder_mode=0o755, keep_access=True)
     except OSError as error:
-        hint = "the settings themselves are done; `--once` leaves this file alone"
+        hint = "the settings themselves were applied; `--once` does not write this file"
         problem = f"{path} cannot be written: {error.strerror}"
         raise ActiveProfileError(problem, hint=hint) from error
     except UnusableFileError as error:

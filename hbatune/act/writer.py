@@ -114,7 +114,7 @@ class UnfinishedError(JournalError):
     """Everything was written (``rows``), but the journal still has the run in progress."""
 
     def __init__(self, rows: tuple[Row, ...], cause: JournalError) -> None:
-        super().__init__(cause.message, hint="make room or make it writable; a rollback restores")
+        super().__init__(cause.message, hint="free disk space or make it writable; then roll back")
         self.rows = rows
 
 

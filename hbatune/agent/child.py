@@ -32,7 +32,7 @@ class ChildError(HbatuneError):
     def __init__(self, error: OSError) -> None:
         super().__init__(
             f"no process can be started: {error.strerror}",
-            hint="make room for processes, memory or open files (TasksMax=, MemoryMax=)",
+            hint="raise the limits of processes, memory or open files (TasksMax=, MemoryMax=)",
         )
 
 

@@ -83,7 +83,7 @@ def restore_all(config: Config) -> bytes:
     failures = sum(not row.done for row in rows)
     problem = problems.last
     if failures:
-        problem = HbatuneError(f"could not be put back: {failures} of {len(rows)} values").message
+        problem = HbatuneError(f"{failures} of {len(rows)} values could not be restored").message
     return orders.encode_report(PassReport(error=problem))
 
 

@@ -32,7 +32,7 @@ class ReplacedError(HbatuneError):
     """The package was reinstalled after the daemon started, with a further ``consequence``."""
 
     def __init__(self, consequence: str = "") -> None:
-        message = f"hbatune was installed anew since the daemon started{consequence}"
+        message = f"hbatune was reinstalled after the daemon started{consequence}"
         super().__init__(message, hint="systemctl restart hbatune")
 
 

@@ -156,7 +156,7 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
         reason = "udev cannot see whether another rule lowered it, or it cannot be set"
         yield f"queue_depth of {', '.join(names)}", reason
         if site.array or site.members:
-            yield "queue_depth of what [site] describes", "follows from the site's own figures"
+            yield "queue_depth of devices in [site]", "follows from the configured limits"
     if NR_REQUESTS in settings:
         reason = "udev cannot see whether another rule lowered it"
         yield f"nr_requests unlike the kernel's {2 * DEFAULT_DEPTH}", reason
@@ -246,21 +246,21 @@ def _clear_wishes(
         if site.members:
             volume = match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*")
             depths.append((volume, no_depth))
-    yield RuleSection("Depths that only the daemon can judge.", tuple(depths))
+    yield RuleSection("Depths that only the daemon can evaluate.", tuple(depths))
     if SCHEDULER in values:
         chosen = "|".join(f"*[[]{name}[]]*" for name in sorted(LOADABLE_SCHEDULERS))
         is_chosen = lines.match_attribute(SETTINGS[SCHEDULER].path, chosen)
         line: RuleLine = (is_chosen, *set_wish(SCHEDULER, ""))
-        yield RuleSection("Schedulers that another rule chose: only the daemon judges.", (line,))
+        yield RuleSection("Schedulers of other rules, which only the daemon can evaluate.", (line,))
     if NR_REQUESTS in values:
         lowered = tuple(_keep_requests(values.get(SCHEDULER, ())))
-        yield RuleSection("A number of requests that only the daemon can judge.", lowered)
+        yield RuleSection("A number of requests that only the daemon can evaluate.", lowered)
     tried: list[RuleLine] = []
     for value in reverted:
         if value.setting in values:
             no_wish = lines.set_property(lines.make_wish_property(value.setting), "")
             tried += lines.append_parts(lines.match_disks(value.id), no_wish)
-    yield RuleSection("Tried, measured, and put back.", tuple(tried))
+    yield RuleSection("Tried, measured, and reverted.", tuple(tried))
 
 
 def _keep_requests(schedulers: Iterable[str]) -> Iterator[RuleLine]:

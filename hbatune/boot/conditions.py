@@ -165,15 +165,15 @@ def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that classify disks, and for ``linked`` families also their PCI link."""
     unknown = lines.set_properties((FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH), UNKNOWN)
     defaults = (set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
-    yield RuleSection("What it is: not known yet.", (unknown, defaults))
+    yield RuleSection("The device is not classified yet.", (unknown, defaults))
     drivers = [(_match_drivers(f), set_property(FAMILY, f.name)) for f in families()]
     yield RuleSection("Which driver its adapter has.", tuple(drivers))
     for title, section_lines in (
-        ("How the adapter's PCI Express link runs.", _detect_link(linked)),
-        ("What it speaks, by the way to it.", _classify_by_transport()),
-        ("What it speaks, by what a SCSI disk says of itself.", _classify_scsi()),
-        ("What it stores on.", _detect_medium()),
-        ("Where its data is.", _detect_storage()),
+        ("The state of the adapter's PCI Express link.", _detect_link(linked)),
+        ("The protocol, from the transport.", _classify_by_transport()),
+        ("The protocol, from a SCSI disk's own report.", _classify_scsi()),
+        ("The medium.", _detect_medium()),
+        ("The location of its data.", _detect_storage()),
     ):
         yield RuleSection(title, tuple(section_lines))
 

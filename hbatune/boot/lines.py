@@ -139,7 +139,7 @@ def make_import_section() -> RuleSection:
     for name, setting in SETTINGS.items():
         if setting.on is TargetKind.ENDPOINT:
             names.append(table.make_property_name(name))
-    title = "That it was seen and what was there before, through every later event."
+    title = "Keep the mark of this device and its original values through all later events."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
 
 
@@ -150,7 +150,7 @@ def make_write_sections(values: Collection[str]) -> Iterator[RuleSection]:
         checks.append((match_property(make_wish_property(name), "?*"), set_property(_ANY, "1")))
     checks.append((exclude_key("ENV", "1", _ANY), END))
     yield RuleSection("Nothing to set: nothing to save.", tuple(checks))
-    yield RuleSection("What is there now, before the first write.", tuple(_save_values(values)))
+    yield RuleSection("Save the values before the first write.", tuple(_save_values(values)))
     no_result = match_property(UNSET_PROPERTY, ""), set_property(UNSET_PROPERTY, "")  # not stored
     writes = [(set_property(UNSET_PROPERTY, UNSTARTED),), _start_writer(values), no_result]
     if table.NR_REQUESTS in values:

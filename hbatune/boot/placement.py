@@ -128,8 +128,8 @@ class ForeignError(InstallError):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         names = ", ".join(map(str, paths))
-        hint = "move it aside, and have hbatune write its own"
-        super().__init__(f"not as hbatune wrote it, and left as it is: {names}", hint=hint)
+        hint = "move it away, and hbatune writes its own"
+        super().__init__(f"edited after hbatune wrote it, so not replaced: {names}", hint=hint)
         self.paths = tuple(paths)
 
 
@@ -138,7 +138,7 @@ def join_root(root: Path, path: Path) -> Path:
     target = root / path.relative_to("/")
     folder = target.parent if target != root else root
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise InstallError(f"{folder} leads out of {root}, and is left alone")
+        raise InstallError(f"{folder} leads out of {root} and was skipped")
     return target
 
 

@@ -22,7 +22,7 @@ _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vecto
 
 
 class _SlowLink(CheckEvidence, frozen=True):
-    ADVICE = "reseat the card, look at the slot, its riser and the firmware's settings for it"
+    ADVICE = "reseat the card, check the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
     possible_speed: float | None
@@ -75,8 +75,8 @@ class _SlowPorts(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.fabric is None:
-            return "nothing where the drive can do no more; else look at the cable of these phys"
-        return f"look at the transceiver, the cable and the switch port of {self.fabric}"
+            return "no action if this is the drive's maximum; otherwise check these phys' cable"
+        return f"check the transceiver, the cable and the switch port of {self.fabric}"
 
 
 def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BusErrors(CheckEvidence, frozen=True):
-    ADVICE = "look at cable, slot and riser, and whether the numbers grow"
+    ADVICE = "check cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
     fatal: int
@@ -156,7 +156,7 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 class _UncountedErrors(CheckEvidence, frozen=True):
     DESCRIPTION = "the kernel counts no PCI Express errors of this adapter ({reason})"
-    ADVICE = "look at the log of the management controller: the firmware keeps the errors to itself"
+    ADVICE = "check the log of the management controller: the firmware keeps the errors to itself"
     reason: str
 
 
@@ -274,7 +274,7 @@ class _CrowdedVectors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.movable is None:
-            return "nothing: the kernel has placed them, and nobody can move them"
+            return "no action: the kernel manages these interrupts"
         return _advise_placement(self.movable)
 
 
@@ -312,10 +312,7 @@ class _FarVectors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.movable is None:
-            return (
-                "nothing: the kernel has placed them for their queues' CPUs, and nobody can move "
-                "them"
-            )
+            return "no action: the kernel places these interrupts on the CPUs of their queues"
         return _advise_placement(self.movable)
 
 
@@ -440,8 +437,8 @@ class _TargetLimit(CheckEvidence, frozen=True):
         "target {to} are {depths} deep together"
     )
     ADVICE = (
-        "see that this is what the array's port is to get; else raise lpfc_tgt_queue_depth, which "
-        "stands beside the depth of each LUN"
+        "check that this limit is intended for the array's port; otherwise raise "
+        "lpfc_tgt_queue_depth, which applies in addition to the depth of each LUN"
     )
     host: str
     limit: int
@@ -488,8 +485,8 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BrokenAdapter(CheckEvidence, frozen=True):
-    DESCRIPTION = "{host} says of itself: {state}"
-    ADVICE = "look in the kernel's log for what happened: `journalctl -k -g mpi3mr`"
+    DESCRIPTION = "{host} reports its state: {state}"
+    ADVICE = "look for the cause in the kernel log: `journalctl -k -g mpi3mr`"
     host: str
     state: str
 

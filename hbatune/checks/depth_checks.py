@@ -140,7 +140,7 @@ class _SmallHost(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if not self.options:
-            return "nothing: the driver keeps the rest for itself, and has no option for it"
+            return "no action: the driver reserves the others, and has no option for it"
         options = format_fact(self.options)
         return f"see whether one of the module's options holds it back: {options}"
 
@@ -160,7 +160,7 @@ class _UnusedCredits(CheckEvidence, frozen=True):
     DESCRIPTION = (
         "{host} was loaded with {option}={value}, and the firmware offers {offered} commands"
     )
-    ADVICE = "take the option away, or raise it, and reload the module"
+    ADVICE = "remove the option, or raise it, and reload the module"
     host: str
     option: str
     value: int

@@ -43,8 +43,8 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _HiddenCache(CheckEvidence, frozen=True):
     ADVICE = (
-        "see with the maker's tool that the controller's protected write cache is on and its "
-        "battery or flash is well; leave the drives' own caches as they are"
+        "check with the vendor's tool that the controller's protected write cache is on and its "
+        "battery or flash is healthy; do not change the drives' own caches"
     )
     volumes: tuple[str, ...]
     family: str
@@ -73,7 +73,7 @@ class _CostlyCache(CheckEvidence, frozen=True):
     DESCRIPTION = "random writes without cache hits are faster without this adapter's write cache"
     ADVICE = (
         "if neither response times nor cache hits matter, compare your own load with the cache off "
-        "by the maker's tool; otherwise keep it on, above all for RAID 5 and 6"
+        "(vendor's tool). Otherwise keep it on, above all for RAID 5 and 6"
     )
 
 
@@ -240,14 +240,12 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class _SinglePath(CheckEvidence, frozen=True):
-    ADVICE = "plan two paths where more than 200,000 IOPS have to be sustained"
+    ADVICE = "plan two paths if you need more than 200,000 sustained IOPS"
     profile: str
     objective_ms: float
 
     def describe(self) -> str:
-        return (
-            f"one path to the drive; profile {self.profile} wants a p99 of {self.objective_ms:g} ms"
-        )
+        return f"one path to the drive; profile {self.profile} needs p99 {self.objective_ms:g} ms"
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -369,9 +367,9 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 class _SharedName(CheckEvidence, frozen=True):
     DESCRIPTION = "reports the same WWN or serial number as {others}: {name}"
     ADVICE = (
-        "where these are paths to one LUN, join them with multipath before either is used; where "
-        "they are two drives, give each a name of its own with the maker's tool: until then they "
-        "are distinguished by their paths alone"
+        "if these are paths to one LUN, configure multipath before you use either. If they are two "
+        "drives, give each its own name with the vendor's tool, because hbatune distinguishes "
+        "them only by their paths"
     )
     name: str
     others: tuple[str, ...]
@@ -394,8 +392,8 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 class _MissingName(CheckEvidence, frozen=True):
     DESCRIPTION = "reports neither a WWN nor a serial number"
     ADVICE = (
-        "give it one where that can be set (a virtual disk's serial): it is known by its place "
-        "alone, and what is rolled back there holds for whatever disk is in that place"
+        "give it one if possible (a virtual disk's serial): hbatune identifies it only by its "
+        "address, so a rollback there applies to any disk at this address"
     )
 
 
@@ -407,7 +405,7 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnmatchedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "[site] {key}: {name} is no disk or adapter of this machine"
+    DESCRIPTION = "[site] {key}: {name} does not match a disk or adapter of this machine"
     ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str

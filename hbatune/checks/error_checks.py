@@ -55,7 +55,7 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
-    DESCRIPTION = "failed I/O in the kernel's log that the drive is to blame for: {count} ({kinds})"
+    DESCRIPTION = "{count} medium errors in the kernel log ({kinds})"
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
@@ -70,12 +70,10 @@ class _MediumErrors(_FailedIo, frozen=True):
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
-    DESCRIPTION = (
-        "failed I/O in the kernel's log, for want of room behind this thin volume: {count}"
-    )
+    DESCRIPTION = "{count} I/O errors in the kernel log: the thin pool is full"
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-    ADVICE = "make room in the array's pool, or free what filesystems no longer use: `fstrim -av`"
+    ADVICE = "extend the array's pool, or discard unused blocks: `fstrim -av`"
 
 
 class _TransportErrors(_FailedIo, frozen=True):
@@ -90,12 +88,10 @@ class _TransportErrors(_FailedIo, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.cabled is not None:
-            return f"look at the cable and the connectors of {self.cabled}"
+            return f"check the cable and the connectors of {self.cabled}"
         if self.fabric is not None:
-            return (
-                f"look at the path to the array of {self.fabric}: cable, transceiver, switch port"
-            )
-        return "ask whoever runs the storage below this host"
+            return f"check the path to the array of {self.fabric}: cable, transceiver, switch port"
+        return "ask the administrators of the storage below this host"
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
@@ -103,7 +99,7 @@ class _UnexplainedIo(_FailedIo, frozen=True):
     FAULTS = (ErrorKind.OTHER,)
 
     def advise(self, target: str) -> str:
-        return f"look at what the log says around them: `journalctl -k -g {target}`"
+        return f"check the log messages around them: `journalctl -k -g {target}`"
 
 
 _EVIDENCE_BY_CHECK: dict[str, type[_FailedIo]] = {
@@ -147,7 +143,7 @@ class _Timeouts(CheckEvidence, frozen=True):
         return f"{self.timeouts}{total} commands timed out"
 
     def advise(self, target: str) -> str:
-        text = f"look in the kernel's log for what happened then: `journalctl -k -g {target}`"
+        text = f"look for the cause in the kernel log: `journalctl -k -g {target}`"
         return self.advise_as_root(text, self.denied)
 
 
@@ -180,7 +176,7 @@ class _UnexplainedErrors(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.denied is None:
-            return "nothing: the count alone is no reason to doubt the disk"
+            return "no action: this count does not indicate a fault of the disk"
         return f"run `check` as root, who may read the {self.denied}"
 
 
@@ -213,13 +209,13 @@ class _RisingCounter(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         if self.disk is not None:
-            text = f"look in the kernel's log for what happens now: `journalctl -k -g {self.disk}`"
+            text = f"look for current errors in the kernel log: `journalctl -k -g {self.disk}`"
             return self.advise_as_root(text, self.denied)
         if self.card is not None:
-            return f"look at slot and riser of {self.card}"
+            return f"check slot and riser of {self.card}"
         if self.link is not None:
-            return f"look at the cable or the transceiver at {self.link}"
-        return "look in the kernel's log for what happens now"
+            return f"check the cable or the transceiver at {self.link}"
+        return "look for current errors in the kernel log"
 
 
 def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

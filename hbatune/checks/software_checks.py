@@ -37,9 +37,7 @@ class _UnreadTuned(CheckEvidence, frozen=True):
     unread: str
 
     def advise(self, target: str) -> str:
-        return (
-            f"see with `tuned-adm active` that its profile leaves disks alone; here: {self.unread}"
-        )
+        return f"check with `tuned-adm active` that its profile sets no disks; here: {self.unread}"
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
@@ -63,8 +61,8 @@ class _RunningTuned(CheckEvidence, frozen=True):
         if not self.settings:
             return self.ADVICE
         return (
-            f"choose a profile of tuned's that leaves {format_fact(self.settings)} alone "
-            "(`tuned-adm profile NAME`): whichever of the two writes last wins"
+            f"choose a tuned profile that does not set {format_fact(self.settings)} "
+            "(`tuned-adm profile NAME`): the last write of the two tools wins"
         )
 
 
@@ -105,7 +103,7 @@ class _RunningIrqbalance(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.start is None:
             return self.ADVICE
-        return f"start it with --policyscript={self.start}, so that it leaves those alone"
+        return f"start it with --policyscript={self.start} to exclude those interrupts"
 
 
 def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -169,7 +167,7 @@ class _ForeignOption(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.overridden:
             return f"remove that line: modprobe reads it after {paths.MODPROBE}, so it wins"
-        return "nothing: `diff --module-options` shows what the profile wants"
+        return "nothing: `diff --module-options` shows the profile's values"
 
 
 def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -221,7 +219,7 @@ def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 class _MissingFio(CheckEvidence, frozen=True):
     DESCRIPTION = "fio is not installed"
-    ADVICE = "install it: without it `apply` proves nothing"
+    ADVICE = "install it: without it `apply` measures nothing"
 
 
 def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -246,10 +244,7 @@ class _InstalledIotune(CheckEvidence, frozen=True):
         "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
         "{settings}"
     )
-    ADVICE = (
-        "run it after `hbatune apply`, and once more when one of these has changed: what it has "
-        "measured holds for the values of then"
-    )
+    ADVICE = "run it after `hbatune apply`, and again whenever one of these settings changes"
     settings: tuple[str, ...]
 
 
@@ -401,18 +396,15 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     open: str | None
 
     def describe(self) -> str:
-        text = f"{self.setting} is {self.current}, where {self.vendor} asks for {self.advised}"
+        text = f"{self.setting} is {self.current}, but {self.vendor} recommends {self.advised}"
         if self.against is not None and self.planned is not None:
-            text += f"; rule {self.against} of the profile wants {self.planned}"
+            text += f"; rule {self.against} of the profile sets {self.planned}"
         text += f"; here: {self.limit}" if self.limit is not None else ""
         return text + (f"; note: {self.note}" if self.note is not None else "")
 
     def advise(self, target: str) -> str:
         if self.against is not None:
-            return (
-                f"decide whose word holds: a rule for {self.setting} in rules.d outweighs "
-                f"{self.against}"
-            )
+            return f"choose one: a rule for {self.setting} in rules.d overrides {self.against}"
         if self.open is not None:
             return (
                 f'to have {self.open} set, say vendors = "follow" in hbatune.toml, or write a rule '

@@ -38,12 +38,12 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
 
     group = parser.add_argument_group(GLOBAL_OPTIONS)
     group.add_argument("-h", "--help", action="help", help="show this help")
-    purpose = "run the command on that host, over ssh; hbatune has to be installed there, and "
-    purpose += "files that are named are files there"
+    purpose = "run the command on this host over ssh; hbatune must be installed there, and "
+    purpose += "file names refer to that host"
     host = group.add_argument("-H", "--host", metavar="USER@HOST", help=purpose)
     purpose = "auto (on a terminal, unless NO_COLOR is set), always or never"
     color = group.add_argument("--color", metavar="WHEN", choices=COLORS, help=purpose)
-    purpose = "print warnings and errors only; the exit code tells the rest"
+    purpose = "print only warnings and errors"
     quiet = group.add_argument("--quiet", action="store_true", help=purpose)
     if not defaults:
         for option in (host, color, quiet):
@@ -63,10 +63,10 @@ def add_path(
 
 
 _FLAG = {"action": "store_true"}
-_SNAPSHOT = "look at the host that `hbatune snapshot` wrote to FILE, not at this machine"
-_ALLOW_RESET = "write also what resets an adapter, so that its link goes down and comes back"
-_MODULE_OPTIONS = "options of drivers' modules as well, which the next load of a module changes; "
-_MODULE_OPTIONS += "for the adapter under the root disk only where it is named"
+_SNAPSHOT = "use the host in FILE, written by `hbatune snapshot`, instead of this machine"
+_ALLOW_RESET = "also write settings that reset an adapter, whose link then goes down and up"
+_MODULE_OPTIONS = "also set options of drivers' modules, which the next load of a module applies; "
+_MODULE_OPTIONS += "for the adapter of the root disk only if it is named"
 _ROOT = {"metavar": "DIR", "type": Path, "default": Path("/")}
 
 _SHARED: "dict[str, tuple[Mapping[str, Any], str]]" = {
@@ -142,7 +142,7 @@ def make_size_type(maximum: int, unit: int = 512) -> Callable[[str], int]:
 def resolve_root(root: Path) -> Path:
     """Return the root as an absolute path. UsageError if it is not a directory."""
     if not root.is_dir():
-        raise UsageError(f"--root {str(root)!r} is no folder")
+        raise UsageError(f"--root {str(root)!r} is not a directory")
     return root.resolve()
 
 

@@ -88,17 +88,17 @@ def describe_interrupted_run() -> list[str]:
             values = format_count(len(recorded.entries), "value")
             targets = format_count(len({entry.id for entry in recorded.entries}), "target")
             return [
-                f"`{run.command}` was changing the machine: the journal has what was there before, "
+                f"`{run.command}` was changing the machine: the journal has the original values, "
                 f"{values} of {targets}",
-                "`hbatune rollback` puts that back, `hbatune apply` completes the change; "
-                "`hbatune diff` shows what is set now",
+                "`hbatune rollback` restores them, `hbatune apply` completes the change; "
+                "`hbatune diff` shows the current values",
             ]
     return []
 
 
 def _make_summary(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines() or ["unknown"]
-    return f"a fault of hbatune itself: {lines[-1]}"
+    return f"internal error: {lines[-1]}"
 
 
 def _join_command(arguments: Sequence[str]) -> str:

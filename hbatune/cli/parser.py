@@ -26,16 +26,16 @@ GROUP_TITLES = {
 """The titles of the groups of commands, in order, by the ``GROUP`` of their modules."""
 
 _DESCRIPTION = (
-    "Tunes storage adapters, proves that it helped, and can put everything back. "
+    "Tunes storage adapters, measures whether it helped, and can restore all original values. "
     "First look: list, check, profiles, diff. Then: apply, which rollback undoes; install "
-    "keeps a profile from boot on."
+    "applies a profile at each boot."
 )
 
 EXAMPLES = (
     ("hbatune list", "what this machine has"),
-    ("hbatune diff --profile oltp", "what a profile would change, and why"),
-    ("sudo hbatune apply --profile oltp", "change it, and put back what is worse"),
-    ("sudo hbatune rollback", "put everything back"),
+    ("hbatune diff --profile oltp", "changes that a profile would make, with reasons"),
+    ("sudo hbatune apply --profile oltp", "apply them, and revert regressions"),
+    ("sudo hbatune rollback", "restore all original values"),
     ("hbatune help apply", "all options of a command"),
 )
 """Examples of the main help: a command line and its purpose."""
@@ -198,7 +198,7 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self._refuse_unknown(find_command_name(args), unknown)
         if parsed.quiet and getattr(parsed, "json", False):
-            raise UsageError("--quiet prints nothing, and --json asks for output: name one of them")
+            raise UsageError("--quiet prints nothing, and --json prints output: name one of them")
         if getattr(parsed, "csv", False) and getattr(parsed, "json", False):
             raise UsageError("--json and --csv both print to standard output: name one of them")
         return parsed
@@ -243,7 +243,7 @@ class _Parser(argparse.ArgumentParser):
         argument = unknown[0]
         if not argument.startswith("-"):
             problem = f"`{parser.prog}` does not take {argument!r}"
-            raise UsageError(problem, hint=f"`{parser.prog} --help` shows what it takes")
+            raise UsageError(problem, hint=f"`{parser.prog} --help` shows its arguments")
         option = argument.partition("=")[0]
         options = [name for name in parser._option_string_actions if name.startswith("--")]
         hint = _find_nearest(option, options) or f"`{parser.prog} --help` shows its options"

@@ -39,9 +39,9 @@ def run_remote_command(host: str, arguments: Sequence[str]) -> int:
         hint = "install openssh-client"
         raise RemoteError(problem, ExitCode.NOT_THERE, hint=hint) from error
     if code == ExitCode.NO_CONNECTION:
-        problem = f"ssh has lost {host}, or never reached it"
-        hint = "its own message stands above; what a command has changed until then, "
-        hint += f"`ssh {host} hbatune status` and the journal there know"
+        problem = f"ssh lost the connection to {host}, or did not reach it"
+        hint = "see ssh's message above; to see what the command changed until then, "
+        hint += f"run `ssh {host} hbatune status`"
         raise RemoteError(problem, ExitCode.NO_CONNECTION, hint=hint)
     if code == ExitCode.NOT_THERE:
         problem = f"there is no hbatune on {host}, or not in the PATH of that user"

@@ -269,7 +269,7 @@ def find_devices() -> Devices:
     """Return the machine's block devices and adapters. UsageError if sysfs is hidden."""
     if not has_sysfs():
         raise UsageError(
-            f"{_BLOCK} is not there, so that no disk can be seen",
+            f"{_BLOCK} is missing, so hbatune sees no disks",
             hint="it is hidden in many containers: run hbatune on the host",
         )
     block = set(list_directories("block"))

@@ -24,7 +24,7 @@ class Reason(StrEnum):
 class MissingText(StrEnum):
     """The text of a missing fact, which snapshots store; facts fill its braces."""
 
-    NOT_ROOT = "only root may ask the controller"
+    NOT_ROOT = "only root can query the controller"
     DEVICE_STATE = "device state is {}"
     HIDDEN_PROCESSES = "the processes of others are hidden from this user"
     OTHER_UNIT = "process {} is not part of {}"

@@ -29,7 +29,7 @@ class NoWorkerError(HbatuneError):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"no process can be started to read the devices: {os.strerror(number)}",
-            hint="make room for processes, memory or open files (ulimit, TasksMax=)",
+            hint="raise the limits of processes, memory or open files (ulimit, TasksMax=)",
         )
         self.errno = number
 

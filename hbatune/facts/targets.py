@@ -150,7 +150,7 @@ def find_named_targets(
         if not ids:
             for vector in machine.vectors:
                 if vector.target == name:
-                    hint = "it is an interrupt of {} that carries no data, and is left alone"
+                    hint = "it is an interrupt of {} that carries no data, so hbatune skips it"
                     raise UnknownTargetError(name, (), hint=hint.format(vector.adapter))
             raise UnknownTargetError(name, set().union(*all_names.values()))
         chosen |= ids

@@ -72,7 +72,7 @@ def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, lis
         writer = placement.Piece(paths.udev_writer, format_writer())
         return rules, [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
-        raise RejectedError(f"{error.name!r} cannot stand in a udev rule") from error
+        raise RejectedError(f"{error.name!r} is not allowed in a udev rule") from error
 
 
 def check_pieces(pieces: Iterable[placement.Piece]) -> None:
@@ -231,7 +231,7 @@ def _update_list(
             return True
         irqbalance = interrupts.ban_interrupts(frozenset(placed), context.paths)
     except OSError as cause:
-        error = IrqbalanceError("irqbalance could not be told which interrupts to leave", cause)
+        error = IrqbalanceError("cannot set irqbalance's list of interrupts to skip", cause)
         context.note_failure(Task.TELL_IRQBALANCE, error)
         return False
     if irqbalance is not None:

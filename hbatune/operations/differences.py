@@ -102,7 +102,7 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
         without_rules = explainer.find_without_rules({item.id for item in settings})
     elif not settings:
         names = ", ".join(request.targets)
-        problem = f"{setting} is a setting of a {SETTINGS[setting].on}, and {names} has none"
+        problem = f"{setting} is a setting of a {SETTINGS[setting].on}; {names} does not have it"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
     cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
     all_sources = installed_library().sources().items()

@@ -88,7 +88,7 @@ def install_profile(
     if live and began.everything and not profile:
         raise UsageError(
             "everything was rolled back here",
-            hint="name the profile to have it tuned again: `hbatune install --profile P`",
+            hint="name the profile to tune again: `hbatune install --profile P`",
         )
     prepared = prepare_files(context, root, profile)
     manifest = context.paths.manifest
@@ -139,8 +139,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         if unknown := situation.unmatched:  # the intended device would be tuned
             names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
             raise UsageError(
-                f"[site] names what is no disk or adapter of this machine ({names}); "
-                "nothing was placed",
+                f"[site] names unknown devices ({names}); nothing was installed",
                 hint=f"correct the name in {configuration}; `hbatune list` shows them all",
             )
         plan = situation.plan()
@@ -243,11 +242,11 @@ def _require_trusted(paths: Iterable[Path], root: Path, *, end: bool = True) -> 
             way = "" if fault.path == path else f" (on the way to {path})"
             mended = ""
             if fault.remedy:
-                mended = f"{fault.remedy} {fault.path}, after a look at what is there, or "
+                mended = f"{fault.remedy} {fault.path}, after checking its contents, or "
             raise UsageError(
-                f"{fault.path}{way} is not root's alone: {fault.problem}",
-                hint=f"a unit of root's would depend on it: {mended}choose a place that root alone "
-                "can write",
+                f"{fault.path}{way} must be writable only by root: {fault.problem}",
+                hint=f"a unit that runs as root would depend on it: {mended}choose a path that "
+                "only root can write",
             )
 
 

@@ -165,7 +165,7 @@ def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueCh
     return (
         f"the best of {answer.probes} probes{within}: {answer.iops.value:.0f} IOPS "
         f"({answer.iops.low:.0f} to {answer.iops.high:.0f}) at a p99 of "
-        f"{answer.p99_us.value / 1000:.2f} ms; {change.before} was in force"
+        f"{answer.p99_us.value / 1000:.2f} ms; {change.before} was the value before"
     )
 
 
@@ -179,11 +179,11 @@ def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: Va
     metric = "IOPS"
     if tournament.interference:
         # The score is the inverse of the p99, so its highest ratio is the lowest p99.
-        metric, ratios = "p99 of a reader beside a bulk writer", [1 / ratio for ratio in ratios]
+        metric, ratios = "p99 of a reader with a bulk writer", [1 / ratio for ratio in ratios]
     effect, *ends = map(_format_effect, (ratios[0], *sorted(ratios[1:])))
     return (
         f"{effect} {metric} ({' to '.join(ends)}) at depth {tournament.depth}, "
-        f"against {change.before}, which was in force"
+        f"compared with {change.before}, the value before"
     )
 
 

@@ -69,7 +69,7 @@ Listen = Annotated[
     str,
     Meta(
         pattern=r"^(unix:/.{1,90}|127(\.[0-9]{1,3}){3}:[0-9]{1,5}|\[::1\]:[0-9]{1,5})$",
-        description='an address of this machine alone: "127.0.0.1:9925", "[::1]:9925" or '
+        description='a local address of this machine: "127.0.0.1:9925", "[::1]:9925" or '
         '"unix:/run/hbatune/metrics.sock"',
     ),
 ]

@@ -85,7 +85,7 @@ def load_cited(path: Path, shape: type[T]) -> T:
                 source = getattr(entry, key, None)
                 if source is not None and source not in sources:
                     line, hint = file.line((table, number, key)), suggest_nearest(source, sources)
-                    problem = f"cites {source}, which is no source"
+                    problem = f"cites {source}, which is not a source"
                     raise PolicyError(problem, file=file.path, line=line, hint=hint)
     return content
 
@@ -306,7 +306,7 @@ def _gather_parts(
         if included is None:
             folders = f"{library.site}/profiles or shipped"
             hint = suggest_nearest(name, _list_names(library))
-            problem = f"found {toml_files.quote_value(name)}, which is no file in {folders}"
+            problem = f"found {toml_files.quote_value(name)}, which is not a file in {folders}"
             raise make_error(file, ("include",), problem, key="include", hint=hint)
         if included[0] in (*stack, path):
             circle = " → ".join(member.stem for member in (*stack, path, included[0]))

@@ -138,7 +138,7 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     kind, condition, steps = find_target_kind(rule.setting), rule.when, ("rule", number)
     if kind is TargetKind.ENDPOINT:
         if condition.transport:
-            problem = f"{rule.setting} is set on a disk: only a controller's rules ask `transport`"
+            problem = f"{rule.setting} is set on a disk: only controller rules match `transport`"
             raise make_error(file, steps, problem)
         return
     of_disks = bool(condition.kind or condition.multipath or condition.vendor)
@@ -150,8 +150,8 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
         raise make_error(
             file,
             steps,
-            f"{rule.setting} is set on a {kind}: its rules can ask for `family`, `link`, "
-            f'{extra_keys}`storage` and protocol "nvme" only',
+            f"{rule.setting} is set on a {kind}: its rules can only match `family`, `link`, "
+            f'{extra_keys}`storage` and protocol "nvme"',
         )
 
 

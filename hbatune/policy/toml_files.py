@@ -298,7 +298,7 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
 def _require_trusted(fault: TrustError | None) -> None:
     if fault is None:
         return
-    hint = "keep it in a folder that its owner alone can write"
+    hint = "keep it in a directory that only its owner can write"
     if fault.remedy is not None:
-        hint = f"{fault.remedy}, after reading what it says"
+        hint = f"{fault.remedy}, after checking its contents"
     raise PolicyError(fault.problem, file=fault.path, hint=hint)

@@ -236,13 +236,13 @@ def load_named(path: Path) -> History:
     try:
         history = loader.load(path, History, loader.HISTORY_BOUNDS)
     except UnusableFileError as error:
-        raise UsageError(f"{str(path)!r} is no history that can be used: {error}") from error
+        raise UsageError(f"{str(path)!r} is not a valid history: {error}") from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     if history.schema != SCHEMA:
         raise UsageError(
             f"{str(path)!r} is of schema {history.schema[:80]!r}, not {SCHEMA}",
-            hint="it is no history, or one of another version",
+            hint="it is not a history, or its version differs",
         )
     return _slim_history(history)
 
@@ -269,7 +269,7 @@ def append(path: Path, records: Iterable[Record], *, max_bytes: int = MAX_HISTOR
         reason = error.strerror if isinstance(error, OSError) else error
         raise HistoryError(
             f"the history {path} cannot be written: {reason}",
-            hint="make room or make it writable; what it held is still there",
+            hint="free disk space or make it writable; the earlier results are kept",
         ) from error
     return len(old) + len(new) - len(retained)
 

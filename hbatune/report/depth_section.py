@@ -95,7 +95,7 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
     curves = (charts.Series("p99", tuple(dots)),)
     title, rate = "Throughput against latency", sweep_sections.IOPS_TITLE
     chart = charts.Curves(title, rate, "p99 latency, ms", curves)
-    caption = "Each point is a depth, whose number stands beside it. Right is more, up is slower."
+    caption = "Each point is a depth, labelled with its number. Right is more, up is slower."
     if knee is not None and knee.past is not None:
         caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
     return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
@@ -113,7 +113,7 @@ def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
 def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
     """Return the caption for the rate over depth, with the confidence in the knee."""
     if knee is None or knee.past is None:
-        return "Where the line goes flat the device is full; up to the last depth it has no knee."
+        return "If the line goes flat, the device is full. Up to the last depth it has no knee."
     caption = "Past the knee the line is flat: the device is full."
     if knee.low < knee.high:
         return f"{caption} The shaded stretch is where the knee may as well be, 95 % sure."
@@ -169,10 +169,10 @@ MAX_PAIRS = 24
 """Maximum number of pairs drawn. The table has all of them."""
 
 _KEYS = (
-    LegendEntry("p50 alone", "s0", Shape.CIRCLE),
-    LegendEntry("p99 alone", "s2", Shape.SQUARE),
-    LegendEntry("p50 beside the writer", "s3", Shape.TRIANGLE),
-    LegendEntry("p99 beside the writer", "s1", Shape.DIAMOND),
+    LegendEntry("p50 without writer", "s0", Shape.CIRCLE),
+    LegendEntry("p99 without writer", "s2", Shape.SQUARE),
+    LegendEntry("p50 with writer", "s3", Shape.TRIANGLE),
+    LegendEntry("p99 with writer", "s1", Shape.DIAMOND),
 )
 
 
@@ -209,8 +209,8 @@ def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
         _KEYS,
     )
     caption = (
-        "Each row is a disk with a scheduler. The further a row's marks beside the writer are from "
-        "those alone, the less its scheduler protects the reader (I-schedulers)."
+        "Each row is a disk with a scheduler. The further a row's marks with the writer are from "
+        "its other marks, the less its scheduler protects the reader (I-schedulers)."
     )
     doubted = any(pair.alone.doubt or pair.beside.doubt for pair in pairs)
     return charts.make_rows_figure(chart, caption + (sweep_sections.HOLLOW_NOTE if doubted else ""))
@@ -228,7 +228,7 @@ def _make_interference_row(pair: Interference) -> charts.ChartRow:
 
 def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
     first = ("Disk", "Scheduler", "Reader", "Measured")
-    heads = (*first, "IOPS", "p50", "p99", "p99 beside", "Writer")
+    heads = (*first, "IOPS", "p50", "p99", "p99 with", "Writer")
     rows = []
     for pair in pairs:
         alone, beside = pair.alone.figures, pair.beside.figures
@@ -243,9 +243,7 @@ def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
         cells += [f"{units.format_rate(alone.iops)} → {units.format_rate(beside.iops)}"]
         cells += [_show_both(alone.p50_us, beside.p50_us), _show_both(alone.p99_us, beside.p99_us)]
         rows.append((*cells, change, written))
-    return page.PageTable(
-        "Alone, and beside the writer", heads, tuple(rows), frozenset(range(4, 9))
-    )
+    return page.PageTable("Without and with the writer", heads, tuple(rows), frozenset(range(4, 9)))
 
 
 def _show_both(lone: float, loaded: float) -> str:

@@ -50,7 +50,7 @@ def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
     blocks = [_make_latency_block(data, records)] if records else []
     blocks += _make_document_blocks(data)
     if baselines := _find_baselines(data):
-        caption = "What one I/O at a time takes: the baselines (D3-1, D3-9)"
+        caption = "Latency of one I/O at a time: the baselines (D3-1, D3-9)"
         table = _make_latency_table(baselines, caption)
         blocks.append(page.Block("One I/O at a time", tables=(table,)))
     return blocks
@@ -89,7 +89,7 @@ def _order_target(record: Record) -> NaturalKey:
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
     drawn = list(filter(_is_drawable, records))[:MAX_DISKS]
-    latest = _make_latency_table(records, "The newest result of each disk")
+    latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
         notes=tuple(data.list_stale(*records)),
@@ -146,7 +146,7 @@ def _draw_percentiles(records: list[Record]) -> page.Figure:
     axis = svg.make_log_axis("latency, ms", values)
     chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS)
     caption = (
-        "The newest result of each disk, from submission to completion, on a logarithmic axis. "
+        "The latest result of each disk, from submission to completion, on a logarithmic axis. "
         "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
     )
     return charts.make_rows_figure(chart, caption)
@@ -290,7 +290,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
     kind = f": {units.format_pattern(runs[0].found.workload)}" if apart else ""
     untrusted = _note_doubts(runs)
-    caption = f"Where the lines part, the disks hold each other back (D1-5).{untrusted}"
+    caption = f"If the lines diverge, the disks slow each other down (D1-5).{untrusted}"
     name = f"IOPS of all disks over block size{kind}"
     yield _draw_against_sum(runs, name, sweep_sections.IOPS_TITLE, caption, lambda _, iops: iops)
     ceiling = runs[0].found.ceiling
@@ -306,7 +306,7 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     for run in runs:
         x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
         dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
-    curve, title = charts.Series("all at once", tuple(dots)), "IOPS of all disks over CPU time"
+    curve, title = charts.Series("all together", tuple(dots)), "IOPS of all disks over CPU time"
     yield sweep_sections.draw_cpu_curve(f"{title}{kind}", curve, "block size", "D1-5", untrusted)
 
 
@@ -332,8 +332,8 @@ def _draw_against_sum(
         at_once.append(charts.Dot(size, value, doubted=bool(run.found.doubt)))
         added.append(charts.Dot(size, take(size, run.alone)))
     curves = (
-        charts.Series("all at once", tuple(at_once)),
-        charts.Series("sum of each alone", tuple(added)),
+        charts.Series("all together", tuple(at_once)),
+        charts.Series("sum of single runs", tuple(added)),
     )
     level = charts.mark_ceiling(ceiling, curves)
     block_axis = sweep_sections.make_block_axis([run.block_size for run in runs])
@@ -349,11 +349,11 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
         bars = (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, iops, "s0", 8))
         note = f"{share}, untrusted" if run.found.doubt else share
         rows.append(charts.ChartRow(_name_load(run), note, bars))
-    added = svg.LegendEntry("sum of each alone", "room", None)
-    keys = (svg.LegendEntry("all at once", "s0", None), added)
+    added = svg.LegendEntry("sum of single runs", "room", None)
+    keys = (svg.LegendEntry("all together", "s0", None), added)
     axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
-    chart = charts.Rows("All disks at once", axis, tuple(rows), keys)
-    caption = "Where the bar ends before its outline, the disks hold each other back."
+    chart = charts.Rows("All disks together", axis, tuple(rows), keys)
+    caption = "If the bar ends before its outline, the disks slow each other down."
     return charts.make_rows_figure(chart, caption)
 
 

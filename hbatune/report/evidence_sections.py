@@ -54,7 +54,7 @@ def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.Page
     caption = "Settings that cost more than they gave"
     heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
     rows = tuple(_list_reverted_cells(data))
-    yield "Tried and put back", page.PageTable(caption, heads, rows, wide=True)
+    yield "Tried and reverted", page.PageTable(caption, heads, rows, wide=True)
     caption = "Settings that differ from the profile"
     heads = ("Target", "Setting", "Current", "Wanted", _WHY)
     rows = tuple(_list_change_cells(_select_state(data, State.DRIFT)))
@@ -211,14 +211,14 @@ def _describe_proof(
     verdict = proof.verdict
     order = "all runs before, then all after, since it cannot be switched back and forth"
     if verdict.design is Design.INTERLEAVED:
-        order = "with and without in turns, in an order drawn by lot"
+        order = "alternating with and without, in random order"
     runs = format_count(verdict.runs, "run")
     yield f"Measured {units.format_time(record.time)}: {runs} of each, {order}."
     if proof.doubted:
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
     if record.reverted:
-        yield f"Put back: {', '.join(record.reverted)}."
+        yield f"Reverted: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL:
         yield f"{format_verdict(verdict)}."
     yield from data.list_stale(record)
@@ -250,7 +250,7 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     if tolerance is not None:
         keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
     chart = charts.Rows(
-        f"What the settings changed on {proof.target}",
+        f"Effect of the settings on {proof.target}",
         svg.make_linear_axis("change with the settings, %", ends),
         tuple(rows),
         tuple(keys.values()),
@@ -289,10 +289,10 @@ def _clamp_percent(ratio: float) -> float:
 MAX_SEARCHES = 6
 """Maximum number of disks drawn, the latest first."""
 _WORDS = {
-    "best": "better than what was in force",
+    "best": "better than the value before",
     "as good as": "as good as the best",
     "out of reach": "no depth meets the objective; this one comes nearest",
-    "cannot tell": "the likeliest, which is not sure enough",
+    "cannot tell": "the most likely, but not certain enough",
 }
 _RecordedSearch = tuple[history.Record, history.Searched]
 _LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
@@ -332,13 +332,13 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
         conclusion = _WORDS.get(depth.word, depth.word)
         yield (
             f"queue_depth {depth.depth}: {conclusion}, {units.format_percent(depth.chance)} sure; "
-            f"in force was {depth.current}."
+            f"the value before was {depth.current}."
         )
     for setting in searched.settings:
         if setting.leader < len(setting.candidates):
             leader = _show_values(setting.candidates[setting.leader], setting.in_force)
             conclusion = _WORDS.get(setting.word, setting.word)
-            suffix = " beside a bulk writer" if setting.interference else ""
+            suffix = " with a bulk writer" if setting.interference else ""
             yield f"{leader}: {conclusion}, {setting.depth} deep{suffix}."
     if record.rule is not None:
         yield f"Written to {record.rule}."
@@ -404,7 +404,7 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         return None
     axis: svg.Axis
     if searched.interference:
-        name = "Candidates beside a bulk writer"
+        name = "Candidates with a bulk writer"
         axis = svg.make_log_axis("p99 of the reader, ms", values)
         caption = "Less is better; the rates below the names are the writer's. "
     else:
@@ -416,8 +416,8 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         svg.LegendEntry("another probe", *_REST),
     )
     caption += (
-        "Each mark is a probe, in an order drawn by lot; the worse half goes after each round. "
-        "Whether the last one is better is judged by pairs with what was in force."
+        "Each mark is a probe, in random order. Each round drops the worse half. "
+        "Pairs of probes compare the last one with the value before."
     )
     return charts.make_rows_figure(charts.Rows(name, axis, tuple(rows), keys), caption)
 

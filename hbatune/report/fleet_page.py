@@ -68,9 +68,9 @@ def _count_profiles(audit: Audit) -> list[tuple[str | None, int]]:
 def _list_tiles(audit: Audit) -> Iterator[Tile]:
     for number, noun, suffix in (
         (len(audit.hosts), "host", ""),
-        (len(audit.groups), "group", " of alike hosts"),
+        (len(audit.groups), "group", " of peers"),
         (len(audit.drifting), "host", " with drift"),
-        (len(audit.odd_hosts), "odd host", ""),
+        (len(audit.odd_hosts), "outlier", ""),
         (len(audit.unusable), "file", " not audited"),
     ):
         if number or noun != "file":
@@ -128,14 +128,14 @@ def _make_row(host: AuditedHost, profile: str, odd: list[str]) -> _HostRow:
 def _list_tables(audit: Audit) -> Iterator[tuple[str, PageTable]]:
     rows = list_audit_rows(audit)
     heads: tuple[str, ...] = ("Host", "Here", "Usual", "Hosts", "Differs in")
-    caption, right = "Odd among alike hosts", frozenset({3})
+    caption, right = "Outliers", frozenset({3})
     yield "odd", PageTable(caption, heads, tuple(rows["odd"]), right, wide=True)
     heads = ("Host", "Adapters", "Nearest group")
-    caption = "Like no other, or too few to compare"
+    caption = "Hosts without peers"
     yield "lone", PageTable(caption, heads, tuple(rows["lone"]), wide=True)
     heads = ("Setting", "Current", "Wanted", "Profile", "Hosts", "Targets", "Source", "On")
     drift = tuple((*values, source, hosts) for *values, hosts, source in rows["drift"])
-    yield "drift", PageTable("What drifts", heads, drift, frozenset({4, 5}), wide=True)
+    yield "drift", PageTable("Drift", heads, drift, frozenset({4, 5}), wide=True)
     heads = ("Severity", "Check", "Hosts", "Source", "On")
     heads = (*heads, "Found on the first of them", "What to do")
     findings = tuple((*row[:3], row[-1], *row[3:-1]) for row in rows["findings"])

@@ -42,18 +42,18 @@ _make_sweeps = sweep_sections.make_sweep_blocks
 _Maker = Callable[[ReportData], list[Block]]
 _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
     ("before-after", "Before and after", evidence_sections.make_proof_blocks),
-    ("changes", "What was changed, and why", evidence_sections.make_change_blocks),
-    ("latency", "How long an I/O takes", disk_sections.make_latency_blocks),
-    ("depth", "What depth buys, and where the knee is", depth_section.make_depth_blocks),
-    ("load", "Response time as the load rises", sweep_sections.make_load_blocks),
-    ("corners", "What it does at most: the four corners", sweep_sections.make_corner_blocks),
-    ("together", "What an adapter does with all its disks", disk_sections.make_adapter_blocks),
-    ("block", "What block size buys", partial(_make_sweeps, swept=SweptParameter.BLOCK)),
-    ("mix", "What writes cost", partial(_make_sweeps, swept=SweptParameter.MIX)),
-    ("interference", "What a bulk writer costs a reader", depth_section.make_interference_blocks),
-    ("search", "The search for the best settings", evidence_sections.make_search_blocks),
+    ("changes", "Changes", evidence_sections.make_change_blocks),
+    ("latency", "I/O latency", disk_sections.make_latency_blocks),
+    ("depth", "Queue depth sweep", depth_section.make_depth_blocks),
+    ("load", "Response time under load", sweep_sections.make_load_blocks),
+    ("corners", "Peak rates (four corners)", sweep_sections.make_corner_blocks),
+    ("together", "Adapter under full load", disk_sections.make_adapter_blocks),
+    ("block", "Block size sweep", partial(_make_sweeps, swept=SweptParameter.BLOCK)),
+    ("mix", "Read/write mix", partial(_make_sweeps, swept=SweptParameter.MIX)),
+    ("interference", "Read latency under write load", depth_section.make_interference_blocks),
+    ("search", "Autotune results", evidence_sections.make_search_blocks),
     ("adapters", "Adapters and links", topology.make_topology_blocks),
-    ("interrupts", "Which CPU serves which interrupt", topology.make_interrupt_blocks),
+    ("interrupts", "Interrupt placement", topology.make_interrupt_blocks),
 )
 """The id and the name of each section, and the function that makes it."""
 

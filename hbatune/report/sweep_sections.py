@@ -122,7 +122,7 @@ def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
 def draw_cpu_curve(title: str, curve: Series, point: str, source: str, doubts: str) -> page.Figure:
     """Draw IOPS over CPU time. The label of each point is its ``point``, such as its depth."""
     chart = Curves(title, CPU_TITLE, IOPS_TITLE, (curve,))
-    caption = f"Each point is a {point}, which stands beside it. The steeper, the less an I/O "
+    caption = f"Each point is a {point}, which labels it. The steeper, the less an I/O "
     return make_curves_figure(chart, f"{caption}costs the CPUs ({source}).{doubts}")
 
 
@@ -182,15 +182,15 @@ def _draw_sizes(sweep: Sweep) -> Iterator[page.Figure]:
     title, caption = "Throughput over block size", "Large blocks show what disk and link carry."
     picture = _Picture(title, "throughput, MB/s", lambda load: load.bandwidth / 1e6, caption)
     yield _draw_curve(sweep, picture)
-    title, caption = "CPU time over block size", "What the load and its interrupts take; several "
+    title, caption = "CPU time over block size", "CPU time of the load and its interrupts; several "
     caption += "CPUs together may take more than 100 %."
     yield _draw_curve(sweep, _Picture(title, CPU_TITLE, get_cpu_percent, caption))
     yield draw_rate_by_cpu(sweep)
 
 
 def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
-    caption = "From writes alone on the left to reads alone on the right."
-    title = "IOPS over the share of reads"
+    caption = "From only writes on the left to only reads on the right."
+    title = "IOPS over the percentage of reads"
     yield _draw_curve(sweep, _Picture(title, IOPS_TITLE, get_iops, caption))
     curves = (
         make_series(sweep, "p50", lambda load: load.p50_us / 1000),
@@ -228,8 +228,8 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
     captions = (
-        "Past the LUN's own depth a line is flat: the rest waits above it (D2-1).",
-        "What waits above the LUN is in its latency, too.",
+        "Past the LUN's own depth a line is flat: further requests wait above it (D2-1).",
+        "The latency includes requests that wait above the LUN.",
     )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
@@ -323,9 +323,9 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     standing = data.standing(corners.sequential[0].results[0])
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
-    caption = "Random I/Os ask of disk and adapter how many they manage (D4-8)."
+    caption = "Random I/Os show the maximum rate of disk and adapter (D4-8)."
     rate = _Picture("IOPS of random I/O over depth", IOPS_TITLE, get_iops, caption)
-    caption = "Sequential I/Os ask of the link what it carries (D4-8, D4-9)."
+    caption = "Sequential I/Os show the maximum throughput of the link (D4-8, D4-9)."
     if ceiling is not None:
         caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
     title = "Throughput of sequential I/O over depth"
@@ -396,15 +396,15 @@ def _describe_load(
         yield f"{last.target}: {knee_text}{units.format_conditions(last)}"
     if len(sweeps) > len(drawn):
         omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
-        yield f"Not drawn, for there are only so many curves in a picture: {omitted}."
+        yield f"Not drawn, because the number of curves in a picture is limited: {omitted}."
     yield from data.list_stale(*(sweep.records[-1] for sweep in drawn))
 
 
 def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:
     curves = [make_series(sweep, sweep.results[0].target, take, get_iops) for sweep in sweeps]
     caption = (
-        "Each point is a depth, whose number stands beside it where there is room. Further right "
-        "is more, further up is slower; where a curve turns up, the disk is full."
+        "Each point is a depth, labelled with its number if it fits. Further right is more, "
+        "further up is slower; if a curve turns up, the disk is full."
     )
     chart = Curves(name, IOPS_TITLE, f"{metric} response time, ms", tuple(curves))
     return make_curves_figure(chart, caption + note_doubts(*sweeps))

@@ -30,7 +30,7 @@ _SIGNS = {
     (model.Role.DATA, False): _FREE,
     (model.Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
 }
-_OTHER = ("s3", Shape.DIAMOND, "not for data, left alone")
+_OTHER = ("s3", Shape.DIAMOND, "not for data, skipped")
 
 
 def make_topology_blocks(data: ReportData) -> list[Block]:
@@ -115,10 +115,10 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
     maximum_key = LegendEntry("as fast as the card can", "room", None)
     keys = (LegendEntry("as it runs", "s0", None), maximum_key)
     axis = make_linear_axis("GB/s each way", values)
-    chart = Rows("What the PCI links carry", axis, tuple(rows), keys)
+    chart = Rows("Throughput of the PCI links", axis, tuple(rows), keys)
     caption = (
-        "What a link carries at most after its encoding; packet headers take a further share. "
-        "Where the outline goes beyond the bar, the link runs below what the card can."
+        "The maximum of each link after encoding; packet headers take a further share. "
+        "If the outline goes beyond the bar, the link runs below the card's maximum."
     )
     return make_rows_figure(chart, caption)
 

@@ -187,7 +187,7 @@ class Tournament(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.current >= self.candidates:
-            raise ValueError(f"candidate {self.current} of {self.candidates} is none of them")
+            raise ValueError(f"candidate {self.current} of {self.candidates} does not exist")
 
 
 class TournamentConclusion(StrEnum):

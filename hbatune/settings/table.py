@@ -60,7 +60,7 @@ _LOSS_TIMEOUT = formats.accept_integers(
     -1,
     _MAX_LOSS,
     lambda text: -1 if text == "off" else int(text, 10),
-    f"an integer from 0 to {_MAX_LOSS}, or -1 for ever",
+    f"an integer from 0 to {_MAX_LOSS}, or -1 for no limit",
 )
 
 _HOST_COALESCING = partial(Setting, on=TargetKind.HOST, reset_by=_ADAPTER, group=_COALESCING)
@@ -232,7 +232,7 @@ SETTINGS: dict[str, Setting] = {
             "kernel/irq/proc.c: write_irq_affinity",
             formats.CPU_LIST,
             on=TargetKind.VECTOR,
-            lost_by="irqbalance where it does not ban it, and a reset of an NVMe controller",
+            lost_by="irqbalance unless it bans the interrupt, and a reset of an NVMe controller",
             # Managed, or locked by its driver: EIO, or EPERM on newer kernels.
             locked=frozenset({errno.EIO, errno.EPERM}),
             # It moves at its next interrupt, and before Linux 6.19 it is read without a lock: the
@@ -270,7 +270,7 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "ctrl_loss_tmo",
             30,
-            "how long a lost NVMe controller over fabrics is tried again, in s; -1 is for ever",
+            "how long the kernel retries a lost NVMe controller over fabrics, in s; -1: no limit",
             "drivers/nvme/host/sysfs.c: nvme_ctrl_loss_tmo_store",
             _LOSS_TIMEOUT,
             on=TargetKind.CONTROLLER,

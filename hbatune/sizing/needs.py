@@ -206,7 +206,7 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
     """
     best = max(map(_sum_load, moments), key=lambda load: load.iops, default=None)
     if best is None or not best.iops:
-        raise UsageError("there is no I/O in what watch has seen", hint="watch while it works")
+        raise UsageError("the output of watch has no I/O", hint="watch while it works")
     return best
 
 

@@ -85,20 +85,20 @@ class JournalReporter:
             self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = format_count(len(report.written), "value")
-            self._log(LOOKED_ID, INFO, f"everything was looked at, {count} set")
+            self._log(LOOKED_ID, INFO, f"all settings were scanned, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
-            text = f"{change.target}: {change.setting} was set back to {change.before} for the "
-            text += "third time in ten minutes and is left so: find out what sets it, or take it "
-            text += f"out of the profile ({change.rule} wants {change.value})"
+            text = f"{change.target}: {change.setting} was changed back to {change.before} for "
+            text += "the third time in ten minutes, so the daemon skips it: find the cause, or "
+            text += f"remove it from the profile ({change.rule} sets {change.value})"
             self._log(LEFT_ID, WARNING, text, _make_fields(change))
 
     def overrun(self) -> None:
         """Report lost events, which cause a full scan."""
-        text = "udev's events came faster than they were read; everything is looked at again "
-        self._log(OVERRUN_ID, WARNING, f"{text}(buffer_mib in [daemon] makes more room)")
+        text = "udev events were lost; the daemon scans all devices "
+        self._log(OVERRUN_ID, WARNING, f"{text}(increase buffer_mib in [daemon])")
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report a new configuration, or the error because of which the old one remains active."""
@@ -106,7 +106,7 @@ class JournalReporter:
             text = f"the configuration was read again: {profile or 'no profile'}"
             self._log(CONFIGURED_ID, INFO, text)
             return
-        text = "the configuration has a mistake; the last good one stays in force: "
+        text = "invalid configuration; the last valid one remains active: "
         hint = f" ({mistake.hint})" if mistake.hint else ""
         self._log(CONFIGURED_ID, ERROR, f"{text}{mistake.message}{hint}")
 
@@ -136,10 +136,10 @@ class JournalReporter:
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
-            self._log(RESTORED_ID, INFO, "everything is put back")
+            self._log(RESTORED_ID, INFO, "all values restored")
         else:
-            hint = "`hbatune rollback` puts back the rest"
-            self._log(FAILED_ID, ERROR, f"not everything was put back: {problem} ({hint})")
+            hint = "`hbatune rollback` restores the others"
+            self._log(FAILED_ID, ERROR, f"not all values were restored: {problem} ({hint})")
 
     def ended(self) -> None:
         """Report that the daemon stops."""
@@ -234,9 +234,9 @@ def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
     return (
-        f"the device was full at depth {change.before}; the kernel lowered queue_depth and raises "
-        f"it again by one{pace}, up to {change.value}; a site's rule for {change.before} keeps the "
-        "device from being full"
+        f"the device's queue was full at depth {change.before}. The kernel lowered queue_depth and "
+        f"raises it again by one{pace}, up to {change.value}. A local rule for {change.before} "
+        "prevents this"
     )
 
 

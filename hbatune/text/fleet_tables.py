@@ -74,10 +74,10 @@ def make_audit_document(audit: Audit) -> AuditDocument:
 _FAILURES = {
     ReadFailure.INVALID: "{}",
     ReadFailure.TIMED_OUT: "not read within {} seconds",
-    ReadFailure.KILLED: "the process that read it was ended by signal {}",
-    ReadFailure.CRASHED: "a fault of hbatune came up as it was read",
+    ReadFailure.KILLED: "signal {} killed the process that read it",
+    ReadFailure.CRASHED: "internal error while reading it",
     ReadFailure.UNSTARTED: "no process for it: {}",
-    ReadFailure.NO_MEMORY: "takes more memory than there is",
+    ReadFailure.NO_MEMORY: "takes more memory than is available",
 }
 
 
@@ -113,10 +113,10 @@ def show_audit(audit: Audit) -> None:
     """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
     rows = list_audit_rows(audit)
     columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
-    _show_section("Odd among alike hosts", columns, rows["odd"])
+    _show_section("Outliers", columns, rows["odd"])
     columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
     lone = [(host, texts) for host, *texts in rows["lone"]]
-    _show_section("Like no other, or too few to compare", columns, lone)
+    _show_section("Hosts without peers", columns, lone)
     columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
     columns += "number TARGETS | text ON | value SOURCE"
     _show_section("What drifts", columns, rows["drift"])
@@ -137,9 +137,9 @@ def summarise_audit(audit: Audit) -> str:
     """Return one sentence with the numbers of hosts."""
     groups = format_count(len(audit.groups), "group")
     parts = [
-        f"{format_count(len(audit.hosts), 'host')} in {groups} of alike ones",
+        f"{format_count(len(audit.hosts), 'host')} in {groups} of peers",
         format_count(len(audit.drifting), "drifts", "drift"),
-        format_count(len(audit.odd_hosts), "is odd", "are odd"),
+        format_count(len(audit.odd_hosts), "is an outlier", "are outliers"),
     ]
     if without := sum(host.profile is None for host in audit.hosts):
         parts.append(f"{format_count(without, 'has', 'have')} no profile to drift from")
@@ -261,17 +261,17 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
 _WHY = {
     FactKind.PRESENCE: "how much there is to share the load",
     FactKind.LINK: "a ceiling for all that is behind it",
-    FactKind.STATE: "what the kernel has given up does no work",
+    FactKind.STATE: "an offline device does no work",
     FactKind.ERRORS: "each of them held up I/O for as long as its retry took",
-    FactKind.RATE: "a ceiling for what goes through the port",
-    FactKind.FIRMWARE: "how an adapter queues is its firmware's doing",
+    FactKind.RATE: "a ceiling for the traffic of the port",
+    FactKind.FIRMWARE: "the firmware decides how an adapter queues commands",
     FactKind.DRIVER: "a change of driver moved results by up to 50 %",
     FactKind.DEPTH: "how much may be in flight: too little costs throughput, too much latency",
     FactKind.INTERRUPTS: "how many CPUs take the completions",
     FactKind.OPTION: "how the module was loaded",
     FactKind.DRIVE: "another drive, or one that is set another way",
     FactKind.HOST: "what else is at work there",
-    FactKind.COUNTERS: "counted, and harmless by itself",
+    FactKind.COUNTERS: "counted, but harmless",
 }
 
 
@@ -279,10 +279,10 @@ def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
     names = _name_sides(comparison)
     if comparison.measured:
-        show_section("What was measured", _make_result_table(comparison.measured, names))
+        show_section("Measurements", _make_result_table(comparison.measured, names))
     if comparison.differences:
         table = _make_difference_table(comparison.differences, names)
-        show_section("What differs, what matters most first", table)
+        show_section("Differences, most important first", table)
     print_line(summarise_comparison(comparison))
 
 

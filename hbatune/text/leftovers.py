@@ -39,13 +39,14 @@ def print_leftovers(
     run = journal.run
     if run is not None and not run.process.alive():
         print_note(
-            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: settings may "
-            "be half-way; `hbatune rollback` restores what was there, `hbatune apply` completes it"
+            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: some "
+            "settings may be changed; `hbatune rollback` restores the original values, "
+            "`hbatune apply` completes it"
         )
     for claim in stuck:
         print_note(
             f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
-            "to write; its settings are left alone until its I/O ends"
+            "to write; hbatune skips its settings until its I/O ends"
         )
     _report_doubts(journal, machine, stuck)
 
@@ -62,7 +63,7 @@ def print_unmatched(names: Iterable[UnmatchedName]) -> None:
 
 def describe_unmatched(name: UnmatchedName) -> str:
     """Return a message: a name in [site] matches no device of this machine."""
-    return f"[site] {name.key}: {name.name!r} is no disk or adapter of this machine"
+    return f"[site] {name.key}: {name.name!r} does not match a disk or adapter of this machine"
 
 
 def print_not_understood(settings: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ class Limit(StrEnum):
     FAR_CPU = "no CPU near the adapter may be used: one farther away"
     HARDWARE_MAXIMUM = "the hardware takes {} at most"
     HARDWARE_UNKNOWN = "the hardware's limit is not known"
-    INFERRED = "inferred from the driver and the vector's name: this kernel says so only at a write"
+    INFERRED = "inferred from driver and vector name: this kernel reports it only at a write"
     MANAGED = "set by the kernel (managed interrupt)"
     MAP_REQUESTS = "lowering it on a path of a live map fails I/O: {} sends up to {} KiB"
     MAP_UNREAD = "lowering it on a path of a live map fails I/O"
@@ -56,11 +56,11 @@ class Limit(StrEnum):
     READ_ONLY = "read-only in this driver"
     UNCHANGEABLE = "the controller says that it cannot be changed"
     # of the site's facts (policy/budget.py)
-    ARRAY_SHARE = "what the site says of its array leaves this much for each path to a LUN"
+    ARRAY_SHARE = "the maximum for each path to a LUN, by the array limits in [site]"
     DRIVES = "{} for each of the {} drives in the array"
     DRIVES_AT_LEAST = "{} for each of the {} drives in the array, and {} at least in a Gen1 slot"
     # of a plan (plan/make.py, plan/rows.py)
-    CHANGED_SINCE = "changed since hbatune had set it: it stays"
+    CHANGED_SINCE = "changed after hbatune set it: not restored"
     DISRUPTS = "{}: only with --allow-reset"
     BELOW_PEERS = (
         "below the {} of equal disks on its adapter: "
@@ -71,44 +71,47 @@ class Limit(StrEnum):
     )
     DISTRIBUTION_SCHEDULER = "replaces the choice of {}, which no weight or ionice uses"
     LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
-    NO_DEPTH = "it has none that can be set"
+    NO_DEPTH = "it has no queue depth that can be set"
     NCQ_OFF = (
         "native command queuing is off: an administrator's decision, until `apply {}` names it"
     )
-    NO_COALESCING = "the driver has no lever for it"
-    ONE_COMMAND = "one command at a time: the drive queues nothing, or somebody has switched it off"
+    NO_COALESCING = "the driver has no option for it"
+    ONE_COMMAND = (
+        "one command at a time: the drive does not queue, or an administrator has switched queuing "
+        "off"
+    )
     RAISED_ONLY = "raised only, never lowered"
-    RESTORED = "set by hbatune earlier, and no rule in force asks for it: back to what was there"
+    RESTORED = "set by hbatune, but no active rule requires it: restore the original value"
     SET_ONCE = "the driver sets it once"
-    UNIDENTIFIED = "not known what it is"
+    UNIDENTIFIED = "unknown device"
     UNPARSABLE = "not a value of this setting: {!r}"
     UNREAD_DISK = "cannot be identified: {} cannot be read"
     WITHIN_ARRAY = "within what the array takes, as far as is known"
     ZONED = "zoned"
     # of the paths of a map (plan/joint_limits.py)
-    PATHS_AT = "alike on all paths: {} is at {}"
+    PATHS_AT = "equal on all paths: {} is at {}"
     PATHS_DIFFER = "differs from the other paths: {} takes {} at most, and none is lowered"
     PATHS_DISAGREE = "left like the other paths: the other paths would get {}"
-    PATHS_PINNED = "left like the other paths: {} is not to be changed"
-    PATHS_PINNED_AT = "alike on all paths: {} is not to be changed and has {}"
-    PATHS_TAKE = "alike on all paths: {} takes {} at most"
+    PATHS_PINNED = "left like the other paths: {} must not be changed"
+    PATHS_PINNED_AT = "equal on all paths: {} must not be changed and has {}"
+    PATHS_TAKE = "equal on all paths: {} takes {} at most"
     # of a module option (plan/module_options.py)
     AT_MAXIMUM = "as much as the driver takes, or more"
-    BY_DRIVE = "the option gives each drive a depth of its own (tag_info)"
-    NOT_SHOWN = "a loaded module does not say what is in use"
+    BY_DRIVE = "the option sets a separate depth for each drive (tag_info)"
+    NOT_SHOWN = "a loaded module does not report the current value"
     SEEN_IN_LUNS = "seen in the LUNs"
     SEEN_IN_VECTORS = "counted in msi_irqs"
-    UNDER_ROOT = "the root disk hangs on {}: name that adapter to have it set"
+    UNDER_ROOT = "the root disk is behind {}: name this adapter to change it"
     # of an installation (operations/situation.py)
     DEVICE_EXCLUDED = "{} is excluded in [site]"
     EXCLUDED = "excluded in [site]"
     REVERTED = "reverted: it cost more than the profile tolerates; name it to `apply` to try again"
-    ROLLED_BACK = "rolled back; name it to `apply` to have it tuned again"
+    ROLLED_BACK = "rolled back; name it to `apply` to tune it again"
     # of a write (act/chain.py, act/executor.py, act/writer.py)
     ADAPTER_WAITS = (
         "the write has not returned; until it does, adding and removing disks of this adapter waits"
     )
-    COMMANDS_HANG = "commands that hang in its queue: {}, the oldest for {} s or more"
+    COMMANDS_HANG = "hung commands in its queue: {}, the oldest for {} s or more"
     DEPENDENCY_FAILED = "{} could not be set"
     DEVICE_REPLACED = "another device has taken its place since the plan"
     FAILED_BEFORE_WRITE = "its process failed before it wrote anything{}"
@@ -132,16 +135,16 @@ class Limit(StrEnum):
     WOULD_RESET = "it would reset {}, which was changed to {}"
     # of a restore (act/restore.py)
     AT_MOST = "{} at most"
-    DRIVE_REPLACED = "another drive is in its place"
-    DRIVE_UNNAMED = "the drive in its place does not report its name: what was there before is kept"
+    DRIVE_REPLACED = "the drive was replaced"
+    DRIVE_UNNAMED = "the drive at this address does not report its name: the original value is kept"
     NEW_INTERRUPT = "the adapter got a new interrupt, which only the kernel may move"
-    NOT_SETTABLE = "it cannot be read, or is not there to be set any more"
-    RESTORED_ALONG = "goes back with what resets it"
+    NOT_SETTABLE = "it cannot be read, or no longer exists"
+    RESTORED_ALONG = "restored together with the setting that resets it"
     SETTING_UNKNOWN = (
-        "this version of hbatune does not have the setting; roll back with the one that set it"
+        "this version of hbatune does not have the setting; roll back with the version that set it"
     )
     UNREAD_NOW = "it cannot be read at present; `hbatune rollback` tries again"
-    WITH_SCHEDULER = "went with the scheduler that it belongs to, which was changed since"
+    WITH_SCHEDULER = "removed with its scheduler, which has changed since"
 
 
 class LimitReason(Struct, frozen=True):

@@ -33,7 +33,7 @@ _RESTORED = make_columns(
 )
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 _NO_ROWS = {
-    False: "Nothing to put back: the journal is empty.",
+    False: "Nothing to restore: the journal is empty.",
     True: "No values could be restored: their original values are lost.",
 }
 
@@ -51,7 +51,7 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     refused = sum(row.outcome is not None and not row.done for row in rows)
     could = f"; {refused} could not" if refused else ""
     unchanged = len(rows) - back - refused
-    print_line(f"{format_count(back, 'value')} would go back{could}; {unchanged} need nothing.")
+    print_line(f"{format_count(back, 'value')} would be restored{could}; {unchanged} unchanged.")
     print_line("Nothing was written.")
 
 
@@ -65,16 +65,16 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
         print_line(_NO_ROWS[lost])
         return
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
-    their = "its" if removed == 1 else "their"
-    went = f"; {removed} went with {their} disk or {their} scheduler" if removed else ""
+    ends = "exists because its" if removed == 1 else "exist because their"
+    went = f"; {removed} no longer {ends} disk or scheduler was removed" if removed else ""
     went += "; others are lost" if lost else ""
     back = len(rows) - refused - removed
-    text = f"{format_count(back, 'value')} {'is as it was' if back == 1 else 'are as they were'}"
+    text = f"{format_count(back, 'value')} restored"
     if refused:
-        print_line(f"{text}; {refused} could not be put back{went}.")
+        print_line(f"{text}; {refused} could not be restored{went}.")
     else:
         all_values = "All " if back > 1 and not lost else ""
-        print_line(f"{all_values}{text} before the first apply{went}.")
+        print_line(f"{all_values}{text}{went}.")
 
 
 def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> None:
@@ -93,7 +93,7 @@ def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> 
 
 
 def _explain_row(row: Restored) -> str:
-    reasons = ["it is gone, and its values with it"] if row.gone and row.limit is None else []
+    reasons = ["removed, with its values"] if row.gone and row.limit is None else []
     if row.errno:
         reasons.append(os.strerror(row.errno))
     if row.limit is not None:
@@ -139,12 +139,12 @@ def _is_information(note: Message) -> bool:
 
 
 _FAILURES = {
-    Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon leaves these disks alone",
-    Task.READ_CONFIGURATION: "{message}; rolled back all the same",
-    Task.DEACTIVATE_PROFILE: "{message}; the daemon leaves every disk alone all the same",
+    Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon skips these disks",
+    Task.READ_CONFIGURATION: "{message}; the rollback was completed anyway",
+    Task.DEACTIVATE_PROFILE: "{message}; the daemon skips all disks anyway",
     Task.FORGET_PROFILE: "{message}; it is left",
     Task.SAVE_HISTORY: "the results are not kept: {message}",
-    Task.PLACE_RULES: "udev's rules are as they were: {message}",
+    Task.PLACE_RULES: "the udev rules were not changed: {message}",
     Task.REMOVE_RULES: "{message}",
     Task.REMOVE_OPTIONS: "{message}",
     Task.FIT_MEMORY: "{message}",
@@ -157,24 +157,24 @@ _EVENTS = {
     Event.FILE_REMOVED: "{subject} is gone.",
     Event.FILE_KEPT: "{subject} is not as hbatune wrote it, and is left",
     Event.RULES_KEPT: "{subject} is not as hbatune wrote it, and is left: it tunes disks still",
-    Event.OPTIONS_WRITTEN: "{subject} is written; a module takes it over when it is loaded next",
-    Event.OPTIONS_REMOVED: "{subject} is gone; a loaded module keeps what it has until it is "
-    "loaded next",
-    Event.OPTIONS_NOT_REMOVED: "{subject} cannot be taken away: {reason}",
-    Event.UNIT_NOT_STARTED: "systemd does not run here: nothing starts {subject}",
-    Event.JOURNAL_OUTDATED: "the journal is of an earlier boot: the reboot has put those values "
-    "back",
-    Event.JOURNAL_REPLACED: "the journal of an earlier boot is dropped: the reboot has put those "
-    "values back",
-    Event.WRITING_STOPPED: "stopped as asked: what was not tried is shown; `hbatune rollback` "
-    "restores the rest",
-    Event.COMPARISON_STOPPED: "stopped as asked: what was applied stays; `hbatune rollback` puts "
-    "it back",
+    Event.OPTIONS_WRITTEN: "{subject} was written; a module uses it when it is loaded next",
+    Event.OPTIONS_REMOVED: "{subject} was removed; a loaded module keeps its values until it "
+    "is reloaded",
+    Event.OPTIONS_NOT_REMOVED: "cannot remove {subject}: {reason}",
+    Event.UNIT_NOT_STARTED: "systemd is not running: {subject} will not start",
+    Event.JOURNAL_OUTDATED: "the journal is from an earlier boot: the reboot has reset those "
+    "values",
+    Event.JOURNAL_REPLACED: "the journal of an earlier boot was removed: the reboot has reset "
+    "those values",
+    Event.WRITING_STOPPED: "stopped on request: the rows show the settings that were not tried; "
+    "`hbatune rollback` restores the others",
+    Event.COMPARISON_STOPPED: "stopped on request: the applied values remain; `hbatune rollback` "
+    "restores the original ones",
     Event.NOTHING_COMPARED: "nothing was compared: no disk has a setting that hbatune changed",
     Event.ROLLBACK_RECORDED: "a rollback was recorded during this run, so no profile becomes "
     "active; to tune again, run the same command again",
-    Event.VALUES_UNRESTORED: "not everything could be put back, so hbatune's own state stays: run "
-    "`hbatune uninstall` again, or with --keep-values to leave the values as they are",
+    Event.VALUES_UNRESTORED: "not all values could be restored, so hbatune keeps its own state: "
+    "run `hbatune uninstall` again, or with --keep-values to keep the current values",
 }
 
 _SHOWN_WORDS = 12
@@ -182,7 +182,7 @@ _SHOWN_WORDS = 12
 
 _REMEDIES = {
     "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
-    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs",
+    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the hung worker",
 }
 """Remedies for commands that were stopped at their deadline."""
 
@@ -212,16 +212,16 @@ def format_note(note: Message) -> str:
             if note.limit is not None:
                 limit = f", and no longer than {format_duration(note.limit)}"
             return (
-                f"searching {format_count(note.disks, 'disk')}, which takes about "
-                f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and leaves "
-                "every setting as it is"
+                f"searching {format_count(note.disks, 'disk')}, for about "
+                f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and "
+                "changes no setting"
             )
         case context.ComparisonsAhead():
             if note.again:
                 return f"{note.again}: worse, so compared again, for at most {note.seconds:.0f} s"
             return (
                 f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
-                f"change, {format_count(note.pairs, 'time')} each, which takes about "
+                f"change, {format_count(note.pairs, 'time')} each, for about "
                 f"{note.seconds:.0f} s, or {note.limit} s at most to confirm regressions"
             )
 
@@ -271,13 +271,13 @@ def _describe_runs(note: context.RunsAhead) -> str:
         text = f"{runs} on a file of {note.file_size / (1 << 20):.0f} MiB, {time} with filling it"
         warning = "; a cache of the adapter or array answers, unless the file exceeds it (--size)"
         return text + warning if note.cached else text
-    effect = "they WRITE, and destroy what is there" if note.write else "they only read"
+    effect = "they WRITE, and destroy the data there" if note.write else "they only read"
     return f"{runs}, {time}; {effect}"
 
 
 def _describe_writes(note: context.SearchesAhead) -> str:
     if note.emptied:
-        return f"it WRITES to {', '.join(note.emptied)}, and destroys what is there"
+        return f"it WRITES to {', '.join(note.emptied)}, and destroys the data there"
     if note.folder is not None:
         return f"it writes to a file in {note.folder} and to no disk otherwise"
     return "it only reads"

@@ -47,10 +47,10 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     table = Table(_ADVICE_COLUMNS)
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
-        advised = "as it is" if item.advised is None else str(item.advised)
+        advised = "unchanged" if item.advised is None else str(item.advised)
         values = [format_value(item.current), advised, str(item.stance)]
         table.rows.append([names, item.setting, *values, list_advice_reasons(item)])
-    show_section("What vendors advise", table)
+    show_section("Vendor recommendations", table)
 
 
 def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
     parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
         rule = f"rule {advice.against} of the profile"
-        parts.append(f"against {rule}, by which it is {advice.planned}")
+        parts.append(f"against {rule}, which sets it to {advice.planned}")
     if advice.limit is not None:
         parts.append(f"here: {describe_limit(advice.limit)}")
     if advice.note is not None:
@@ -68,7 +68,7 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
 
 def format_advice(advice: Advice) -> str:
     """Return an advice in one sentence."""
-    to_be = "leave it as it is" if advice.advised is None else f"set it to {advice.advised}"
+    to_be = "leave it unchanged" if advice.advised is None else f"set it to {advice.advised}"
     first, *remaining = list_advice_reasons(advice)
     return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
 
@@ -76,12 +76,12 @@ def format_advice(advice: Advice) -> str:
 _MIB = 1 << 20
 _WORDS = {
     State.DRIFT: "to change",
-    State.OK: "as it should be",
+    State.OK: "as required",
     State.FIXED: "fixed by kernel or driver",
     State.PENDING: "pending",
     State.ABSENT: "absent",
     State.UNREADABLE: "unreadable",
-    State.EXCLUDED: "left alone",
+    State.EXCLUDED: "excluded",
 }
 _KINDS = {
     TargetKind.ENDPOINT: "disks",
@@ -148,7 +148,7 @@ def show_skipped(disks: Sequence[SkippedDisk]) -> None:
 
 def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
     """Return why a disk is not changed, with the evidence."""
-    return f"left alone: {reason} ({', '.join(evidence) or 'nothing to see of it'})"
+    return f"skipped: {reason} ({', '.join(evidence) or 'no evidence'})"
 
 
 def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
@@ -156,7 +156,7 @@ def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> 
     outcomes = count_outcomes(rows)
     parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
     parts += _count_states(row for row in rows if row.outcome is None)
-    parts += [f"{worse} worse than before and kept, as asked"] if worse else []
+    parts += [f"{worse} worse than before, kept on request"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 

@@ -82,7 +82,7 @@ _SKIPS = {
     Skip.TAKEN: "opened exclusively by another process",
     Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
     Skip.NO_TIME: "no time",
-    Skip.CONFLICT: "its queue depth was changed during the runs, and not by hbatune: it stays so",
+    Skip.CONFLICT: "its queue depth was changed by another process during the runs, so it stays",
     Skip.NOT_RESTORED: "its queue depth could not be restored: run `hbatune rollback`",
     Skip.UNSWITCHABLE: "what was changed cannot be switched back and forth",
 }
@@ -206,8 +206,8 @@ def describe_mix(mix: comparison.MixCost) -> str:
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
     return (
-        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the IOPS of reads "
-        f"alone, beside {low} to {high} % ({mix.source})"
+        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the read-only "
+        f"IOPS, compared with {low} to {high} % ({mix.source})"
     )
 
 
@@ -321,7 +321,7 @@ def _describe_goal(goal: comparison.Goal, profile: str) -> str:
         Headroom.AMPLE: f"met, with {spare} to spare, more than the 20 to 40 % of D0-9",
     }
     return (
-        f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} wants at most "
+        f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} requires at most "
         f"{goal.p99_ms:g} ms ({goal.source}): {words[goal.headroom]}"
     )
 
@@ -385,8 +385,8 @@ def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
 
 def _describe_link(link: comparison.LinkShare) -> str:
     measured, ceiling = units.format_digits(link.measured), units.format_digits(link.ceiling)
-    text = f"{measured} GB/s, {units.format_percent(link.used)} of what the link of {link.adapter} "
-    text += f"carries ({ceiling} GB/s)"
+    text = f"{measured} GB/s, {units.format_percent(link.used)} of the {ceiling} GB/s that "
+    text += f"the link of {link.adapter} carries"
     if link.document is not None:
         document = units.format_digits(link.document)
         text += f"; an adapter on such a link gave {document} ({link.source})"
@@ -406,7 +406,7 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-NO_PAIR_NOTE = "no adapter has two of these disks with figures, so that none were probed together"
+NO_PAIR_NOTE = "no adapter has two of these disks with results, so none were probed together"
 
 
 def describe_together(together: Together) -> Iterator[str]:
@@ -425,7 +425,7 @@ def _describe_figures(result: TogetherResult) -> str:
     figures = result.figures
     alone = sum(single.figures.iops for single in result.alone)
     return (
-        f"{format_count(len(result.targets), 'disk')} at once do "
+        f"{format_count(len(result.targets), 'disk')} together do "
         f"{units.format_rate(figures.iops)} IOPS ({units.format_digits(figures.bandwidth / 1e9)} "
         f"GB/s), {units.format_percent(result.share)} of the {units.format_rate(alone)} that "
         f"they do one at a time ({units.format_short_workload(result.workload)} on each)"
@@ -445,7 +445,7 @@ def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
             return f"{limit} that it carries as it runs now"
         case Bottleneck.CPU:
             return (
-                "the CPUs are the limit: those that serve its interrupts, or fio's own, are busy "
+                "the CPUs are the limit: the CPUs of its interrupts, or of fio, are busy "
                 f"{units.format_percent(result.busy)} of the time"
             )
         case Bottleneck.ADAPTER:

@@ -21,15 +21,15 @@ from hbatune.text.terminal import print_line, show_table
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
 )
-_ANSWERS = {"best": "better", "as good as": "as good as what you have"}
+_ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
 
 _ENDS = {
-    End.STOPPED: "stopped as asked",
-    End.NO_TIME: "the time was up: give it more --minutes",
-    End.UNTRUSTED: "its probes cannot be trusted, however often they are made again",
-    End.NOT_SET: "a value was not taken that had been taken before",
-    End.STUCK: "a write to a setting does not return: the next command says what became of it",
+    End.STOPPED: "stopped on request",
+    End.NO_TIME: "the time limit was reached: increase --minutes",
+    End.UNTRUSTED: "its probes are not reliable, even after retries",
+    End.NOT_SET: "the device refused a value that it had accepted before",
+    End.STUCK: "a write to a setting does not return: the next command reports its outcome",
     End.CONFLICT: "the search stopped: an administrator or another process changed a setting",
 }
 
@@ -69,7 +69,7 @@ def _make_depth_cells(
     best = str(answer.depth) if better else EMPTY_CELL
     cells = [QUEUE_DEPTH, str(search.current), best, _ANSWERS.get(answer.word, str(answer.word))]
     goal = disk.objective_us
-    within = "" if goal is None else f", where {profile} wants at most {units.format_latency(goal)}"
+    within = "" if goal is None else f"; {profile} requires at most {units.format_latency(goal)}"
     figures = (
         f"{_format_range(answer.iops, units.format_rate)} IOPS at a p99 of "
         f"{_format_range(answer.p99_us, units.format_latency)}{within}"
@@ -98,7 +98,7 @@ def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
     shown_names = [name for name in names if name in values or not better]
     before = ", ".join(str(search.in_force.get(name, EMPTY_CELL)) for name in shown_names)
     best = ", ".join(str(values[name]) for name in shown_names) if better else EMPTY_CELL
-    writer_text = " beside a bulk writer" if search.interference else ""
+    writer_text = " with a bulk writer" if search.interference else ""
     probes = format_count(answer.probes, "probe")
     tried = f"{len(search.candidates)} candidates{writer_text}, {search.depth} deep, {probes}"
     change = _describe_change(search)
@@ -138,9 +138,8 @@ def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
         case tournament.Unjudged.NEEDS_WRITES:
             settings = " and ".join(tournament.WRITE_SETTINGS)
             return (
-                f"a reader alone says nothing about {settings}: they count "
-                "beside a writer, which takes --file DIR on the disk, or an empty disk and "
-                "--destructive"
+                f"{settings} cannot be evaluated with reads only; add writes with "
+                "--file DIR, or with --destructive on an empty disk"
             )
         case tournament.Unjudged.NOT_WRITABLE:
             assert unjudged.outcome is not None
@@ -169,8 +168,8 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
 def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
     if setting.outcome is Outcome.CONFLICT:
         return (
-            f"{setting.setting} is {setting.found}, which hbatune has not set, and stays so; it "
-            f"was {setting.before} when the search began"
+            f"{setting.setting} is {setting.found}, which hbatune did not set, so it stays; "
+            f"it was {setting.before} when the search began"
         )
     why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
     return (
@@ -192,13 +191,13 @@ def _explain_doubt(probe: ProbeResult) -> str:
 def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
-    unchanged = "everything else is as it was." if lost else "everything is as it was."
+    unchanged = "all other settings are unchanged." if lost else "all settings are unchanged."
     if done.rules is not None:
         yield from _describe_rules(done.rules, done.situation.profile.name, unchanged)
     elif better:
         yield (
-            f"{unchanged.capitalize()} `--write` makes rules of what is better, for all disks of "
-            "the same model."
+            f"{unchanged.capitalize()} `--write` makes rules for the better values, for all "
+            "disks of the same model."
         )
     else:
         yield unchanged.capitalize()

@@ -49,8 +49,8 @@ def show_needs(needs: Needs) -> None:
             print_line(f"The HDDs take {format_count(need.drawers, 'drawer')} on {pairs} (D4-14).")
     if not needs.mix_known:
         print_line(
-            "No document has a figure for so many writes on drives: those of a 70/30 mix are "
-            "taken. `hbatune probe mix-sweep` measures them."
+            "No document covers this percentage of writes on drives, so the figures of a 70/30 mix "
+            "are used. `hbatune probe mix-sweep` measures yours."
         )
     if needs.load.reads < WRITE_HEAVY_READS:
         print_line(
@@ -103,8 +103,10 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
         why += f" of {lun.known}" if lun.known else ""
         why += f" / {format_count(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
-    table.rows.append(["at most", str(MAX_LUN_DEPTH), "whatever there is room for", "D2-2"])
-    table.rows.append(["queue_depth", str(lun_depth.depth), "the least of these", lun_depth.source])
+    table.rows.append(["at most", str(MAX_LUN_DEPTH), "the maximum for any budget", "D2-2"])
+    table.rows.append(
+        ["queue_depth", str(lun_depth.depth), "the lowest of these", lun_depth.source]
+    )
     show_section("Depth of each path to a LUN", table)
     text = f"A LUN then has {lun_depth.in_flight} in flight from each host at most"
     if port is not None:
@@ -112,7 +114,7 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
     print_line(f"{text}.")
     if port is None:
         print_line(
-            "Without a port's limit (--port-limit) nothing is known of what other LUNs take."
+            "Without a port limit (--port-limit) the commands of other LUNs are not included."
         )
     elif lun_depth.at_port > port.limit:
         print_line(

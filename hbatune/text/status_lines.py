@@ -69,7 +69,7 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         print_line(describe_last_pass(status.last.time, status.last.reason))
     if status.mistake is not None:
         print_line(
-            f"The configuration has a mistake; the last good one stays in force: {status.mistake}"
+            f"The configuration is invalid; the last valid one remains active: {status.mistake}"
         )
     for doubt in status.doubts:
         print_line(format_sentence(describe_doubt(doubt)))

@@ -86,7 +86,7 @@ def format_profile_load(spec: ProbeSpec) -> str:
 
 def format_writer(workload: Workload) -> str:
     """Return a suffix if the workload has a background writer, or an empty string."""
-    return " beside a bulk writer" if workload.writer else ""
+    return " with a bulk writer" if workload.writer else ""
 
 
 def format_short_workload(workload: Workload) -> str:

@@ -48,8 +48,8 @@ class Exporter:
         if metrics.textfile is not None:
             if not Path(metrics.textfile).is_dir():
                 raise UsageError(
-                    f"the folder for metrics, {metrics.textfile}, is not there",
-                    hint="it is the one that node_exporter's textfile collector was given",
+                    f"the directory for metrics, {metrics.textfile}, does not exist",
+                    hint="use the directory of node_exporter's textfile collector",
                 )
             self._file = Path(metrics.textfile, FILE_NAME)
         self._socket_file: Path | None = None

@@ -193,7 +193,7 @@ def collect_latencies(path: Path, config: WatchConfig) -> None:
     except OSError as error:
         raise CollectError(
             f"{bpftrace} cannot be started: {error.strerror}",
-            hint="`bpftrace --version` must work; installing the package bpftrace anew may help",
+            hint="`bpftrace --version` must work; reinstalling the package bpftrace may help",
         ) from error
     try:
         assert running.stdout is not None
@@ -210,7 +210,7 @@ def collect_latencies(path: Path, config: WatchConfig) -> None:
     except OSError as error:
         raise CollectError(
             f"{path} cannot be written: {error.strerror}",
-            hint="make room or make it writable: others read the latencies there",
+            hint="free disk space or make it writable: other programs read the latencies there",
         ) from error
     finally:
         children.stop(running)

@@ -29,11 +29,21 @@ _GAUGES: tuple[tuple[str, str, float, _Figure], ...] = (
     ("latency_p99_seconds", "99th percentile of latency, by bpftrace.", 1e-3, lambda d: d.p99_ms),
     ("latency_p999_seconds", _TAIL, 1e-3, lambda disk: disk.p999_ms),
     ("stalled_seconds", _STALLED, 1e-3, lambda disk: disk.stalled_ms),
-    ("objective_p99_seconds", "The p99 that is wanted.", 1e-3, lambda disk: disk.objective_ms),
+    ("objective_p99_seconds", "The required p99.", 1e-3, lambda disk: disk.objective_ms),
     ("in_flight", "I/Os in flight on average.", 1.0, lambda disk: disk.in_flight),
-    ("knee_depth", "I/Os in flight beyond which more only wait.", 1.0, lambda disk: disk.knee),
-    ("queue_depth", "Commands that the device is sent at once.", 1.0, lambda disk: disk.depth),
-    ("utilisation_ratio", "Share of time with any I/O in flight.", 1.0, lambda d: d.utilisation),
+    (
+        "knee_depth",
+        "The knee: more I/Os in flight only wait.",
+        1.0,
+        lambda disk: disk.knee,
+    ),
+    (
+        "queue_depth",
+        "Maximum commands in flight to the device.",
+        1.0,
+        lambda disk: disk.depth,
+    ),
+    ("utilisation_ratio", "Fraction of time with any I/O in flight.", 1.0, lambda d: d.utilisation),
 )
 """The gauges of each endpoint: name, help, factor to the base unit, and the value."""
 
@@ -101,8 +111,8 @@ def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
     yield info
     plain = (
         ("endpoints", "Endpoints that are watched.", keeping.endpoints),
-        ("drift_settings", "Settings that are not as the profile wants them.", keeping.drift),
-        ("last_pass_timestamp_seconds", "When all settings were looked at last.", keeping.passed),
+        ("drift_settings", "Settings that differ from the profile.", keeping.drift),
+        ("last_pass_timestamp_seconds", "Time of the last scan of all settings.", keeping.passed),
     )
     for name, help_text, value in plain:
         if value is not None:
@@ -151,7 +161,7 @@ def _collect_servers(state: WatchState) -> "Iterator[Metric]":
 
     speeds = gauge("link_transfers_per_second", "Speed of each lane of the PCI Express link.")
     lanes = gauge("link_lanes", "Lanes of the PCI Express link.")
-    help_text = "Share of time that the busiest CPU of those that serve its interrupts was busy."
+    help_text = "Utilisation of the busiest CPU that serves its interrupts, 0 to 1."
     busy = gauge("cpu_utilisation_ratio", help_text)
     help_text = "Errors on the PCI Express link since boot, at both ends."
     labels = ("adapter", "severity")

@@ -153,7 +153,7 @@ found["list"] = (RUN / "irqs").exists()
     assert results["apply"]["values"] != results["before"]
     assert results["rollback"]["values"] == results["before"]
     assert results["rollback"]["code"] == 1, results["rollback"]
-    assert "irqbalance could not be told" in results["rollback"]["err"]
+    assert "cannot set irqbalance's list" in results["rollback"]["err"]
     assert "remount it read-write" in results["rollback"]["err"]
     assert (results["again"]["code"], results["list"]) == (0, False), results["again"]
 
@@ -309,7 +309,7 @@ found["first"] = hbatune("rollback", shell="export REFUSED=3;")
     assert (never["code"], never["values"]) == (1, results["apply"]["values"])
     for name in ("sda", "sdb", "nomerges", "queue_depth", "no process could be started"):
         assert name in never["out"], never
-    assert "4 could not be put back" in never["out"]
+    assert "4 could not be restored" in never["out"]
     assert results["first"]["values"] == results["before"], results["first"]
     assert results["first"]["code"] == 0, results["first"]
 

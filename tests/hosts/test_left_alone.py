@@ -47,14 +47,14 @@ def test_commands_report_unknown_disks(built: Built, name: str) -> None:
         messages = [
             line
             for line in run_command(root, *words).splitlines()
-            if "left alone: not known" in line
+            if "skipped: unknown device" in line
         ]
         for disk, evidence in disks.items():
             [line] = [message for message in messages if message.startswith(f"{disk}:")]
             assert ", ".join(evidence) in line
     for disk, evidence in disks.items():
         explained = run_command(root, "explain", disk, *profile)
-        assert f"{disk}: left alone: not known what it is ({', '.join(evidence)}" in explained
+        assert f"{disk}: skipped: unknown device ({', '.join(evidence)}" in explained
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -70,12 +70,12 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
     assert left_alone.keys() == disks.keys()
     listed = {endpoint["target"]: endpoint for endpoint in document("list")["endpoints"]}
     for disk, evidence in disks.items():
-        assert left_alone[disk]["reason"] == "not known what it is"
+        assert left_alone[disk]["reason"] == "unknown device"
         assert left_alone[disk]["evidence"][: len(evidence)] == evidence
         assert listed[disk]["evidence"] == left_alone[disk]["evidence"]
         [bare] = document("explain", disk, "--profile", "oltp")["without_rules"]
         assert (bare["reason"], bare["evidence"]) == (
-            "not known what it is",
+            "unknown device",
             left_alone[disk]["evidence"],
         )
 
@@ -131,7 +131,7 @@ def test_local_rule_sets_safe_zoned_scheduler(
 def test_identified_disk_is_not_reported(built: Built) -> None:
     root = built(lookalikes.msa_sas())
     listed = run_command(root, "list")
-    assert "left alone: not known" not in listed
+    assert "skipped: unknown device" not in listed
     assert "sas ssd, array" in listed
     assert json.loads(run_command(root, "diff", "--profile", "oltp", "--json"))["left_alone"] == []
 

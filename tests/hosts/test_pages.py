@@ -105,7 +105,7 @@ def test_undo_page_reports_success(built: Build) -> None:
     )
     assert (applied.code, back.code) == (0, 0), applied.err + back.err
     assert (applied.values[INTERRUPT], back.values[INTERRUPT]) == ("0", "5")
-    assert re.search(r"^All \d+ values are as they were before the first apply\.$", back.out, re.M)
+    assert re.search(r"^All \d+ values restored\.$", back.out, re.M)
     assert after.code == 1
     assert "irq50" in after.out, "it differs from the profile again"
 

@@ -174,4 +174,4 @@ def test_uninstall_abandons_hung_tools(built: Build) -> None:
     assert (applied, code, restored, files) == ("0", "1", "5", "0"), printed
     messages = " ".join(" ".join(errors).split())
     assert "failed: it did not end within 0.5 s; `systemctl list-jobs`" in messages
-    assert "`ps -eo pid,stat,wchan,args | grep udev` shows the worker that hangs" in messages
+    assert "`ps -eo pid,stat,wchan,args | grep udev` shows the hung worker" in messages

@@ -45,7 +45,9 @@ def test_ipr_vector_option_needs_a_witness(surveyed: Survey, tmp_path: Path) -> 
         State.OK,
         16,
     )
-    assert "does not say what is in use; counted in msi_irqs" in describe_limit(vector_row.limit)
+    assert "does not report the current value; counted in msi_irqs" in describe_limit(
+        vector_row.limit
+    )
     one_vector = replace(described.machine, vectors=described.machine.vectors[:1])
     lone = row(one_vector, oltp)
     assert (lone.state, lone.current, lone.value) == (State.DRIFT, 1, 15)
@@ -109,7 +111,7 @@ def test_deep_adaptec_is_unchanged(surveyed: Survey) -> None:
     by_drive = _loaded(machine, "tag_info:{{8,0,8}}")
     depth_row = row(by_drive, wishes("queue_depth", AtLeast(32)))
     assert (depth_row.state, depth_row.value) == (State.EXCLUDED, None)
-    assert "each drive a depth of its own" in describe_limit(depth_row.limit)
+    assert "a separate depth for each drive" in describe_limit(depth_row.limit)
 
 
 def _deep(machine: Machine, depth: int) -> Machine:

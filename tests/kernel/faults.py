@@ -271,7 +271,7 @@ class Machine:
         """Return the kind of end, after a check of what the command claims."""
         if ended.late:
             return self._violated(f"it waited {BOUND:.0f} s and more", ended)
-        if "Traceback" in ended.out + ended.err or "fault of hbatune" in ended.err:
+        if "Traceback" in ended.out + ended.err or "internal error" in ended.err:
             return self._violated("a traceback", ended)
         values = self._values()
         missing = {key for key, value in self._goal.items() if values.get(key) != value}

@@ -1,4 +1,4 @@
-"""Fleets for tests: snapshots of alike hosts, in files."""
+"""Fleets for tests: snapshots of peers, in files."""
 
 from pathlib import Path
 from typing import Any

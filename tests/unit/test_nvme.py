@@ -155,7 +155,7 @@ def test_dead_controller_is_skipped(door: FakeController, directory: Path, state
     [
         (
             {"errno": errno.EACCES},
-            Missing(Reason.UNREADABLE, errno.EACCES, "only root may ask the controller"),
+            Missing(Reason.UNREADABLE, errno.EACCES, "only root can query the controller"),
         ),
         ({"errno": errno.ENODEV}, Missing(Reason.ABSENT, errno.ENODEV)),
         ({"status": 0x4002}, Reason.ABSENT),

@@ -1,7 +1,7 @@
 # Copyright: the hbatune authors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the documentation of every module says: each runs hbatune on a Linux host."""
+"""The common part of all modules' documentation: each runs hbatune on a Linux host."""
 
 from __future__ import annotations
 

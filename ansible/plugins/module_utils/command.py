@@ -11,11 +11,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 DONE, FOUND, NO_DAEMON = 0, 1, 4
-"""Exit codes of hbatune (its docs/exit-codes.md): all is well, something was found, no daemon."""
+"""Exit codes of hbatune (its docs/exit-codes.md): success, findings, no daemon."""
 
 WRITTEN = "written"
 SETTLED = ("kept", "written", None)
-"""Outcomes of rows that are as they should be; None where nothing was to be done."""
+"""Outcomes of successful rows, or None if no write was needed."""
 
 
 class Hbatune:
@@ -41,7 +41,7 @@ class Hbatune:
             )
 
     def do(self, *words: str) -> str:
-        """Run ``hbatune WORDS``, which has to end well; return what it said."""
+        """Run ``hbatune WORDS``, which must succeed; return its output."""
         code, out, said = self._run(*words)
         if code != DONE:
             self._fail(words, code, said)

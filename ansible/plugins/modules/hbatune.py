@@ -7,23 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hbatune
-short_description: Apply a profile of hbatune, or put everything back
+short_description: Apply a profile of hbatune, or restore all original values
 version_added: "0.1.0"
 description:
-  - Sets what a profile of hbatune wants for storage adapters and their disks, puts back what was
-    there before, or takes hbatune's own files away.
-  - Needs hbatune on the host; the role P(hbatune.hbatune.hbatune#role) installs it.
+  - Applies a profile of hbatune to storage adapters and their disks, restores the original values,
+    or removes hbatune's files.
+  - Requires hbatune on the host; the role P(hbatune.hbatune.hbatune#role) installs it.
   - In check mode nothing is written; the diff shows each setting.
 author:
   - The hbatune authors (@hbatune)
 options:
   state:
     description:
-      - V(applied) sets what the profile wants.
-      - V(rolled_back) puts the values back that were there before the first apply. With O(targets)
-        these are left alone from then on, until an apply names them.
-      - V(absent) puts the values back, stops the daemon and removes what C(hbatune install) and
-        C(hbatune apply) have made; an administrator's own configuration stays.
+      - V(applied) applies the profile.
+      - V(rolled_back) restores the original values. hbatune then skips these O(targets) until an
+        apply names them.
+      - V(absent) restores the original values, stops the daemon and removes the files of
+        C(hbatune install) and C(hbatune apply). An administrator's configuration is kept.
     type: str
     choices: [applied, rolled_back, absent]
     default: applied
@@ -33,29 +33,29 @@ options:
     type: str
   targets:
     description:
-      - What to tune or put back, by any name that hbatune knows, such as V(sda) or a PCI address.
+      - Targets to tune or restore, by any name that hbatune accepts, such as V(sda).
       - Without it, everything that the profile covers.
     type: list
     elements: str
     default: []
   probe:
     description:
-      - Whether to measure with and without the change where something is to be changed.
+      - Whether to measure with and without the change if the profile changes a setting.
     type: bool
     default: true
   verify:
     description:
-      - Compare longer and surer, and put back what costs more than the profile tolerates.
+      - Measure longer, and revert regressions beyond the profile's tolerance.
     type: bool
     default: false
   keep_worse:
     description:
-      - Keep a change that made it worse. The task fails all the same.
+      - Keep settings that regressed. The task still fails.
     type: bool
     default: false
   once:
     description:
-      - Leave the active profile as it is.
+      - Do not change the active profile.
     type: bool
     default: false
   allow_reset:
@@ -74,17 +74,17 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Tune for databases, and say what it brought
+- name: Tune for databases, and report the effect
   hbatune.hbatune.hbatune:
     profile: oltp
 
-- name: Two disks alone, and put back what costs
+- name: Only two disks, and revert regressions
   hbatune.hbatune.hbatune:
     profile: oltp
     targets: [sda, sdb]
     verify: true
 
-- name: As it was before
+- name: Restore the original values
   hbatune.hbatune.hbatune:
     state: rolled_back
 """
@@ -97,7 +97,7 @@ profile:
   sample: oltp
 rows:
   description:
-    - The settings that were to be changed or put back, as C(hbatune apply --json) and
+    - The settings to change or restore, as C(hbatune apply --json) and
       C(hbatune rollback --json) print them.
   returned: always
   type: list
@@ -109,16 +109,16 @@ rows:
       value: 2048
       outcome: written
 verdicts:
-  description: What was measured with and without the change, where it was.
+  description: Measurements with and without the change, if any.
   returned: when O(state=applied) and something was changed
   type: list
   elements: dict
 regressed:
-  description: Whether a comparison says that the change makes it worse.
+  description: Whether a comparison shows a regression.
   returned: when O(state=applied)
   type: bool
 left_alone:
-  description: Disks of which hbatune does not know what they are.
+  description: Disks that hbatune cannot classify.
   returned: when O(state=applied)
   type: list
   elements: dict
@@ -221,7 +221,7 @@ def with_diff(
 
 
 def roll_back(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
-    """Put the values back; return the module's result."""
+    """Restore the original values; return the module's result."""
     params = module.params
     reset = ["--allow-reset"] if params["allow_reset"] else []
     known = hbatune.ask("rollback", "--dry-run", *params["targets"], *reset)[1]["rows"]
@@ -239,12 +239,12 @@ def roll_back(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
     if code == FOUND:
         lost = [row for row in result["rows"] if row["outcome"] != WRITTEN and not row["gone"]]
         named = ", ".join(f"{row['target']} {row['setting']}" for row in lost[:5]) or "see rows"
-        module.fail_json(msg=f"not everything could be put back: {named}", **result)
+        module.fail_json(msg=f"not all values could be restored: {named}", **result)
     return result
 
 
 def remove(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
-    """Put the values back and remove hbatune's files; return the module's result."""
+    """Restore the original values and remove hbatune's files; return the module's result."""
     rows = [
         row for row in hbatune.ask("rollback", "--dry-run")[1]["rows"] if row["outcome"] is None
     ]
@@ -260,7 +260,7 @@ def remove(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
 
 
 def main() -> None:
-    """Bring the host to the state that is asked for."""
+    """Bring the host to the requested state."""
     module = AnsibleModule(
         argument_spec={
             "state": {"choices": ["applied", "rolled_back", "absent"], "default": "applied"},

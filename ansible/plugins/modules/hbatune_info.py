@@ -10,26 +10,26 @@ module: hbatune_info
 short_description: Storage adapters, drift and findings of a host, as hbatune sees them
 version_added: "0.1.0"
 description:
-  - Looks and changes nothing.
+  - Reads facts and changes nothing.
 author:
   - The hbatune authors (@hbatune)
 options:
   gather:
     description:
-      - V(facts) is what is there, V(diff) what differs from the profile, V(check) what gives reason
-        to look at the host, V(status) what the daemon does.
+      - V(facts) are adapters and disks, V(diff) is the difference from the profile, V(check) are
+        problems of the host, V(status) is the status of the daemon.
     type: list
     elements: str
     choices: [facts, diff, check, status]
     default: [facts, diff, check, status]
   profile:
     description:
-      - The profile to compare with; without it, the active one. Where there is neither, V(diff) and
-        V(check) are left out.
+      - The profile to compare with; without it, the active one. If there is neither, V(diff) and
+        V(check) are omitted.
     type: str
   targets:
     description:
-      - What to look at; without it, everything.
+      - Targets to scan; without it, all targets.
     type: list
     elements: str
     default: []
@@ -44,41 +44,41 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Who has drifted
+- name: Find hosts with drift
   hbatune.hbatune.hbatune_info:
     gather: [diff]
   register: found
 
-- name: Fail where a host is not as its profile wants it
+- name: Fail if a host differs from its profile
   ansible.builtin.assert:
     that: not found.drifted
 """
 
 RETURN = r"""
 active:
-  description: The active profile; null where there is none.
+  description: The active profile, or null.
   returned: always
   type: str
   sample: oltp
 drifted:
-  description: Whether a setting is not what the profile wants.
+  description: Whether a setting differs from the profile.
   returned: when V(diff) was gathered
   type: bool
 facts:
   description: Adapters, endpoints and interrupt vectors, as C(hbatune list --json) prints them.
-  returned: when asked for
+  returned: when requested
   type: dict
 diff:
   description: The plan, as C(hbatune diff --json) prints it.
-  returned: when asked for, and there is a profile
+  returned: when requested, if there is a profile
   type: dict
 check:
   description: The findings, as C(hbatune check --json) prints them.
-  returned: when asked for, and there is a profile
+  returned: when requested, if there is a profile
   type: dict
 status:
-  description: What the daemon does, as C(hbatune status --json) prints it.
-  returned: when asked for
+  description: The status of the daemon, as C(hbatune status --json) prints it.
+  returned: when requested
   type: dict
 """
 
@@ -92,7 +92,7 @@ from ansible_collections.hbatune.hbatune.plugins.module_utils.command import (
 
 
 def main() -> None:
-    """Look at what is asked for."""
+    """Gather the requested facts."""
     choices = ["facts", "diff", "check", "status"]
     module = AnsibleModule(
         argument_spec={

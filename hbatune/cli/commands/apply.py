@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     # Import the modules for measurements only if there are measurements.
     from hbatune.operations.verify import VerificationResult
 
-SUMMARY = "set what a profile wants, and put back what is worse for it"
+SUMMARY = "apply a profile and revert regressions"
 GROUP = "change"
 EXAMPLES = (
     ("sudo hbatune apply --profile oltp --dry-run", "show the plan, write nothing"),
@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_targets(parser, "what to tune")
     arguments.add_shared(parser, "--profile")
     arguments.add_flag(parser, "--dry-run", "show the plan and write nothing")
-    arguments.add_flag(parser, "--once", "leave the active profile as it is")
-    arguments.add_flag(parser, "--no-probe", "do not measure what it does")
-    purpose = "compare for longer, and so more surely: see [probe] of hbatune.toml"
+    arguments.add_flag(parser, "--once", "do not change the active profile")
+    arguments.add_flag(parser, "--no-probe", "do not measure the effects")
+    purpose = "measure longer for narrower intervals; see [probe] in hbatune.toml"
     arguments.add_flag(parser, "--verify", purpose)
-    purpose = "leave what turns out to be worse as it was set; exit 1 all the same"
+    purpose = "keep settings that regressed; still exit with 1"
     arguments.add_flag(parser, "--keep-worse", purpose)
-    purpose = "measure the disk that this folder is on through a file made there, with writes"
+    purpose = "measure the disk of this directory, including writes, through a temporary file"
     arguments.add_path(parser, "--file", purpose, "DIR")
-    purpose = "measure with writes on the disks that are named, which have to be empty"
+    purpose = "measure with writes on the named disks, which must be empty"
     arguments.add_flag(parser, "--destructive", purpose)
     arguments.add_flag(parser, "--probe-shared", "measure fc and iscsi endpoints, too")
     arguments.add_flag(parser, "--all", "every LUN on its own line, and what was right, too")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     applied = apply_profile(make_context(), request)
     if args.once and find_daemon(paths.STATUS) is not None:
         print_note(
-            "a daemon keeps the active profile and puts this back at its next look: "
+            "the daemon keeps the active profile and restores it at its next scan: run "
             "`systemctl stop hbatune` first, or apply without --once"
         )
     _print_report(applied, args)
@@ -93,7 +93,7 @@ def _check_options(args: argparse.Namespace) -> None:
         if is_given and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
     if args.destructive and args.file is not None:
-        raise UsageError("--file takes the place of --destructive", hint="name one or the other")
+        raise UsageError("--file replaces --destructive", hint="use only one of them")
     if args.destructive and not args.targets:
         raise UsageError(
             "--destructive writes, and destroys what is on a disk", hint="name each empty disk"
@@ -136,7 +136,7 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         print_line(
-            f"Profile {plan.profile} is the active one. `hbatune rollback` puts everything back."
+            f"Profile {plan.profile} is active. `hbatune rollback` restores all original values."
         )
 
 

@@ -14,10 +14,10 @@ from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, sho
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_note, show_csv, show_json
 
-SUMMARY = "many hosts by their snapshots: who drifts, and who is odd"
+SUMMARY = "find drift and outliers in the snapshots of many hosts"
 GROUP = "look"
 EXAMPLES = (
-    ("hbatune audit snapshots/", "all snapshots in a folder"),
+    ("hbatune audit snapshots/", "all snapshots in a directory"),
     ("hbatune audit --html fleet.html snapshots/", "one page, with a table to filter"),
     ("hbatune audit --csv db1.snap db2.snap", "for a spreadsheet"),
 )
@@ -25,17 +25,17 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `audit`."""
-    purpose = "what `hbatune snapshot` wrote on each host, or a folder with files whose names end "
-    purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, this host alone"
+    purpose = "snapshots of hosts (`hbatune snapshot`), or a directory with files whose names end "
+    purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, only this host"
     parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
     arguments.add_shared(parser, "--profile", "--json")
     arguments.add_flag(parser, "--csv", "print one table of comma-separated values")
-    arguments.add_path(parser, "--html", "write one HTML page as well, to look at")
-    purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; they "
-    purpose += "take the place of those before"
+    arguments.add_path(parser, "--html", "also write an HTML page")
+    purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; the "
+    purpose += "file is replaced"
     arguments.add_path(parser, "--metrics", purpose)
-    arguments.add_flag(parser, "--force", "let --html take the place of a file that exists")
-    purpose = "read so many snapshots at once; without it, one for each CPU, "
+    arguments.add_flag(parser, "--force", "let --html replace an existing file")
+    purpose = "read N snapshots in parallel; without it, one for each CPU, "
     purpose += f"{hosts.MAX_PROCESSES} at most"
     number = arguments.make_number_type(1)
     parser.add_argument("--processes", metavar="N", type=number, help=purpose)

@@ -27,13 +27,13 @@ class AutotuneDocument(Struct, frozen=True, kw_only=True):
     rules: MeasuredRules | None
 
 
-SUMMARY = "search the best depth and settings of disks; keep nothing unless asked"
+SUMMARY = "find the best queue depth and settings of disks; save them only with --write"
 GROUP = "measure"
 EXAMPLES = (
     ("sudo hbatune autotune sda", "what would be better on a disk, within the active profile"),
     ("sudo hbatune autotune sda --profile oltp --minutes 5", "in so much time at most"),
     ("sudo hbatune autotune sda --file /srv", "schedulers, too, by writes to a file on the disk"),
-    ("sudo hbatune autotune sda --write", "make rules of what is better"),
+    ("sudo hbatune autotune sda --write", "make rules for the better values"),
 )
 
 
@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")
     arguments.add_shared(parser, "--profile")
     seconds = arguments.make_seconds_type()
-    purpose = "the longest that it may take in all"
+    purpose = "the maximum duration of the whole search"
     parser.add_argument("--minutes", metavar="N", type=seconds, help=purpose)
-    purpose = "judge schedulers, too: beside a writer to a file made in this folder on the disk"
+    purpose = "also compare schedulers, with a bulk writer to a file in this directory on the disk"
     arguments.add_path(parser, "--file", purpose, "DIR")
-    purpose = "judge schedulers, too: by writes to the disks that are named, which have to be empty"
+    purpose = "also compare schedulers, with writes to the named disks, which must be empty"
     arguments.add_flag(parser, "--destructive", purpose)
-    arguments.add_flag(parser, "--write", "write a rule of the site for what is better")
+    arguments.add_flag(parser, "--write", "write local rules for the better values")
     arguments.add_shared(parser, "--json")
 
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.minutes is not None and not 0 < args.minutes <= MAX_MINUTES:
         raise UsageError(f"--minutes must be above 0 and at most {MAX_MINUTES:.0f}")
     if args.file is not None and args.destructive:
-        raise UsageError("--file takes the place of --destructive", hint="name one or the other")
+        raise UsageError("--file replaces --destructive", hint="use only one of them")
     arguments.require_root("autotune")
     request = AutotuneRequest(
         targets=tuple(args.targets),

@@ -55,7 +55,7 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
     findings: tuple[FindingEntry, ...]
 
 
-SUMMARY = "what to look at: links, interrupts, limits, errors, versions"
+SUMMARY = "report problems with links, interrupts, limits, errors and versions"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune check", "this machine"),
@@ -121,7 +121,7 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
         print_line()
     print_line(_summarise_findings(findings))
     if inputs.profile is None:
-        print_line("No profile is active: depths are compared with what the drivers have.")
+        print_line("No profile is active: depths are compared with the drivers' defaults.")
 
 
 def _summarise_findings(findings: Sequence[Finding]) -> str:

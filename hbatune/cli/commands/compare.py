@@ -15,22 +15,22 @@ from hbatune.snapshot.file import load_snapshot
 from hbatune.text.fleet_tables import show_comparison
 from hbatune.text.terminal import print_note, show_json
 
-SUMMARY = "two hosts side by side, or one at two times: what differs"
+SUMMARY = "compare two hosts, or two snapshots of one host"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune compare db16.snap db17.snap", "why is db17 slower?"),
-    ("hbatune compare db16.snap", "this host, beside another"),
-    ("hbatune compare last-week.snap", "this host, beside itself"),
+    ("hbatune compare db16.snap", "this host, compared with another"),
+    ("hbatune compare last-week.snap", "this host, compared with itself"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""
-    arguments.add_path(parser, "first", "what `hbatune snapshot` wrote: the host to go by", "FIRST")
-    purpose = "the snapshot of the host that is asked about; without it, this host"
+    arguments.add_path(parser, "first", "the snapshot of the reference host", "FIRST")
+    purpose = "the snapshot of the host to compare; without it, this host"
     parser.add_argument("second", metavar="SECOND", nargs="?", type=Path, help=purpose)
-    purpose = "a copy of a host's history.json, to compare what was measured, too: that of the "
-    purpose += "first host, then, given again, of the second; this host's own is known"
+    purpose = "a copy of a host's history.json, to compare its results, too: first the copy of the "
+    purpose += "first host, then, given again, of the second; this host's file is read anyway"
     parser.add_argument(
         "--history", metavar="FILE", action="append", type=Path, default=[], help=purpose
     )
@@ -73,5 +73,5 @@ def _load_own() -> tuple[history.Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:
-        print_note(f"{error.message}: what was measured here is left out")
+        print_note(f"{error.message}: the results of this host are omitted")
         return ()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 
-SUMMARY = "keep the profile in force: tune what appears, repair what drifts"
+SUMMARY = "run the daemon: tune new devices and correct drift"
 GROUP = "change"
 EXAMPLES = (
     ("sudo systemctl start hbatune", "as `hbatune install` sets it up"),

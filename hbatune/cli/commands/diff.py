@@ -10,7 +10,7 @@ from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_advice, show_rows, show_skipped, summarise_states
 from hbatune.text.terminal import print_line, show_json
 
-SUMMARY = "what differs from a profile"
+SUMMARY = "compare the settings with a profile"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune diff --profile oltp", "this machine"),

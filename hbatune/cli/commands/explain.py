@@ -94,7 +94,7 @@ class SourceDocument(Struct, frozen=True):
     schema: str = "hbatune.explain-source/1"
 
 
-SUMMARY = "why a setting has its planned value, or what a source says"
+SUMMARY = "explain why a value is planned for a setting, or print a source"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune explain sda nr_requests", "one setting of a disk"),
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
         name, load = situation.profile.name, format_profile_load(situation.profile.probe)
         print_line(f"`apply` compares at the load of {name}: {load}.")
     if sources:
-        print_heading("What the documents say")
+        print_heading("Source documents")
         for source in sources:
             print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
     return 0
@@ -190,7 +190,7 @@ def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator
     elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
         current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
         depth = "unknown" if isinstance(current, Missing) else current
-        text = f"the driver's own depth, {depth} now, stands; vendors of FC cards went by "
+        text = f"the driver's depth, now {depth}, is kept; vendors of FC cards assumed "
         text += f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
         yield "default", text
 

@@ -130,5 +130,5 @@ def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
     targets_text = format_count(len({row.target for row in rows}), "target")
     print_line(f"{format_count(len(table.rows), 'change')} of {targets_text} {kernels}.")
     if forecast.installed is not None:
-        print_line(f"Drivers and options are those of the installed kernel {forecast.installed}.")
+        print_line(f"Drivers and options come from the installed kernel {forecast.installed}.")
     print_line("Only defaults change. hbatune sets the active profile's values again.")

@@ -5,7 +5,7 @@ import sys
 
 from hbatune.cli.parser import format_help_page
 
-SUMMARY = "the help of hbatune, or of one command"
+SUMMARY = "show help for hbatune or a command"
 GROUP = "look"
 EXAMPLES = (("hbatune help", "the list of commands"), ("hbatune help apply", "the options of one"))
 

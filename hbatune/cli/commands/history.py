@@ -38,11 +38,11 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     entries: tuple[HistoryEntry, ...]
 
 
-SUMMARY = "what was measured, run against run, and which results are stale"
+SUMMARY = "show past measurements and mark stale ones"
 GROUP = "measure"
 EXAMPLES = (
     ("hbatune history", "all results"),
-    ("hbatune history sda", "those of one disk"),
+    ("hbatune history sda", "the results of one disk"),
     ("hbatune history --json", "for a script"),
     ("hbatune history --csv", "every run, for a spreadsheet"),
 )
@@ -50,7 +50,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
-    arguments.add_targets(parser, "whose results to show")
+    arguments.add_targets(parser, "targets of the results")
     arguments.add_shared(parser, "--json")
     arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
     arguments.add_shared(parser, "--no-pager")

@@ -11,7 +11,7 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import InstallResult, PreparedFiles, install_profile, prepare_files
 from hbatune.text.terminal import print_line, show_line
 
-SUMMARY = "keep a profile from boot on: udev rules and a daemon"
+SUMMARY = "apply a profile at boot with udev rules and a daemon"
 GROUP = "change"
 EXAMPLES = (
     ("sudo hbatune install --profile oltp --dry-run", "show every file, write none"),
@@ -63,4 +63,4 @@ def _print_report(root: Path, done: InstallResult) -> None:
         print_line("Everything is in place already.")
     set_by = ", ".join(done.prepared.rules.settings) or "nothing"
     name = done.prepared.profile.name
-    print_line(f"Profile {name}: udev sets {set_by} as a disk appears, the daemon the rest.")
+    print_line(f"Profile {name}: udev sets {set_by} when a disk appears, the daemon all others.")

@@ -1,4 +1,4 @@
-"""`hbatune list`: the adapters and endpoints of this machine."""
+"""`hbatune list`: list adapters and disks."""
 
 import argparse
 from collections.abc import Collection, Iterator, Sequence
@@ -50,7 +50,7 @@ _GIB = 1 << 30
 _TIB = 1 << 40
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
-SUMMARY = "the adapters and endpoints of this machine"
+SUMMARY = "list adapters and disks"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune list", "adapters, disks, interrupts"),
@@ -200,7 +200,7 @@ def _find_placer(vector: Vector) -> str:
     if vector.role is Role.POLLED:
         return "free, never fires"
     if vector.role is not Role.DATA:
-        return "free, left alone"
+        return "free, skipped"
     if not vector.managed:
         return "free to move"
     return "kernel (managed), inferred" if vector.inferred else "kernel (managed)"

@@ -76,13 +76,13 @@ class WorkloadsDocument(Struct, frozen=True):
     schema: Literal["hbatune.workloads/1"] = field(default="hbatune.workloads/1")
 
 
-SUMMARY = "measure disks by a workload: reads, and writes only where asked to"
+SUMMARY = "measure disks with a workload; read-only by default"
 GROUP = "measure"
 EXAMPLES = (
     ("hbatune probe", "list the workloads"),
     ("sudo hbatune probe depth-sweep sda", "find the knee of a disk"),
-    ("hbatune probe oltp1 --file /srv", "one that writes, to its own file"),
-    ("sudo hbatune probe --block 8k --rate 2000 sda", "how long a given rate waits"),
+    ("hbatune probe oltp1 --file /srv", "a workload with writes, to its own file"),
+    ("sudo hbatune probe --block 8k --rate 2000 sda", "the latency at a given rate"),
 )
 
 
@@ -90,18 +90,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
     parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
-    purpose = "let a workload write to the disks that are named, which have to be empty"
+    purpose = "let a workload write to the named disks, which must be empty"
     arguments.add_flag(parser, "--destructive", purpose)
-    purpose = "probe a file made in this folder, and not a disk: the filesystem is measured, too"
+    purpose = "probe a temporary file in this directory instead of a disk, including its filesystem"
     arguments.add_path(parser, "--file", purpose, "DIR")
     # More than 64 MiB, since the rate of filling is measured on these. ext4 allows 16 TiB.
     size, purpose = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE), "bytes of that file, as 8g"
     parser.add_argument("--size", metavar="SIZE", type=size, help=purpose)
-    group = parser.add_argument_group("a workload of your own, in place of WORKLOAD")
+    group = parser.add_argument_group("your own workload, instead of WORKLOAD")
     depth, rate = arguments.make_number_type(1, 4096), arguments.make_number_type(1, 100_000_000)
     percent, jobs = arguments.make_number_type(0, 100), arguments.make_number_type(1, 256)
     size = arguments.make_size_type(MAX_BLOCK_SIZE)
-    rate_purpose = "begin so many I/Os each second, whether earlier ones have ended or not"
+    rate_purpose = "start this many I/Os each second, whether earlier ones have ended or not"
     for option, metavar, parse, purpose in (
         ("--depth", "N", depth, "I/Os in flight of each job"),
         ("--block", "SIZE", size, "bytes of an I/O, as 8k or 1m"),
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = arguments.make_seconds_type()
     purpose = "measured time of a run"
     parser.add_argument("--runtime", metavar="SECONDS", type=seconds, help=purpose)
-    purpose = "then all disks of an adapter at once, and what holds them back: disks, link, CPU, "
+    purpose = "then all disks of an adapter together, and the bottleneck: disks, link, CPU, "
     purpose += "or the adapter itself"
     arguments.add_flag(parser, "--together", purpose)
     arguments.add_shared(parser, "--profile", "--json")
@@ -164,8 +164,8 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
         return None
     names = {workload.name for workload in load_workloads(installed_library())}
     if args.workload in names:
-        problem = "--depth, --block, --mix, --jobs, --rate and --watch make your own workload"
-        hint = "leave its name out, or write a file: docs/probing.md"
+        problem = "--depth, --block, --mix, --jobs, --rate and --watch define your own workload"
+        hint = "omit the name, or write a workload file: docs/probing.md"
         raise UsageError(f"{problem}, and {args.workload} is another", hint=hint)
     if args.watch is not None:
         from hbatune.sizing.needs import find_running_depth, read_moments  # most probes need none
@@ -190,7 +190,7 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     if args.size is not None:
-        raise UsageError("--size is for a file", hint="name its folder with --file")
+        raise UsageError("--size is for a file", hint="name its directory with --file")
     if not args.targets:
         raise UsageError("nothing to probe", hint="name a disk: `hbatune list` shows them")
     if chosen.writes and not args.destructive:
@@ -201,8 +201,8 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
         raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
         raise UsageError(
-            f"--together takes a workload that is the same on each disk, and {chosen.name} has a "
-            "bulk writer beside it"
+            f"--together requires the same workload on each disk, and {chosen.name} has a "
+            "bulk writer"
         )
     # Such a run sets the queue depth of the LUN, which is a write to sysfs.
     if chosen.sets_depth:
@@ -213,9 +213,9 @@ def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None
     if args.together:
         raise UsageError("--together is for the disks of an adapter, and --file is one file")
     if args.targets:
-        raise UsageError("--file takes the place of targets", hint="name one or the other")
+        raise UsageError("--file replaces targets", hint="use only one of them")
     if chosen.sets_depth:
-        raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has none")
+        raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has no depth")
 
 
 def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
@@ -288,7 +288,7 @@ def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
     ]
     note = probe_tables.describe_doubt(result)
     if not note and figures.written_beside is not None:
-        note = f"beside a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
+        note = f"with a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
     return [result.target, pattern, str(workload.block_size), depth, *cells, note]
 
 
@@ -297,6 +297,6 @@ def _yield_caveats(probed: ProbeRuns) -> Iterator[str]:
     for target in dict.fromkeys(result.target for result in probe_results if result.blank):
         yield f"{target}: {probe_tables.BLANK_NOTE}."
     if any(result.served and result.cpus is None for result in probe_results):
-        yield "fio shared the CPUs that serve the adapter's interrupts: too few others are there."
+        yield "fio shared the CPUs that serve the adapter's interrupts: too few other CPUs exist."
     if not any(run.workload.writes for run in probed.runs):
         yield "Only reads were measured."

@@ -1,4 +1,4 @@
-"""`hbatune profiles`: the profiles, or the rules of one with their sources."""
+"""`hbatune profiles`: list profiles, or the rules and sources of one."""
 
 import argparse
 
@@ -40,7 +40,7 @@ class ProfileDocument(Struct, frozen=True):
     schema: str = "hbatune.profiles/1"
 
 
-SUMMARY = "the profiles, or the rules of one with their sources"
+SUMMARY = "list profiles, or the rules and sources of one"
 GROUP = "look"
 EXAMPLES = (
     ("hbatune profiles", "the list"),
@@ -83,7 +83,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
         show_json(ProfileDocument(profile, sources))
         return 0
     print_heading(f"{profile.name}: {profile.title}")
-    print_line("Of the rules that match an endpoint, the last one decides a setting.")
+    print_line("The last rule that matches an endpoint decides a setting.")
     print_line()
     table = Table(
         make_columns("id RULE | text WHEN | id SETTING | value VALUE | text BECAUSE | value SOURCE")
@@ -122,7 +122,7 @@ def format_effect(rule: Rule | OptionRule) -> str:
             return f"at least {value}"
         case AtMost(value):
             return f"at most {value}"
-    return "left as it is"
+    return "left unchanged"
 
 
 def format_conditions(match: Match) -> str:

@@ -13,7 +13,7 @@ from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
 
-SUMMARY = "write one page with what was changed, what came of it, and charts"
+SUMMARY = "write an HTML report of changes, results and charts"
 GROUP = "measure"
 EXAMPLES = (
     ("sudo hbatune report db1.html", "this machine"),
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(parser, "--history", purpose)
     purpose = "also write the values of all pictures, as comma-separated values"
     arguments.add_path(parser, "--csv", purpose)
-    arguments.add_flag(parser, "--force", "take the place of a file that exists")
+    arguments.add_flag(parser, "--force", "replace an existing file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -27,19 +27,19 @@ class RollbackDocument(Struct, frozen=True):
     schema: str = "hbatune.rollback/1"
 
 
-SUMMARY = "put everything back as it was before the first apply"
+SUMMARY = "restore all original values"
 GROUP = "change"
 EXAMPLES = (
-    ("sudo hbatune rollback --dry-run", "show what would go back, write nothing"),
+    ("sudo hbatune rollback --dry-run", "preview the restore, write nothing"),
     ("sudo hbatune rollback", "everything"),
-    ("sudo hbatune rollback sda", "one disk, and leave it alone"),
+    ("sudo hbatune rollback sda", "one disk, and stop tuning it"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
-    arguments.add_targets(parser, "what to put back")
-    arguments.add_flag(parser, "--dry-run", "show what would go back and write nothing")
+    arguments.add_targets(parser, "what to restore")
+    arguments.add_flag(parser, "--dry-run", "preview the restore and write nothing")
     arguments.add_shared(parser, "--allow-reset", "--json")
 
 

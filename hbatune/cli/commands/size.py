@@ -24,12 +24,12 @@ from hbatune.text.terminal import print_line, show_json
 DEFAULT_HEADROOM = 30
 """The default percentage that stays free: the middle of D0-9's 20 to 40."""
 
-SUMMARY = "how much a load needs, and how deep LUNs may be, by the documents"
+SUMMARY = "estimate the drives, links and queue depths for a load"
 GROUP = "look"
 EXAMPLES = (
-    ("hbatune size --iops 200k", "4K random reads, and this host beside it"),
-    ("hbatune size --iops 200k --reads 70 --p99 2", "a mix, and the p99 that is wanted"),
-    ("hbatune size --gb-per-s 11.7 --snapshot db1.snap", "another host beside it"),
+    ("hbatune size --iops 200k", "4K random reads, compared with this host"),
+    ("hbatune size --iops 200k --reads 70 --p99 2", "a mix, with a target p99"),
+    ("hbatune size --gb-per-s 11.7 --snapshot db1.snap", "compared with another host"),
     ("hbatune size --hosts 8 --array svc --luns 10 --hbas 2", "depth of LUNs on an array"),
 )
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM, headroom),
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default, help=purpose)
-    purpose = "the load in what `hbatune watch --json` printed: that of its busiest moment"
+    purpose = "use the busiest interval in this output of `hbatune watch --json`"
     arguments.add_path(load, "--watch", purpose)
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
@@ -58,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--port-limit", None, "commands that a port takes of all hosts"),
         ("--lun-limit", None, "commands that it takes for each LUN"),
         ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),
-        ("--luns", None, "LUNs of each host; without it, those of this one"),
-        ("--hbas", None, "adapters of each host; else those of this one"),
+        ("--luns", None, "LUNs of each host (default: this host's LUNs)"),
+        ("--hbas", None, "adapters of each host (default: this host's)"),
         ("--ports", 1, "ports that each adapter sees (1)"),
         ("--fabrics", 1, fabrics),
     ):
         array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
-    purpose = "its make, whose limits are known: vnx, hitachi, svc"
+    purpose = "its model, with known limits: vnx, hitachi, svc"
     array.add_argument("--array", metavar="NAME", help=purpose)
     purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
     purpose += "option) or failover"
@@ -129,8 +129,8 @@ def _make_array(args: argparse.Namespace, machine: Machine) -> shortfall.SharedA
     hbas = args.hbas or shortfall.count_array_adapters(machine)
     for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
         if not count:
-            problem = f"{machine.hostname} has no {noun} of a shared array to go by"
-            raise UsageError(problem, hint=f"say how many each host has: {option}")
+            problem = f"{machine.hostname} has no {noun} of a shared array"
+            raise UsageError(problem, hint=f"give the number for each host: {option}")
     model = None if args.array is None else _find_model(args.array)
     if model is not None and model.per_data_drive and args.data_drives is None:
         problem = f"the limit of a LUN of {model.name} depends on its drives"
@@ -153,9 +153,9 @@ def _find_model(name: str) -> ArrayModel:
     models = installed_library().arrays()
     matches = [model for model in models if name.lower() in model.name.lower()]
     if len(matches) != 1:
-        problem = "is more than one of" if matches else "is none of"
+        problem = "matches more than one of" if matches else "matches none of"
         names = ", ".join(model.name for model in matches or models)
-        raise UsageError(f"--array {name!r} {problem} the makes that are known: {names}")
+        raise UsageError(f"--array {name!r} {problem} the known models: {names}")
     return matches[0]
 
 

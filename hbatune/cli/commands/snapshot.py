@@ -10,7 +10,7 @@ from hbatune.snapshot.file import encode_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import print_line
 
-SUMMARY = "write all facts of this host to one file, for others to look at"
+SUMMARY = "save all facts about this host to a file"
 GROUP = "look"
 EXAMPLES = (
     ("sudo hbatune snapshot db1.snap", "this host"),
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(parser, "file", "the file to make")
     purpose = "leave out serial numbers, world-wide names, host names and mount points"
     arguments.add_flag(parser, "--anonymous", purpose)
-    arguments.add_flag(parser, "--force", "take the place of a file that exists")
+    arguments.add_flag(parser, "--force", "replace an existing file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ NOT_RUNNING = ExitCode.NO_DAEMON
 
 _NOT_RUNNING_TEXT = "The daemon is not running: `systemctl start hbatune` starts it."
 
-SUMMARY = "how the daemon is doing"
+SUMMARY = "show the status of the daemon"
 GROUP = "look"
 EXAMPLES = (("hbatune status", "for people"), ("hbatune status --json", "for a monitoring agent"))
 

@@ -26,18 +26,18 @@ class RemovalDocument(Struct, frozen=True):
     schema: str = "hbatune.removal/1"
 
 
-SUMMARY = "remove what install and apply have made"
+SUMMARY = "restore all values and remove hbatune's files"
 GROUP = "change"
 EXAMPLES = (
-    ("sudo hbatune uninstall --dry-run", "show what would go"),
-    ("sudo hbatune uninstall", "put values back, remove files"),
+    ("sudo hbatune uninstall --dry-run", "preview the removal"),
+    ("sudo hbatune uninstall", "restore values, remove files"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
     arguments.add_shared(parser, "--root")
-    arguments.add_flag(parser, "--dry-run", "show what would be taken away and take nothing")
+    arguments.add_flag(parser, "--dry-run", "show what would be removed and remove nothing")
     arguments.add_shared(parser, "--json")
     purpose = "leave the settings as they are until the next boot; nothing knows the old ones then"
     arguments.add_flag(parser, "--keep-values", purpose)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any remain."""
     root = arguments.resolve_root(args.root)
     if args.json and not args.dry_run:
-        raise UsageError("--json shows what would go: it goes with --dry-run")
+        raise UsageError("--json previews the removal: use it with --dry-run")
     if args.dry_run:
         files, edited, folders = preview_removal(make_context(), root)
         if args.json:
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
 def _show_planned(files: Sequence[Path], edited: Collection[Path], folders: Sequence[Path]) -> None:
     for path in files:
         if path in edited:
-            print_line(f"{path} would be left: it is not as hbatune wrote it")
+            print_line(f"{path} would be kept: it was edited after hbatune wrote it")
         else:
-            print_line(f"{path} would go")
+            print_line(f"{path} would be removed")
     for folder in folders:
-        print_line(f"{folder} would go, with all that is in it")
-    print_line("Nothing was taken away.")
+        print_line(f"{folder} would be removed, with all its files")
+    print_line("Nothing was removed.")

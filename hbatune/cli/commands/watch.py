@@ -39,7 +39,7 @@ DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
 """The shortest --interval in seconds."""
 
-SUMMARY = "what storage does now: latency, load, errors, alerts"
+SUMMARY = "show live latency, load, errors and alerts"
 GROUP = "measure"
 EXAMPLES = (
     ("hbatune watch", "until Ctrl-C"),
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S, help=purpose
     )
-    purpose = "end after so many readings, not at Ctrl-C"
+    purpose = "stop after N readings, not at Ctrl-C"
     parser.add_argument("--count", metavar="N", type=number, help=purpose)
     purpose = "measure latencies with bpftrace, for `watch` and the daemon to read; prints nothing"
     arguments.add_flag(parser, "--collect", purpose)
@@ -113,7 +113,7 @@ def _explain_no_p99() -> str:
     try:
         paths.LATENCY.open("rb").close()
     except PermissionError:
-        return f"no p99: {paths.LATENCY}, where it is measured, is root's to read; run it with sudo"
+        return f"no p99: only root can read {paths.LATENCY}; use sudo"
     except OSError:
         start = "start hbatune-latency.service or `watch --collect`"
         return f"no p99: nothing measures latency; {start}"
@@ -125,7 +125,7 @@ def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:
     try:
         return history.find_latest_knees(history.load(paths.HISTORY).records, machine, spec)
     except HbatuneError as error:
-        print_note(f"{error.message}: knees are those of the documents")
+        print_note(f"{error.message}: the knees come from the documents")
         return {}
 
 

@@ -11,7 +11,7 @@ def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
     """Return the reason for drives outside containers: a write sets 1 or the firmware's depth."""
     if evidence.channel == _CONTAINERS:
         return None
-    return "any write drops a drive that is no container to one command"
+    return "any write to a drive that is not a container lowers its depth to one command"
 
 
 FAMILY = family.Family(

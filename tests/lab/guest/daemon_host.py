@@ -28,7 +28,7 @@ def tuned_lun() -> Iterator[str]:
     with Journal() as journal:
         # Its end reloads the daemon (hbatune/operations/apply.py).
         assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
     assert well()
 
 
@@ -39,7 +39,7 @@ def by_profile(disk: str) -> bool:
 def reloaded(journal: Journal) -> None:
     """Have the daemon look at everything, and wait until it has."""
     systemctl("reload", UNIT)
-    journal.until_said("everything was looked at")
+    journal.until_said("all settings were scanned")
 
 
 def well() -> bool:

@@ -95,7 +95,7 @@ def test_manual_change_repaired_twice(lun: str) -> None:
             assert cat(lun, "queue/nr_requests") == "2048"
         put(lun, "queue/nr_requests", "100")
         entry = journal.until_set(lun, "nr_requests")
-        assert "for the third time in ten minutes and is left so" in entry["MESSAGE"]
+        assert "for the third time in ten minutes, so the daemon skips it" in entry["MESSAGE"]
         assert cat(lun, "queue/nr_requests") == "100"
         status = hbatune("status", "--json")
         assert status.code == 1

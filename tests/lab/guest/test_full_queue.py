@@ -78,12 +78,12 @@ def full(disk: str) -> Iterator[None]:
 def test_ramp_is_reported_once(lun: str) -> None:
     with Journal() as journal:
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
         with busy(lun), full(lun):
             while depth(lun) > DEPTH - 3:
                 os.sched_yield()
         entry = journal.until_set(lun, "queue_depth")
-        assert "the device was full at depth" in entry["MESSAGE"]
+        assert "the device's queue was full at depth" in entry["MESSAGE"]
         assert "raises it again by one every 120 s" in entry["MESSAGE"]
         sunk = depth(lun)
         assert sunk < DEPTH, "it is not fought"
@@ -98,7 +98,7 @@ def test_ramp_is_reported_once(lun: str) -> None:
             while depth(lun) < DEPTH:
                 os.sched_yield()
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
         assert hbatune("status", "--json").json["status"]["open"] == []
         depth_entries = [
             logged for logged in journal.entries if logged.get("HBATUNE_SETTING") == "queue_depth"
@@ -122,5 +122,5 @@ def test_explicit_apply_ends_ramp(lun: str) -> None:
     assert depth(lun) == DEPTH
     with Journal() as journal:
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
     assert hbatune("status", "--json").json["status"]["open"] == []

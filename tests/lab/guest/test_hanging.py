@@ -32,7 +32,7 @@ def test_hanging_command_blocks_its_disk_only(
         assert {row["outcome"] for row in blocked} == {"blocked"}
         assert {row["setting"] for row in blocked} >= {"scheduler", "nr_requests"}
         for row in blocked:
-            assert row["limit"].startswith("commands that hang in its queue: 1, the oldest for ")
+            assert row["limit"].startswith("hung commands in its queue: 1, the oldest for ")
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"

@@ -105,7 +105,7 @@ def test_inferred_rows_are_marked(applied: Done) -> None:
         if folder.is_dir()
     )
     for row in applied.rows(setting="irq_affinity", state="fixed"):
-        assert ("inferred from the driver" in row["limit"]) is not tells
+        assert ("inferred from driver" in row["limit"]) is not tells
 
 
 def test_applied_vectors_show_no_drift(applied: Done) -> None:

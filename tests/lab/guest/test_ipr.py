@@ -144,7 +144,7 @@ def test_vector_count_shows_in_vectors() -> None:
     assert done.code == 0, done.out + done.err
     [row] = done.rows(setting="ipr.number_of_msix")
     assert (row["state"], row["current"]) == ("ok", 16)
-    assert "does not say what is in use" in row["limit"]
+    assert "does not report the current value" in row["limit"]
     back = hbatune("rollback")
     assert back.code == 0, back.out + back.err
 

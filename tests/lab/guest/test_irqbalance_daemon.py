@@ -39,7 +39,7 @@ def test_unit_daemon_obeys_only_service(tmp_path: Path) -> None:
     def scan(journal: Journal, config: str = "") -> None:
         configure(f'profile = "oltp"\n{config}{QUIET}')
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
 
     with running(QUIET), named_irqbalance("-l", str(loop), banned="0"):
         rows = hbatune("diff", "--json").rows(setting="irq_affinity", state="ok")

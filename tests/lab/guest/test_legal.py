@@ -58,7 +58,7 @@ def test_rollback_shrinks_no_adapter(tmp_path: Path) -> None:
     assert done.code == 0, done.out + done.err
     row = done.row(first, "nr_requests")
     assert (row["gone"], row["outcome"]) == (True, "vanished")
-    assert "went with the scheduler" in row["limit"]
+    assert "removed with its scheduler" in row["limit"]
     assert (tags(first), tags(second)) == (full, full)
     assert cat(first, "queue/nr_requests") == str(full)
     again = hbatune("rollback", "--json")

@@ -47,7 +47,7 @@ def coldplug() -> None:
 def wait_for_scan(journal: Journal) -> None:
     """Wait until the daemon has handled all earlier events."""
     systemctl("reload", UNIT)
-    journal.until_said("everything was looked at")
+    journal.until_said("all settings were scanned")
 
 
 def until_right(way: appear.Way, name: str) -> None:

@@ -146,7 +146,7 @@ def test_package_upgrade_survives_reboot(
         assert daemon() not in (former, 0)
         journal.until_said("ready: profile oltp")
     messages = [str(entry.get("MESSAGE")) for entry in journal.entries]
-    assert "everything is put back" not in messages
+    assert "all values restored" not in messages
     assert not [entry for entry in journal.entries if "HBATUNE_SETTING" in entry], messages
     assert (CONFIGURATION.read_text(), _baselines()) == (written, baselines)
 

@@ -66,7 +66,7 @@ def test_probe_picks_one_per_model() -> None:
     assert not measured & set(hidden)
     raid = {disk for disk in scsi_disks("megaraid_sas") if disk in drifting}
     assert {head, *raid} == measured
-    assert "times each, which takes about" in done.err
+    assert "times each, for about" in done.err
 
 
 @pytest.mark.deadline(600)

@@ -49,8 +49,8 @@ def test_full_drive_follows_driver_ramp(card: Card) -> None:
                 entry = journal.until_set(disk, "queue_depth")
         finally:
             card.set("full_at", 0)
-        assert "the device was full at depth" in entry["MESSAGE"]
-        assert "keeps the device from being full" in entry["MESSAGE"]
+        assert "the device's queue was full at depth" in entry["MESSAGE"]
+        assert "prevents this" in entry["MESSAGE"]
         assert OWN != tri_mode.depths()[disk] < wanted[disk], "it is not fought"
         [change] = hbatune("status", "--json").json["status"]["open"]
         assert (change["target"], change["handled"]) == (disk, "ramping")

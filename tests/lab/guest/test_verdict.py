@@ -136,7 +136,7 @@ def test_neighbour_halfway_ends_comparison(lun: str) -> None:
     [proof] = done.json["verdicts"]
     assert proof["verdict"]["word"] == "cannot tell"
     assert proof["outcome"]["reason"] == "busy"
-    assert cat(lun, "device/queue_depth") == str(CUT), "what was applied stays"
+    assert cat(lun, "device/queue_depth") == str(CUT), "the applied values remain"
 
 
 @pytest.mark.deadline(600)

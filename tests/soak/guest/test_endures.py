@@ -57,18 +57,18 @@ def test_daemon_resources_stay_constant(scsi_debug: Callable[..., list[str]]) ->
     with running(CONFIG), Journal() as journal:
         announce(disks, EVENTS // 10)
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
         first = footprint()
         announce(disks, EVENTS - EVENTS // 10)
         systemctl("reload", UNIT)
-        journal.until_said("everything was looked at")
+        journal.until_said("all settings were scanned")
         after_events = footprint()
         for number, disk in zip(range(REPAIRS), cycle(disks), strict=False):
             put(disk, "queue/nr_requests", "100")
             journal.until_set(disk, "nr_requests")
             if number % LUNS == LUNS - 1:
                 systemctl("reload", UNIT)  # or it would step aside
-                journal.until_said("everything was looked at")
+                journal.until_said("all settings were scanned")
         last = footprint()
         status = hbatune("status", "--json").json["status"]
     save_results(

@@ -30,7 +30,7 @@ PICTURES = (
     "CPU time over block size",
     "Throughput over block size",
     "IOPS over CPU time",
-    "IOPS over the share of reads",
+    "IOPS over the percentage of reads",
     "Latency over the share of reads",
     "Latency of a reader, with and without a bulk writer",
 )

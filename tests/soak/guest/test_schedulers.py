@@ -78,7 +78,7 @@ def searched(disk: str, profile: str) -> tuple[Counter[str], list[Scores]]:
 
 
 def true_p99_ms(disk: str, scheduler: str) -> float:
-    """Return the p99 of a reader beside a bulk writer."""
+    """Return the p99 of a reader with a bulk writer."""
     put(disk, "queue/scheduler", scheduler)
     jobs = (
         argument

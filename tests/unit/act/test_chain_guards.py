@@ -180,7 +180,7 @@ def test_scheduler_change_cancels_requests_rollback(
         "nr_requests": True,
         "async_depth": True,
     }
-    assert "went with the scheduler" in str(rows["nr_requests"].limit)
+    assert "removed with its scheduler" in str(rows["nr_requests"].limit)
     assert back(sda, means) == {}, "there is nothing left to fail at each further rollback"
 
 

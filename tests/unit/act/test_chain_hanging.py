@@ -16,7 +16,7 @@ from tests.kernel.chains import write_chain
 from tests.unit.disk_files import AFFINITY, NOMERGES, Disk, by_setting, filed, planned
 from tests.unit.machines import machine
 
-HANGING = "commands that hang in its queue: 1, the oldest for 0 s or more"
+HANGING = "hung commands in its queue: 1, the oldest for 0 s or more"
 DEPTH = ("queue_depth", Exactly(64))
 
 MakeDisk = Callable[..., Disk]

@@ -77,7 +77,7 @@ def test_replaced_drive_ends_baseline(disk: Callable[..., Disk], means: Means) -
     assert (row.outcome, row.done, row.limit) == (
         Outcome.VANISHED,
         True,
-        "another drive is in its place",
+        "the drive was replaced",
     )
     assert not means.journal.exists(), "it is said once"
     assert sda.value("queue/nomerges") == "1", "the values of another drive are not touched"

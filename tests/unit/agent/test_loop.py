@@ -244,7 +244,7 @@ def test_pass_fault_spares_daemon(
     watch_for_faults(["daemon"], tell)
     statuses = bench.run(lambda: bench.source.put("sda"))
     [line] = lines.read_text().splitlines()
-    assert line.startswith("a fault of hbatune itself: KeyError: 'sda'; the traceback is in /")
+    assert line.startswith("internal error: KeyError: 'sda'; the traceback is in /")
     [file] = (paths.STATE / "log").glob("fault-*.txt")
     assert str(file) in line
     assert "in fail" in file.read_text()
@@ -876,7 +876,7 @@ def test_unpublishable_metrics_are_named(bench: Bench, tmp_path: Path) -> None:
     bench.policy = replace(bench.policy, config=config)
     [status] = bench.run()
     assert [file.path for file in status.unwritten] == [textfile]
-    assert "is not there" in status.unwritten[0].reason
+    assert "does not exist" in status.unwritten[0].reason
 
 
 def test_three_hung_passes_block_fourth(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -466,7 +466,7 @@ def test_failed_restore_is_reported(bench: Bench) -> None:
     (bench.disks[0].path / "queue/nomerges").unlink()
     error = decode_report(passes.restore_all(bench.config)).error
     assert error is not None
-    assert "could not be put back" in error
+    assert "could not be restored" in error
 
 
 def test_irqbalance_failure_keeps_change_report(

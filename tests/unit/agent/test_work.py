@@ -23,7 +23,7 @@ from hbatune.policy import config as configuration
 from hbatune.policy.config import Config
 from tests.unit.profiles import profile
 
-REPLACED = "hbatune was installed anew since the daemon started"
+REPLACED = "hbatune was reinstalled after the daemon started"
 
 
 @pytest.fixture

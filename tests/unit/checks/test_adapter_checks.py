@@ -367,7 +367,7 @@ def test_crowded_vectors_are_reported(
 
 @pytest.mark.parametrize(
     ("managed", "severity", "advice"),
-    [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "nobody can move them")],
+    [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "no action: the kernel")],
 )
 def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice: str) -> None:
     crowded = placed(*served("0", "0", managed=managed))

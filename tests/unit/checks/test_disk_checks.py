@@ -98,7 +98,7 @@ def test_drive_cache_is_information() -> None:
     volume = machine(endpoint(protocol=Protocol.VOLUME))
     assert not found(seen(volume), "drive-cache")
     assert (
-        "drives' own caches as they are"
+        "do not change the drives' own caches"
         in format_finding(only(found(seen(volume), "adapter-cache"))).advice
     )
 
@@ -322,7 +322,7 @@ def test_duplicate_names_are_reported() -> None:
         ("sdb", ("sda",)),
     ]
     assert {finding.severity for finding in findings} == {WARNING}
-    assert "maker's tool" in format_finding(findings[0]).advice
+    assert "vendor's tool" in format_finding(findings[0]).advice
     paths = (replace(disk, kind=Kind.PATH) for disk in (first, second))
     assert found(seen(machine(*paths)), "same-name") == []
 

@@ -49,7 +49,7 @@ def test_polling_errors_are_ignored(errors: int) -> None:
     assert {check.id for check in run_checks(seen(polled, fares))} == {"drive-cache"}
 
 
-@pytest.mark.parametrize(("log", "advice"), [(DENIED, "as root"), (ABSENT, "nothing")])
+@pytest.mark.parametrize(("log", "advice"), [(DENIED, "as root"), (ABSENT, "no action")])
 def test_unreadable_log_shows_count(log: Missing, advice: str) -> None:
     polled = machine()
 

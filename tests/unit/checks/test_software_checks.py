@@ -151,7 +151,7 @@ def test_tuned_versus_plan_is_advice() -> None:
     severity, text = found_with(both)
     assert severity is ADVICE
     assert text.evidence.endswith(f"which sets what hbatune sets: scheduler ({file})")
-    assert "leaves scheduler alone" in text.advice
+    assert "does not set scheduler" in text.advice
     severity, text = found_with(Missing(Reason.UNREADABLE, text="no profile 'x' is found"))
     assert severity is INFO
     assert "could not be read (no profile 'x' is found)" in text.evidence

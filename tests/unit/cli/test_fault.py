@@ -49,7 +49,7 @@ def test_fault_saves_traceback_file(
     assert main(["profiles", "a name"]) == 70
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "hbatune: a fault of hbatune itself: KeyError: '0000:00:02.0'" in captured.err
+    assert "hbatune: internal error: KeyError: '0000:00:02.0'" in captured.err
     assert "Traceback" not in captured.err
     assert "`hbatune profiles 'a name'`" in captured.err
     [file] = faults(paths.STATE / "log")
@@ -79,9 +79,7 @@ def test_worker_faults_spare_command(monkeypatch: pytest.MonkeyPatch, capsys: Ca
     *messages, last = sorted(capsys.readouterr().err.splitlines())
     files = sorted(map(str, faults(paths.STATE / "log")))
     assert len(files) == len(messages) == 2
-    assert all(
-        line.startswith("hbatune: a fault of hbatune itself: KeyError: 'd") for line in messages
-    )
+    assert all(line.startswith("hbatune: internal error: KeyError: 'd") for line in messages)
     assert sorted(re.findall(r"/\S+fault-[^;:]*", "".join(messages))) == files
     assert last == "hbatune: it has gone on"
 
@@ -99,7 +97,7 @@ def test_system_error_is_no_fault(
     messages = capsys.readouterr().err
     assert str(error.strerror) in messages
     assert (error.filename or "system call") in messages
-    assert "fault of hbatune" not in messages
+    assert "internal error" not in messages
     assert not faults(paths.STATE / "log")
 
 
@@ -149,7 +147,7 @@ def test_any_exception_is_fault(
 
     monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", fail)
     assert main(["profiles"]) == 70
-    assert f"hbatune itself: {type(problem).__name__}" in capsys.readouterr().err
+    assert f"internal error: {type(problem).__name__}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("problem", "code"), [(KeyError("x"), 70), (KeyboardInterrupt(), 1)])

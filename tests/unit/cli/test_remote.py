@@ -92,7 +92,7 @@ def test_lost_connection_is_reported(hosts: Path, capsys: pytest.CaptureFixture[
     (hosts / "here/ssh").write_text("#!/bin/sh\nexit 255\n")
     assert main(["-H", "db1", "apply"]) == 255
     messages = capsys.readouterr().err
-    assert "ssh has lost db1, or never reached it" in messages
+    assert "ssh lost the connection to db1, or did not reach it" in messages
     assert "`ssh db1 hbatune status`" in messages
 
 

@@ -156,7 +156,7 @@ def test_measurements_are_compared(tmp_path: Path, capsys: Capture) -> None:
     arguments = [argument for history in histories for argument in ("--history", history)]
     assert main(["compare", *arguments, *snaps]) == 0
     out = capsys.readouterr().out
-    assert "What was measured" in out
+    assert "Measurements" in out
     assert re.search(r"500 µs +1\.00 ms +\+100 %", out)
 
 

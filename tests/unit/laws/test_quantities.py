@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[3] / "hbatune"
-VERBS = {"are", "are odd", "drift", "have"}
+VERBS = {"are", "are outliers", "drift", "have"}
 """Words that follow a count of hosts, and names in other sentences."""
 
 

@@ -62,7 +62,7 @@ def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixt
     assert not boot_files.withdraw_rules(make_context())
     assert paths.UDEV_RULES.read_text() == "mine\n"
     errors = capsys.readouterr().err
-    assert "udev's rules are as they were" in errors
+    assert "the udev rules were not changed" in errors
     assert "it tunes disks still" in errors
 
 

@@ -59,5 +59,5 @@ def test_target_without_rules_is_named(site: SiteFolder) -> None:
 
 
 def test_setting_of_another_type_is_refused() -> None:
-    with pytest.raises(UsageError, match="and sda has none"):
+    with pytest.raises(UsageError, match="sda does not have it"):
         explain_target(request("sda"), "irq_affinity")

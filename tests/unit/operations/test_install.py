@@ -84,7 +84,7 @@ def test_dry_run_places_nothing(image: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
     assert tree(image) == installed_files
-    assert f"{join_root(image, RULES)} would go\n" in capsys.readouterr().out
+    assert f"{join_root(image, RULES)} would be removed\n" in capsys.readouterr().out
 
 
 def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,7 @@ def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixtur
     assert document["edited"] == [str(join_root(image, UNIT))]
     assert str(join_root(image, UNIT)) not in document["files"]
     assert main(["uninstall", "--root", str(image), "--json"]) == 2
-    assert "goes with --dry-run" in capsys.readouterr().err
+    assert "use it with --dry-run" in capsys.readouterr().err
     assert join_root(image, RULES).exists()
 
 
@@ -128,7 +128,7 @@ def test_uninstall_preserves_site_configuration(image: Path) -> None:
     ("arguments", "message"),
     [
         (["--root", "{image}"], "no profile is active"),
-        (["--root", "{image}/nowhere", "--profile", "oltp"], "is no folder"),
+        (["--root", "{image}/nowhere", "--profile", "oltp"], "is not a directory"),
         (["--root", "{image}", "--profile", "nosuch"], "no profile"),
         (["--root", "{image}", "--profile", "oltp", "--module-options"], "this machine's adapters"),
     ],
@@ -170,8 +170,8 @@ def refused(
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith(f"hbatune: {named} ")
-    assert (f"{named}, after a look at what is there" in errors) == mended
-    assert "a place that root alone can write" in errors
+    assert (f"{named}, after checking its contents" in errors) == mended
+    assert "a path that only root can write" in errors
     assert tree(image) == before
 
 

@@ -87,7 +87,7 @@ def test_missing_systemd_is_reported(
 ) -> None:
     monkeypatch.setattr("hbatune.act.system.enable", lambda *, restart: None)
     assert main(["install", "--profile", "oltp"]) == 0
-    assert "systemd does not run here" in capsys.readouterr().err
+    assert "systemd is not running" in capsys.readouterr().err
 
 
 def test_excessive_memory_is_refused(
@@ -122,7 +122,7 @@ def test_writable_folder_gets_no_unit(
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", REQUIRE)
     assert main(["install", "--profile", "oltp"]) == 2
     errors = capsys.readouterr().err
-    assert f"on the way to {command}) is not root's alone" in errors
+    assert f"(on the way to {command}) must be writable only by root" in errors
     assert "has mode 1777" in errors
     assert "chmod" not in errors, "what is everybody's stays so"
     assert not paths.UDEV_RULES.exists()
@@ -162,7 +162,7 @@ def test_failed_restore_preserves_state(
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
     journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
     assert main(["uninstall"]) == 1
-    assert "hbatune's own state stays" in capsys.readouterr().err
+    assert "hbatune keeps its own state" in capsys.readouterr().err
     assert paths.JOURNAL.exists()
     assert main(["uninstall", "--keep-values"]) == 0
     assert not paths.STATE.exists()

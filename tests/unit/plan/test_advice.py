@@ -194,14 +194,14 @@ def test_diff_shows_vendor_advice(asking: SiteFolder, capsys: pytest.CaptureFixt
     }
     assert main(["diff", "--profile", "oltp"]) == 0
     output = capsys.readouterr().out
-    assert "What vendors advise" in output
+    assert "Vendor recommendations" in output
     assert "rq_affinity" in output
     assert "add_random" not in output
     main(["diff", "--profile", "oltp", "--all"])
     assert "add_random" in capsys.readouterr().out
     asking.put("hbatune.toml", "")
     main(["diff", "--profile", "oltp", "--all"])
-    assert "What vendors advise" not in capsys.readouterr().out
+    assert "Vendor recommendations" not in capsys.readouterr().out
 
 
 def test_explain_shows_advice_without_rule(
@@ -237,6 +237,6 @@ def test_check_reports_unmet_advice(site: SiteFolder) -> None:
         (Severity.INFO, "nimble-depth-lpfc"),
     ]
     assert {finding.source for finding in findings} == {"V-nimble-rules", "V-nimble-fc"}
-    assert "rule mine of the profile wants 0" in format_finding(findings[0]).evidence
-    assert "outweighs mine" in format_finding(findings[0]).advice
+    assert "rule mine of the profile sets 0" in format_finding(findings[0]).evidence
+    assert "overrides mine" in format_finding(findings[0]).advice
     assert 'vendors = "follow"' in format_finding(findings[1]).advice

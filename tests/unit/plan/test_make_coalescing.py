@@ -23,7 +23,7 @@ def test_driver_without_lever_is_absent(family: str) -> None:
     [row] = rows(family)
     assert (row.target, row.adapter, row.setting) == ("0000:01:00.0", "0000:01:00.0", "coalescing")
     assert (row.state, row.value) == (State.ABSENT, None)
-    assert "no lever" in describe_limit(row.limit)
+    assert "no option for it" in describe_limit(row.limit)
 
 
 def test_hpsa_coalescing_is_fixed() -> None:
@@ -54,7 +54,7 @@ def test_row_shows_only_unfolded(capsys: pytest.CaptureFixture[str]) -> None:
     show_rows(planned_rows, machine(adapters=(card,)), unfold=False)
     assert capsys.readouterr().out == ""
     show_rows(planned_rows, machine(adapters=(card,)), unfold=True)
-    assert "no lever" in capsys.readouterr().out
+    assert "no option for it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("driver", ["ata_piix", "rtsx_pci", "sdhci-pci", "mlx5_core"])

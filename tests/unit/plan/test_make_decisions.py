@@ -286,7 +286,7 @@ def test_disabled_ncq_stays_off() -> None:
     # Of a drive that does not say what it can, nobody knows whose decision it was.
     silent = row(replace(disk, ncq_depth=None), RAISED)
     assert silent.state is State.EXCLUDED
-    assert "the drive queues nothing, or somebody" in describe_limit(silent.limit)
+    assert "the drive does not queue, or an" in describe_limit(silent.limit)
 
 
 @pytest.mark.parametrize(

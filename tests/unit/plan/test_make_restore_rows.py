@@ -98,7 +98,7 @@ def test_foreign_change_is_no_drift() -> None:
         None,
         True,
     )
-    assert "changed since" in describe_limit(planned_row.limit)
+    assert "changed after hbatune set it" in describe_limit(planned_row.limit)
 
 
 def test_tag_set_is_not_shrunk() -> None:

@@ -80,7 +80,7 @@ def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
     text = full.text["interference"]
     for scheduler in ("none", "mq-deadline", "bfq"):
         assert f"scheduler {scheduler}" in text
-    assert "p99 beside the writer" in text
+    assert "p99 with writer" in text
     assert re.search(r"sda bfq 4K randread, 4 deep 2027-01-15 [0-9:]+ 30,000 → 15,000", text)
     assert "MB/s" in text
 

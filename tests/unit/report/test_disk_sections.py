@@ -35,7 +35,7 @@ def test_joint_load_faces_disk_sum(full: Parsed) -> None:
     for name in ("IOPS of all disks over block size", "Throughput of all disks over block size"):
         assert name in text
     assert "IOPS of all disks over CPU time" in text
-    assert "sum of each alone" in text
+    assert "sum of single runs" in text
     assert "IOPS over the number of disks" in text
     assert "link: 7.88 GB/s" in text
     assert "512, 1K, 2K, 4K, 8K: the adapter is the limit" in text
@@ -84,7 +84,7 @@ def test_single_joint_load_is_row() -> None:
         and disk.together.workload.block_size == 4096
     ]
     text = parse_report(replace(report, records=(four_disks,))).text["together"]
-    assert "All disks at once" in text
+    assert "All disks together" in text
     assert "4K randread, 24 deep 89 %" in text
     assert "over block size" not in text
     assert "number of disks" not in text, "of one number there is no curve"

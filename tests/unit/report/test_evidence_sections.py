@@ -10,14 +10,14 @@ from tests.unit.report.parsed_page import Parsed, parse_report
 
 def test_changes_show_reasons(full: Parsed) -> None:
     text = full.text["changes"]
-    assert re.search(r"sda nr_requests 256 2048 room for bursts .*\(D0-2\)", text)
+    assert re.search(r"sda nr_requests 256 2048 lets the block layer .*\(D0-2\)", text)
     assert "irq40..irq47 (8) irq_affinity 0-1 … 14-15 0 … 7" in text
     assert "irq81..irq95 (15)" in text, "what the kernel places is told apart"
 
 
 def test_reverted_changes_show_cost(full: Parsed) -> None:
     assert re.search(r"sdf nr_requests 256 2048 IOPS -2\d % \(-\d+ % to", full.text["changes"])
-    assert "Put back: nr_requests." in full.text["before-after"]
+    assert "Reverted: nr_requests." in full.text["before-after"]
 
 
 def test_foreign_change_is_reported() -> None:
@@ -47,13 +47,16 @@ def test_doubted_runs_are_counted() -> None:
 
 def test_search_shows_probes_and_answer(full: Parsed) -> None:
     text = full.text["search"]
-    assert "queue_depth 126: better than what was in force, 91 % sure; in force was 254." in text
+    assert (
+        "queue_depth 126: better than the value before, 91 % sure; the value before was 254."
+        in text
+    )
     assert "answer: 126" in text
     assert "objective: 2 ms" in text
     assert "p99 of the reader, ms" in text
     assert "scheduler none in force, 400 MB/s" in text
     assert "rq_affinity 1: as good as the best, 126 deep." in text
-    assert "scheduler bfq: better than what was in force, 126 deep beside a bulk writer." in text
+    assert "scheduler bfq: better than the value before, 126 deep with a bulk writer." in text
 
 
 def test_incomplete_search_is_drawn() -> None:
@@ -68,4 +71,4 @@ def test_incomplete_search_is_drawn() -> None:
     none = replace(search_record, search=replace(search_record.search, depth=None))
     text = parse_report(replace(report, records=(none,))).text["search"]
     assert "at the depths tried" not in text
-    assert "Candidates beside a bulk writer" in text
+    assert "Candidates with a bulk writer" in text

@@ -79,7 +79,7 @@ def test_jobs_sweep_compares_depths(full: Parsed) -> None:
 
 
 def test_mix_cost_cites_documents(full: Parsed) -> None:
-    line = "70 % reads cost 17 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)."
+    line = "70 % reads cost 17 % of the read-only IOPS, compared with 10 to 25 % (D0-15)."
     assert line in full.text["mix"]
 
 

@@ -40,7 +40,9 @@ def test_unknown_source_is_refused(table: str, tmp_path: Path) -> None:
     before, header, after = (shipped / "sizing.toml").read_text().partition(table)
     wrong = after.replace('source = "D', 'source = "X', 1)
     (tmp_path / "sizing.toml").write_text(before + header + wrong)
-    with pytest.raises(PolicyError, match=r"sizing\.toml: line .*: cites X.*, which is no source"):
+    with pytest.raises(
+        PolicyError, match=r"sizing\.toml: line .*: cites X.*, which is not a source"
+    ):
         load_sizing(tmp_path)
 
 

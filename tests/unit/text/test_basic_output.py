@@ -59,7 +59,7 @@ def test_quiet_prints_errors(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_quiet_conflicts_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quiet", "diff", "--json"]) == 2
-    assert "--json asks for output" in capsys.readouterr().err
+    assert "--json prints output" in capsys.readouterr().err
 
 
 def test_quiet_prints_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,8 @@ def test_failure_shows_next_try() -> None:
 def test_ramp_is_logged_as_notice() -> None:
     message, priority, fields = report_change(RAMPING)
     assert message == (
-        "sda: the device was full at depth 60; the kernel lowered queue_depth and raises it again "
-        "by one every 120 s, up to 64; a site's rule for 60 keeps the device from being full"
+        "sda: the device's queue was full at depth 60. The kernel lowered queue_depth and raises "
+        "it again by one every 120 s, up to 64. A local rule for 60 prevents this"
     )
     assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING_ID)
 
@@ -82,7 +82,7 @@ def test_abandoned_setting_suggests_action() -> None:
     by = By()
     JournalReporter(by).left([LEFT])
     [(message, priority, _)] = by.entries
-    assert "for the third time in ten minutes and is left so" in message
+    assert "for the third time in ten minutes, so the daemon skips it" in message
     assert priority == daemon_messages.WARNING
 
 
@@ -99,7 +99,7 @@ def test_unmatched_name_is_reported_once() -> None:
     assert [("sdx" in message, "sdy" in message) for message in messages] == [
         *((True, False), (False, True), (False, True))
     ]
-    assert messages[1] == "[site] exclude: 'sdy' is no disk or adapter of this machine"
+    assert messages[1] == "[site] exclude: 'sdy' does not match a disk or adapter of this machine"
     assert {priority for _, priority, _ in by.entries} == {daemon_messages.WARNING}
     assert not any("\x1b" in message for message in messages)
 
@@ -112,7 +112,7 @@ def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
     words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
-    words.failed("a fault of hbatune itself: KeyError: 'sda'")
+    words.failed("internal error: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
         *(
             daemon_messages.ERROR,

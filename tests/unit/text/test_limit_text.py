@@ -31,8 +31,8 @@ def test_remedy_is_separate() -> None:
     assert sentence == "set by the kernel (managed interrupt)"
     assert remedy == (
         "to free the excluded CPUs, boot with isolcpus=managed_irq,2-3 or load the driver with "
-        "smp_affinity_enable=0; inferred from the driver and the vector's name: this kernel says "
-        "so only at a write"
+        "smp_affinity_enable=0; inferred from driver and vector name: this kernel "
+        "reports it only at a write"
     )
     assert describe_limit(reason) == f"{sentence}; {remedy}"
     assert explain_limit(LimitReason(Limit.ZONED)) == ("zoned", "")

@@ -71,8 +71,8 @@ def test_notes_use_singular_for_one() -> None:
 @pytest.mark.parametrize(
     ("values", "summary"),
     [
-        (1, "1 value is as it was before the first apply."),
-        (3, "All 3 values are as they were before the first apply."),
+        (1, "1 value restored."),
+        (3, "All 3 values restored."),
     ],
 )
 def test_rollback_summary_uses_singular(

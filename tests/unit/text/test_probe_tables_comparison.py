@@ -36,7 +36,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore
 @pytest.mark.parametrize(
     ("p99", "words"),
     [
-        (0.9, "oltp wants at most 2 ms (D3-8): met, with 55 % to spare, more than"),
+        (0.9, "oltp requires at most 2 ms (D3-8): met, with 55 % to spare, more than"),
         (1.4, "met, with 30 % to spare."),
         (1.9, "met, but with only 5 % to spare"),
         (3.0, "missed by 50 %."),
@@ -94,7 +94,7 @@ def test_volume_has_all_raid_levels(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_throughput_shows_link_share(describe) -> None:  # type: ignore[no-untyped-def]
     line = describe(0.9)[1]
-    assert "0.25 GB/s, 3 % of what the link of 0000:01:00.0 carries (7.88 GB/s)" in line
+    assert "0.25 GB/s, 3 % of the 7.88 GB/s that the link of 0000:01:00.0 carries" in line
     assert "gave 5.85 (D4-9)" in line
 
 

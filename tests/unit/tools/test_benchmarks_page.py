@@ -71,7 +71,7 @@ def test_apply_phases_sum_to_total() -> None:
     phases = split([(2.0, inside), (1.85, inside), (5.0, inside)])
     assert phases == {"interpreter": 0.25, **inside}, "what the stop-watch does not see is its own"
     page_text = page([msgspec.structs.replace(FOUND[0], title="an apply", split=phases)])
-    assert "| phase | what is in it | an apply |" in page_text
+    assert "| phase | contents | an apply |" in page_text
     assert "| writing | all LUNs, each value read back | 0.250 |" in page_text
     assert "Where the time" not in page(FOUND[:1])
 

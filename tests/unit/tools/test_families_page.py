@@ -11,7 +11,7 @@ GROUNDS = {
     "mptspi": "module's own parameters",
     "libsas": "module's own parameters",
     "xen_blkfront": "module's own parameters",
-    "ibmvscsi": "source alone",  # Debian builds it for Power only
+    "ibmvscsi": "source only",  # Debian builds it for Power only
 }
 
 

@@ -205,7 +205,7 @@ def test_nonlocal_addresses_are_refused(site: SiteFolder, address: str) -> None:
     site.put("hbatune.toml", f'[metrics]\nlisten = "{address}"\n')
     with pytest.raises(PolicyError) as caught:
         load_config(site.library)
-    assert "an address of this machine alone" in caught.value.message
+    assert "a local address of this machine" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -252,5 +252,5 @@ def test_textfile_symlink_is_not_followed(folder: Callable[[], Path], tmp_path: 
 
 
 def test_missing_folder_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not there"):
+    with pytest.raises(UsageError, match="does not exist"):
         Exporter(MetricsConfig(textfile=str(tmp_path / "none")))

@@ -374,7 +374,7 @@ def test_ctrl_c_keeps_applied_values(
 
     monkeypatch.setattr(run, "probe_subjects", interrupted)
     main([*VERIFY])
-    assert "stopped as asked" in capsys.readouterr().err
+    assert "stopped on request" in capsys.readouterr().err
     assert len(bench.probed) <= 5
     assert bench.values("nomerges") == [1, 1]
     assert read_held_ids(paths.HOLDS) == frozenset()
@@ -559,7 +559,7 @@ def test_keep_worse_retains_regression(bench: Bench, capsys: Capture) -> None:
     assert main([*APPLY, "--keep-worse"]) == 1
     output = capsys.readouterr().out
     assert "sda sdb: nomerges stays at 1, as asked: with 1 sda has IOPS -" in output
-    assert "4 written, 2 worse than before and kept, as asked" in output
+    assert "4 written, 2 worse than before, kept on request" in output
     assert bench.values("nomerges") == [1, 1]
     main(["rollback"])
     capsys.readouterr()

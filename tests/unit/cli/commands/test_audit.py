@@ -47,7 +47,7 @@ def test_audit_reports_drift_and_outliers(folder: Path, capsys: Capture) -> None
     assert re.search(r"^link +HBA 9300-8i +Gen3 x8 +12 +12$", out, re.M)
     assert re.search(r"^link +HBA 9300-8i +Gen3 x4 +1 +1$", out, re.M)
     last = out.splitlines()[-1]
-    assert last == "13 hosts in 1 group of alike ones; 13 drift; 1 is odd."
+    assert last == "13 hosts in 1 group of peers; 13 drift; 1 is an outlier."
 
 
 def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
@@ -121,7 +121,7 @@ def test_crashing_file_is_listed(
     monkeypatch.setattr(hosts, "audit_host", fatal)
     code, out, _ = audited(capsys, folder)
     assert code == 1
-    assert re.search(r"db3\.snap +the process that read it was ended by signal 9$", out, re.M)
+    assert re.search(r"db3\.snap +signal 9 killed the process that read it$", out, re.M)
     assert "11 hosts in 1 group" in out
 
 

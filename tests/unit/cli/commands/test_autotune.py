@@ -223,8 +223,8 @@ def test_equal_depth_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str
     bench.servers = 240
     assert main(["autotune", "sda", "--profile", "free"]) == 0
     out = capsys.readouterr().out
-    assert "as good as what you have" in out
-    assert "Everything is as it was." in out
+    assert "as good as the current value" in out
+    assert "All settings are unchanged." in out
     assert untouched(bench)
 
 
@@ -236,7 +236,7 @@ def test_unreachable_objective_is_reported(
     out = capsys.readouterr().out
     assert "out of reach" in out
     assert "even 1 in flight is too slow" in out
-    assert "where tuned wants at most 500 µs" in out
+    assert "tuned requires at most 500 µs" in out
 
 
 def test_noisy_result_prevents_rule(
@@ -336,7 +336,7 @@ def test_reads_cannot_judge_schedulers(bench: Bench, capsys: pytest.CaptureFixtu
     assert main(["autotune", "sda", "--profile", "tuned"]) == 0
     out = capsys.readouterr().out
     assert "not judged" in out
-    assert "a reader alone says nothing about scheduler and nr_requests" in out
+    assert "scheduler and nr_requests cannot be evaluated with reads only" in out
 
 
 def mounted(bench: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +373,7 @@ def test_better_scheduler_wins_beside_writer(
     assert bench.written_to == {"/proc/1/fd/9"}, "and never the disk"
     assert untouched(bench)
     [rules] = document["rules"]["written"]
-    assert "-80 % p99 of a reader beside a bulk writer (" in Path(rules["file"]).read_text()
+    assert "-80 % p99 of a reader with a bulk writer (" in Path(rules["file"]).read_text()
 
 
 def test_bfq_probe_waits_longer(
@@ -420,9 +420,9 @@ def test_equal_schedulers_never_win(
     assert "of the reader (" in captured.out
     assert "with 120 MB/s for the writer against 120" in captured.out
     [line] = [
-        splitline for splitline in captured.out.splitlines() if "beside a bulk writer" in splitline
+        splitline for splitline in captured.out.splitlines() if "with a bulk writer" in splitline
     ]
-    assert "as good as what you have" in line or "cannot tell" in line
+    assert "as good as the current value" in line or "cannot tell" in line
     assert re.search(r" none  .* scheduler kyber has -[1-4] % p99", line)
     assert untouched(bench)
 
@@ -440,7 +440,7 @@ def test_filled_disk_is_only_read(
     monkeypatch.setattr(guard, "claim_device", lambda subject: nullcontext())
     assert main(["autotune", "sda", "--profile", "tuned", "--destructive"]) == 0
     captured = capsys.readouterr()
-    assert "it WRITES to sda, and destroys what is there" in captured.err
+    assert "it WRITES to sda, and destroys the data there" in captured.err
     assert "nothing is written to it: it holds data (ext4)" in captured.out
     assert "better" in captured.out
     assert bench.written_to == set()
@@ -463,7 +463,7 @@ def test_rules_require_write_option(
 ) -> None:
     assert main(["autotune", "sda", "--profile", "tuned"]) == 0
     assert not (site.root / "rules.d").exists()
-    assert "`--write` makes rules of what is better" in capsys.readouterr().out
+    assert "`--write` makes rules for the better values" in capsys.readouterr().out
 
 
 def test_better_values_become_rules(
@@ -624,8 +624,8 @@ def test_rollback_restores_killed_search(bench: Bench, capsys: pytest.CaptureFix
 def test_time_limit_ends_search(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["autotune", "sda", "--profile", "tuned", "--minutes", "0.01"]) == 1
     captured = capsys.readouterr()
-    assert "searching 1 disk, which takes about 3 min, and no longer than 1 s" in captured.err
-    assert "the time was up: give it more --minutes" in captured.out
+    assert "searching 1 disk, for about 3 min, and no longer than 1 s" in captured.err
+    assert "the time limit was reached: increase --minutes" in captured.out
     assert bench.seen == []
 
 
@@ -704,8 +704,8 @@ def test_changed_value_ends_search(bench: Bench, capsys: pytest.CaptureFixture[s
     bench.servers, bench.before_probe = 800, change
     assert main(["autotune", "sda", "--profile", "free"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "queue_depth is 100, which hbatune has not set, and stays so; it was 254" in out
-    assert "Everything else is as it was." in out
+    assert "queue_depth is 100, which hbatune did not set, so it stays; it was 254" in out
+    assert "All other settings are unchanged." in out
     assert bench.disk.value(DEPTH) == "100"
 
 

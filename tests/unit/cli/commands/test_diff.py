@@ -32,7 +32,7 @@ def test_unmatched_exclusion_is_reported(
         arguments = [command, "--profile", "oltp", *(["sda"] if command == "explain" else [])]
         main(arguments)
         messages = capsys.readouterr().err
-        assert "[site] exclude: 'naa.5000c500a1b2c3d9' is no disk or adapter" in messages
+        assert "[site] exclude: 'naa.5000c500a1b2c3d9' does not match a disk or adapter" in messages
 
 
 def test_identical_luns_are_folded(see: See, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_piped_rows_have_reasons(see: See, capsys: pytest.CaptureFixture[str]) -
     main(["diff", "--profile", "oltp"])
     lines = [line for line in capsys.readouterr().out.splitlines() if " nr_requests " in line]
     assert len(lines) == 2
-    assert all("room for bursts in the block layer" in line for line in lines)
+    assert all("lets the block layer queue bursts" in line for line in lines)
 
 
 def test_differing_lun_stays_unfolded(see: See, capsys: pytest.CaptureFixture[str]) -> None:

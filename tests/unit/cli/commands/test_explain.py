@@ -63,7 +63,7 @@ def test_undescribed_array_shows_vendor_depth(
 ) -> None:
     output = explained(capsys)
     assert "does not set it" in output
-    assert "64 now, stands" in output
+    assert "now 64, is kept" in output
     assert "at the load of oltp: 4K random reads, 24 in flight (D4-11)." in output
     assert "D4-11  2nd Generation IBM" in output
     assert "32 (D2-1)" in output
@@ -75,7 +75,7 @@ def test_unparsable_depth_is_unknown(
     disk = replace(LUNS.endpoints[0], attributes=attributes(device__queue_depth="many"))
     host = machine(disk)
     see_machine(monkeypatch, lambda: host)
-    assert "the driver's own depth, unknown now, stands" in " ".join(explained(capsys).split())
+    assert "the driver's depth, now unknown, is kept" in " ".join(explained(capsys).split())
 
 
 def test_sibling_path_caps_value(
@@ -95,7 +95,7 @@ def test_sibling_path_caps_value(
     see_machine(monkeypatch, lambda: machine(*paths))
     output = explained(capsys)
     assert "value     48" in output
-    assert "alike on all paths: sdb takes 48 at most" in output
+    assert "equal on all paths: sdb takes 48 at most" in output
 
 
 def test_unmatched_disk_shows_nearest_rules(
@@ -125,7 +125,7 @@ def test_adapter_without_lever_is_explained(
     see_machine(monkeypatch, lambda: alone)
     for words in ([], ["coalescing"]):
         assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
-        assert "the driver has no lever for it" in capsys.readouterr().out
+        assert "the driver has no option for it" in capsys.readouterr().out
 
 
 def test_empty_explanation_prints_message(

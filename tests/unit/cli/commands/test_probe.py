@@ -336,7 +336,9 @@ def test_mix_shows_document_cost(
     monkeypatch.setattr(running, "probe_guarded", written)
     assert main(["probe", "mix-sweep", "sda", "--destructive"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "sda: 70 % reads cost 0 % of the IOPS of reads alone, beside 10 to 25 % (D0-15)." in out
+    assert (
+        "sda: 70 % reads cost 0 % of the read-only IOPS, compared with 10 to 25 % (D0-15)." in out
+    )
 
 
 def test_sweep_shows_cpu_limit(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -368,7 +370,7 @@ def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[
 def test_result_shows_profile_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 0
     out = capsys.readouterr().out
-    assert "oltp wants at most 2 ms (D3-8): met" in out
+    assert "oltp requires at most 2 ms (D3-8): met" in out
     assert re.search(r"sda +4K randread, 32 deep +p99 +1.25 ms +.* D0-12", out)
 
 
@@ -528,7 +530,7 @@ def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFi
     assert main(["probe", "--mix", "70", "--rate", "500", "sda"]) == 2
     assert "destroys what is on a disk" in capsys.readouterr().err
     assert main(["probe", "--depth", "8", "qd1", "sda"]) == 2
-    assert "leave its name out" in capsys.readouterr().err
+    assert "omit the name" in capsys.readouterr().err
 
 
 def record(path: Path, *depths: float) -> str:
@@ -563,7 +565,7 @@ def test_probe_takes_running_depth(
         (("sda", "sdb"), "--watch has the depth of one disk"),
         (("--depth", "8", "sda"), "--watch has the depth of one disk"),
         ((), "--watch has the depth of one disk"),
-        (("qd1", "sda"), "leave its name out"),
+        (("qd1", "sda"), "omit the name"),
     ],
 )
 def test_running_depth_needs_one_disk(

@@ -162,7 +162,7 @@ def test_bottleneck_text_includes_figures(bench: Bench, capsys: pytest.CaptureFi
     bench.at_once = replace(FIGURES, iops=110_000.0, bandwidth=7.0e9)
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
     out = capsys.readouterr().out
-    assert "0000:01:00.0: 2 disks at once do 110,000 IOPS (7.00 GB/s), 92 % of the 120,000" in out
+    assert "0000:01:00.0: 2 disks together do 110,000 IOPS (7.00 GB/s), 92 % of the 120,000" in out
     assert "the link is the limit: 89 % of the 7.88 GB/s that it carries as it runs now." in out
 
 

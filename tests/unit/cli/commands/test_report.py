@@ -50,7 +50,7 @@ def test_page_covers_host_results(
     assert page.startswith("<!DOCTYPE html>")
     assert "Past depth 32:" in page
     assert "regressed" in page
-    assert "room for bursts" in page
+    assert "lets the block layer" in page
     assert "13 sections" in capsys.readouterr().out
 
 

@@ -35,7 +35,7 @@ def nomerges(disk: Disk) -> str:
 @pytest.mark.usefixtures("disks")
 def test_missing_journal_restores_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PREVIEW]) == 0
-    assert capsys.readouterr().out == "Nothing to put back: the journal is empty.\n"
+    assert capsys.readouterr().out == "Nothing to restore: the journal is empty.\n"
 
 
 def test_preview_shows_values_without_writing(
@@ -46,7 +46,7 @@ def test_preview_shows_values_without_writing(
     capsys.readouterr()
     assert main([*PREVIEW]) == 0
     output = capsys.readouterr().out
-    assert "2 values would go back; 0 need nothing." in output
+    assert "2 values would be restored; 0 unchanged." in output
     assert "Nothing was written." in output
     assert [nomerges(disk) for disk in disks] == ["1", "1"]
     assert paths.JOURNAL.read_bytes() == before
@@ -62,7 +62,7 @@ def test_preview_needs_no_root(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     capsys.readouterr()
     assert main([*PREVIEW, "sda"]) == 0
-    assert "1 value would go back" in capsys.readouterr().out
+    assert "1 value would be restored" in capsys.readouterr().out
 
 
 def test_json_preview_lists_outcomes(

@@ -88,7 +88,7 @@ def test_depth_derivation_is_shown(snapshot: list[str], capsys: Capture) -> None
     assert re.search(rf"^port's share +10 +{re.escape(share)} +D2-4, V-emc-port$", out, re.M), out
     limit = "32 + 14 * 4 data drives of EMC CLARiiON and VNX / 2 paths in use"
     assert re.search(rf"^LUN's limit +44 +{re.escape(limit)} +D2-5$", out, re.M), out
-    assert re.search(r"^queue_depth +10 +the least of these +D2-4$", out, re.M)
+    assert re.search(r"^queue_depth +10 +the lowest of these +D2-4$", out, re.M)
 
 
 def line(
@@ -163,11 +163,17 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         ("--iops 1k --headroom 100", "--headroom takes a percentage from 0 to 99 and not '100'"),
         ("--iops 1k --watch x", "--watch has the load, and so has --iops or --gb-per-s"),
         ("--watch nowhere", "'nowhere' cannot be read: No such file or directory"),
-        ("--hosts 2 --hbas 2", "db1 has no LUN of a shared array to go by"),
-        ("--hosts 2 --luns 2", "db1 has no adapter of a shared array to go by"),
+        ("--hosts 2 --hbas 2", "db1 has no LUN of a shared array"),
+        ("--hosts 2 --luns 2", "db1 has no adapter of a shared array"),
         ("--hosts 2 --hbas 2 --luns 2 --array vnx", "the limit of a LUN of EMC CLARiiON and VNX"),
-        ("--hosts 2 --hbas 2 --luns 2 --array nix", "--array 'nix' is none of the makes"),
-        ("--hosts 2 --hbas 2 --luns 2 --array ibm", "--array 'ibm' is more than one of the makes"),
+        (
+            "--hosts 2 --hbas 2 --luns 2 --array nix",
+            "--array 'nix' matches none of the known",
+        ),
+        (
+            "--hosts 2 --hbas 2 --luns 2 --array ibm",
+            "--array 'ibm' matches more than one",
+        ),
         ("--hosts 0", "--hosts takes a whole number, at least 1, and not '0'"),
     ],
 )
@@ -182,8 +188,8 @@ def test_bad_usage_exits_2(words: str, message: str, snapshot: list[str], capsys
     [
         ("x\n", "line 1: not what `hbatune watch --json` prints"),
         ('{"schema": "hbatune.plan/1", "readings": []}\n', "line 1: has schema hbatune.plan/1"),
-        ('{"schema": "hbatune.watch/1", "readings": []}\n', "there is no I/O"),
-        ("", "there is no I/O"),
+        ('{"schema": "hbatune.watch/1", "readings": []}\n', "the output of watch has no I/O"),
+        ("", "the output of watch has no I/O"),
         ("[" * 100_000, "line 1: not what"),
         (
             '{"schema": "hbatune.watch/1", "readings": [{"iops": 1e999, "read_bytes_per_s": 1,'
@@ -209,7 +215,7 @@ def test_output_fits_80_columns(
     words = "--iops 900k --reads 20 --p99 2 --hosts 8 --array vnx --data-drives 4 --luns 9 --hbas 2"
     _, out, _ = sized(capsys, *words.split(), *snapshot)
     assert max(map(len, out.splitlines())) <= 80
-    assert "No document has a figure for so many writes" in out
+    assert "No document covers this percentage of writes" in out
     assert "two AA cables for much writing (D4-12)" in " ".join(out.split())
     assert "Random writes without cache hits are faster" in " ".join(out.split())
 

@@ -49,7 +49,7 @@ STUCK = replace(
         (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
         (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
-        (replace(GOOD, mistake="no such profile"), 1, "the last good one stays in force: no such"),
+        (replace(GOOD, mistake="no such profile"), 1, "the last valid one remains active: no such"),
         (replace(GOOD, doubts=("x.toml: bad",)), 1, "settings stay unchanged: x.toml: bad."),
         (replace(GOOD, profile=None), 0, "no profile is active"),
         (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
