@@ -55,7 +55,7 @@ def count_outcomes(name: str, series: str, lun: str, apply: Callable[[str], Done
         began = time.monotonic()
         done = apply(lun)
         real.append(round(time.monotonic() - began, 1))
-        seconds = re.search(r"takes about (\d+) s", done.err)
+        seconds = re.search(r"about (\d+) s, or", done.err)
         assert seconds is not None, done.err
         again = re.findall(r"compared again, for at most (\d+) s", done.err)
         announced.append(sum(map(int, (seconds[1], *again))))
