@@ -37,7 +37,7 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Report each drive's cache type. Maps are skipped, since their paths report it."""
     for endpoint in inputs.endpoints:
         is_drive = endpoint.kind is not Kind.MAP and endpoint.protocol is not Protocol.VOLUME
-        if is_drive and (cache := inputs.get_cache(endpoint)):
+        if is_drive and (cache := inputs.get_cache(endpoint)) is not None:
             yield check.report(Severity.INFO, endpoint, _DriveCache(cache))
 
 
