@@ -211,7 +211,7 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
 
 
 def find_running_depth(moments: Iterable[WatchedMoment], disk: str) -> int:
-    """Return the mean number of I/Os in flight on a disk, by target or id, while it had any.
+    """Return the mean number of I/Os in flight on a disk, by target or id, while it had any (D2-8).
 
     It is at least 1. UsageError if there is no I/O.
     """
