@@ -154,7 +154,7 @@ _FAILURES = {
 }
 
 _EVENTS = {
-    Event.FILE_REMOVED: "{subject} is gone.",
+    Event.FILE_REMOVED: "{subject} was removed.",
     Event.FILE_KEPT: "{subject} is not as hbatune wrote it, and is left",
     Event.RULES_KEPT: "{subject} is not as hbatune wrote it, and is left: it tunes disks still",
     Event.OPTIONS_WRITTEN: "{subject} was written; a module uses it when it is loaded next",

@@ -19,7 +19,7 @@ from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_table
 
 _COLUMNS = make_columns(
-    "id TARGET | value SETTING | value IN FORCE | value BEST | state ANSWER | text WHY"
+    "id TARGET | value SETTING | value CURRENT | value BEST | state ANSWER | text WHY"
 )
 _ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""

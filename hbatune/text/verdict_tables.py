@@ -144,11 +144,11 @@ def explain_unexercised(hidden: Unexercised) -> str:
         return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
     words = {
         Hidden.NOT_REACHED: f"{hidden.reach} in flight reach neither value",
-        Hidden.READS_ALONE: "the probe only reads; --file DIR has writes beside them",
+        Hidden.READS_ALONE: "the probe only reads; --file DIR also writes",
         Hidden.BUFFERED: "it is for buffered I/O, and the probe passes the page cache by",
         Hidden.UNMERGED: "random I/Os have nothing to be merged with",
         Hidden.TOO_SMALL: f"requests of {hidden.reach} KiB are below both values",
-        Hidden.AWAKE: "a drive falls asleep where it is idle, and the probe keeps it busy",
+        Hidden.AWAKE: "a drive sleeps only when it is idle, and the probe keeps it busy",
     }
     return f"{hidden.setting}: not exercised: {words[hidden.why]}"
 
@@ -199,6 +199,6 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
         yield format_verdict(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
         yield (
-            "cannot be switched back and forth, so that all runs before stand against all after: "
-            "only a change larger than the drift in between can be seen"
+            "cannot be switched alternately, so all runs before are compared with all runs after: "
+            "only a change larger than the drift in between is visible"
         )

@@ -1,10 +1,11 @@
-"""The English of the code: plain names, and docstrings and comments without bookish turns."""
+"""The English of code, messages, rules and pages: plain names, no bookish turns."""
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -52,17 +53,77 @@ def sentences_of(text: str) -> Iterator[str]:
         yield from re.split(r"(?<=[.!?])\s+", plain)
 
 
-def test_docstrings_and_comments_are_plain() -> None:
+def messages_of(source: str) -> Iterator[str]:
+    """Yield the string literals with at least three words, values in them as X."""
+    tree = ast.parse(source)
+    documented, texts = set(docstrings_of(source)), list[str]()
+    pieces = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            constants = [part for part in node.values if isinstance(part, ast.Constant)]
+            pieces.update(map(id, constants))
+            parts = [str(part.value) if part in constants else "X" for part in node.values]
+            texts.append("".join(parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_message = id(node) not in pieces and node.value not in documented
+            texts += [node.value] if is_message else []
+    for text in texts:
+        if len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3:
+            yield text
+
+
+def pages() -> Iterator[str]:
+    """Yield the hand-written pages without their code."""
+    for pattern in ("*.md", "docs/*.md", "ansible/README.md"):
+        for path in sorted(CHECKOUT.glob(pattern)):
+            text = path.read_text(encoding="utf-8")
+            if "This page is generated" not in text:
+                text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+                yield re.sub(r"^(    .*|#.*)$", "", text, flags=re.M).replace("|", "\n\n")
+
+
+def require_plain(texts: Iterable[str]) -> None:
+    """Fail if the texts have too many bookish turns for their number of words."""
     at_start = re.compile("|".join(turn for turn in TURNS if turn.startswith("^")))
     anywhere = re.compile("|".join(turn for turn in TURNS if not turn.startswith("^")), re.I)
     words, turns = 0, []
-    for source in sources():
-        for text in (*docstrings_of(source), *comments_of(source)):
-            for sentence in sentences_of(text):
-                words += len(sentence.split())
-                turns += [sentence] * len(at_start.findall(sentence))
-                turns += [sentence for _ in anywhere.finditer(sentence)]
+    for text in texts:
+        for sentence in sentences_of(text):
+            words += len(sentence.split())
+            turns += [sentence] * len(at_start.findall(sentence))
+            turns += [sentence for _ in anywhere.finditer(sentence)]
     assert len(turns) <= MAX_TURNS * words / 1000, "\n".join(turns)
+
+
+def test_docstrings_and_comments_are_plain() -> None:
+    for_readers = ((*docstrings_of(source), *comments_of(source)) for source in sources())
+    require_plain(chain.from_iterable(for_readers))
+
+
+def test_messages_are_plain() -> None:
+    require_plain(chain.from_iterable(map(messages_of, sources())))
+
+
+def test_reasons_of_rules_are_plain() -> None:
+    texts = []
+    for path in sorted((CHECKOUT / "rules").rglob("*.toml")):
+        comments, reasons = list[str](), list[str]()
+        for line in path.read_text(encoding="utf-8").splitlines():
+            comments.append(line.lstrip("# ") if line.startswith("#") else "")
+            reasons += re.findall(r'(?:because|says|title) = "(.*)"', line)
+        texts += ["\n".join(comments), *reasons]
+    require_plain(texts)
+
+
+def test_pages_are_plain() -> None:
+    require_plain(pages())
+
+
+def test_sentences_of_pages_are_short() -> None:
+    lengths = [len(sentence.split()) for page in pages() for sentence in sentences_of(page)]
+    prose = [length for length in lengths if length >= 4]
+    assert sum(prose) / len(prose) <= 18
+    assert sum(length > 30 for length in prose) <= 0.03 * len(prose)
 
 
 def test_local_names_are_specific() -> None:

@@ -58,7 +58,7 @@ def test_every_note_has_text(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().err == f"hbatune: {format_note(sentence_note)}\n"
     for note in SHOWN:
         show_note(note)
-    assert capsys.readouterr().out.endswith(f"{FILE} is gone.\n")
+    assert capsys.readouterr().out.endswith(f"{FILE} was removed.\n")
 
 
 def test_notes_use_singular_for_one() -> None:
