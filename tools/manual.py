@@ -15,13 +15,12 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from hbatune import __version__
-from hbatune.cli import COMMANDS
+from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
 from hbatune.cli.parser import (
-    EXAMPLES,
     GROUP_TITLES,
     find_subparsers,
-    import_command,
+    load_help,
     make_full_parser,
 )
 from hbatune.errors import list_exit_codes
@@ -60,7 +59,7 @@ def man_page() -> str:
     page = Manpage(parser, about, format="single-commands-section")
     page.add_section("commands by group", ">", _groups())
     page.add_section("settings", ">", _settings())
-    page.add_section("examples", ">", _listed(EXAMPLES))
+    page.add_section("examples", ">", _listed(load_help()["main"]["examples"]))
     page.add_section("exit status", ">", _listed(list_exit_codes()))
     page.add_section("files", ">", _listed(_FILES))
     return str(page)
@@ -75,12 +74,7 @@ _FILES = (
 
 
 def _groups() -> str:
-    commands_by_group = {group: [] for group in GROUP_TITLES}  # type: dict[str, list[str]]
-    for command in COMMANDS:
-        commands_by_group[import_command(command).GROUP].append(command)
-    return _listed(
-        [(GROUP_TITLES[group], ", ".join(names)) for group, names in commands_by_group.items()]
-    )
+    return _listed([(GROUP_TITLES[group], ", ".join(names)) for group, names in GROUPS.items()])
 
 
 def _settings() -> str:

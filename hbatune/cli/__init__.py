@@ -1,7 +1,7 @@
 """The command line: one module per command. It prints and chooses exit codes, and decides nothing.
 
-Each module in ``commands`` is a command. It has ``SUMMARY``, ``GROUP``, ``EXAMPLES``,
-``add_arguments(parser)`` and ``run(args) -> int``. Only the module of the called command is
+Each module in ``commands`` is a command with ``add_arguments(parser)`` and ``run(args) -> int``.
+``templates/commands.toml`` has the texts of its help. Only the module of the called command is
 imported, so ``hbatune --version`` takes almost no time.
 """
 
@@ -10,17 +10,22 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from itertools import chain
 
 from hbatune import __version__
 from hbatune.cli.streams import finish_output, open_standard_streams
 
-COMMANDS = tuple(
-    sorted(
-        name.removesuffix(".py")
-        for name in os.listdir(f"{os.path.dirname(__file__)}/commands")
-        if name.endswith(".py") and not name.startswith("_")
-    )
-)
+GROUPS = {
+    "look": (
+        *("audit", "check", "compare", "diff", "explain", "forecast", "help", "list"),
+        *("profiles", "size", "snapshot", "status"),
+    ),
+    "change": ("apply", "daemon", "install", "rollback", "uninstall"),
+    "measure": ("autotune", "history", "probe", "report", "watch"),
+}
+"""The commands by group. Those of ``look`` change nothing."""
+
+COMMANDS = tuple(sorted(chain.from_iterable(GROUPS.values())))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

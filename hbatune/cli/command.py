@@ -10,7 +10,7 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
 from hbatune import TYPE_CHECKING
-from hbatune.cli import COMMANDS
+from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.streams import finish_output
 from hbatune.errors import ExitCode, HbatuneError
 from hbatune.text.basic_output import page_output, set_output_options
@@ -64,17 +64,18 @@ def run_command(arguments: list[str]) -> int:
 
 def _run_command(arguments: list[str]) -> int:
     module, parsed = _parse_arguments(arguments)
+    is_look = module.__name__.rpartition(".")[2] in GROUPS["look"]
     if not gc.isenabled():  # main() disabled it
         gc.freeze()  # excludes imports from later collections and from copies in forked workers
         # A read-only command ends soon and keeps all data that it reads. At 32,768 LUNs, a tenth
         # of its time would be spent on looking for garbage.
-        gc.set_threshold(*(_RARE_THRESHOLDS if module.GROUP == "look" else _DEFAULT_THRESHOLDS))
+        gc.set_threshold(*(_RARE_THRESHOLDS if is_look else _DEFAULT_THRESHOLDS))
         gc.enable()
     if parsed.host is not None:
         from hbatune.cli.remote import run_remote_command
 
         return run_remote_command(parsed.host, arguments)
-    if module.GROUP == "look":
+    if is_look:
         _use_batch_scheduling()
     # A command that prints text for people accepts --no-pager.
     is_paged = getattr(parsed, "pager", False) and not getattr(parsed, "json", False)

@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from hbatune import __version__
-from hbatune.cli import COMMANDS
+from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, is_option
 from hbatune.errors import UsageError, list_exit_codes
+from hbatune.shipped import find_shipped
 from hbatune.text.basic_output import format_sentence
 
 GROUP_TITLES = {
@@ -23,22 +24,13 @@ GROUP_TITLES = {
     "change": "change (as root)",
     "measure": "measure",
 }
-"""The titles of the groups of commands, in order, by the ``GROUP`` of their modules."""
+"""The titles of the groups of commands, in order."""
 
 _DESCRIPTION = (
     "Tunes storage adapters, measures whether it helped, and can restore all original values. "
     "First look: list, check, profiles, diff. Then: apply, which rollback undoes; install "
     "applies a profile at each boot."
 )
-
-EXAMPLES = (
-    ("hbatune list", "what this machine has"),
-    ("hbatune diff --profile oltp", "changes that a profile would make, with reasons"),
-    ("sudo hbatune apply --profile oltp", "apply them, and revert regressions"),
-    ("sudo hbatune rollback", "restore all original values"),
-    ("hbatune help apply", "all options of a command"),
-)
-"""Examples of the main help: a command line and its purpose."""
 
 _WIDTH = 80
 """The minimum terminal width for which help is formatted, in characters."""
@@ -102,7 +94,7 @@ def import_command(name: str) -> ModuleType:
 
 def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentParser:
     """Return the parser of these commands; one without its module is only listed."""
-    parser = _Parser(prog="hbatune", description=_DESCRIPTION, epilog=_make_epilog())
+    parser = _Parser(prog="hbatune", description=_DESCRIPTION)
     version = f"hbatune {__version__}"
     parser.add_argument(
         "-V", "--version", action="version", version=version, help="show the version"
@@ -112,11 +104,9 @@ def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentP
         metavar="COMMAND", required=True, title="commands", parser_class=_CommandParser
     )
     for name, module in modules.items():
-        summary = _parse_constants(name)["SUMMARY"] if module is None else module.SUMMARY
-        sentence = format_sentence(summary)
-        command_parser = commands.add_parser(name, help=summary, description=sentence)
+        summary = load_help()[name]["summary"] if len(modules) > 1 else None
+        command_parser = commands.add_parser(name, help=summary)
         if module is not None:
-            command_parser.epilog = _format_examples(module.EXAMPLES)
             module.add_arguments(command_parser)
         add_global_options(command_parser, defaults=False)
     return parser
@@ -230,7 +220,7 @@ class _Parser(argparse.ArgumentParser):
             formatter.start_section(title)
             formatter.add_arguments(actions)
             formatter.end_section()
-        formatter.add_text(self.epilog)
+        formatter.add_text(self.epilog if self._subparsers is None else _make_epilog())
         return formatter.format_help()
 
     def _get_own_actions(self) -> Iterator[argparse.Action]:
@@ -264,34 +254,27 @@ class _CommandParser(_Parser):
         finally:
             self._within = False
 
+    def format_help(self) -> str:
+        """Return the help with the command's summary and examples."""
+        texts = load_help()[self.prog.split()[-1]]
+        self.description = format_sentence(texts["summary"])
+        self.epilog = _format_examples(texts["examples"])
+        return super().format_help()
+
 
 def _group_commands(
     commands: Sequence[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
     for group, title in GROUP_TITLES.items():
-        members = []
-        for command in commands:
-            if _parse_constants(command.dest)["GROUP"] == group:
-                members.append(command)
-        yield title, members
+        yield title, [command for command in commands if command.dest in GROUPS[group]]
 
 
 @cache
-def _parse_constants(command: str) -> dict[str, str]:
-    """Parse the string constants of a command's module from its source.
+def load_help() -> dict[str, Any]:
+    """Return the summary and the examples of each command, and the examples of ``main``."""
+    import tomllib  # only help needs it
 
-    Importing all commands for the main help would take a second.
-    """
-    import ast  # only the list of all commands needs it
-
-    with open(f"{os.path.dirname(__file__)}/commands/{command}.py", "rb") as file:
-        source = file.read()
-    constants = {}
-    for statement in ast.parse(source).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=str(text))):
-                constants[name] = text
-    return constants
+    return tomllib.loads((find_shipped("templates") / "commands.toml").read_text(encoding="utf-8"))
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
@@ -309,7 +292,7 @@ def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
 def _make_epilog() -> str:
     width = max(len(number) for number, _ in list_exit_codes())
     codes = [f"  {number:>{width}}  {meaning}" for number, meaning in list_exit_codes()]
-    return "\n".join((_format_examples(EXAMPLES), "", "exit codes:", *codes))
+    return "\n".join((_format_examples(load_help()["main"]["examples"]), "", "exit codes:", *codes))
 
 
 _PLAIN = (

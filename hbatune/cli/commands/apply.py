@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     # Import the modules for measurements only if there are measurements.
     from hbatune.operations.verify import VerificationResult
 
-SUMMARY = "apply a profile and revert regressions"
-GROUP = "change"
-EXAMPLES = (
-    ("sudo hbatune apply --profile oltp --dry-run", "show the plan, write nothing"),
-    ("sudo hbatune apply --profile oltp", "everything that the profile covers"),
-    ("sudo hbatune apply --profile oltp --verify sda", "one disk, compared for longer"),
-    ("sudo hbatune apply --profile oltp --file /srv sda", "with writes, to a file on it"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""

@@ -14,14 +14,6 @@ from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, sho
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_note, show_csv, show_json
 
-SUMMARY = "find drift and outliers in the snapshots of many hosts"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune audit snapshots/", "all snapshots in a directory"),
-    ("hbatune audit --html fleet.html snapshots/", "one page, with a table to filter"),
-    ("hbatune audit --csv db1.snap db2.snap", "for a spreadsheet"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `audit`."""

@@ -27,16 +27,6 @@ class AutotuneDocument(Struct, frozen=True, kw_only=True):
     rules: MeasuredRules | None
 
 
-SUMMARY = "find the best queue depth and settings of disks; save them only with --write"
-GROUP = "measure"
-EXAMPLES = (
-    ("sudo hbatune autotune sda", "what would be better on a disk, within the active profile"),
-    ("sudo hbatune autotune sda --profile oltp --minutes 5", "in so much time at most"),
-    ("sudo hbatune autotune sda --file /srv", "schedulers, too, by writes to a file on the disk"),
-    ("sudo hbatune autotune sda --write", "make rules for the better values"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autotune`."""
     parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")

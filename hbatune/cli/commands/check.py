@@ -55,15 +55,6 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
     findings: tuple[FindingEntry, ...]
 
 
-SUMMARY = "report problems with links, interrupts, limits, errors and versions"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune check", "this machine"),
-    ("hbatune check sda", "one disk and its adapter"),
-    ("hbatune check --snapshot db1.snap", "another host, from its snapshot"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     arguments.add_targets(parser, "what to check")

@@ -15,14 +15,6 @@ from hbatune.snapshot.file import load_snapshot
 from hbatune.text.fleet_tables import show_comparison
 from hbatune.text.terminal import print_note, show_json
 
-SUMMARY = "compare two hosts, or two snapshots of one host"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune compare db16.snap db17.snap", "why is db17 slower?"),
-    ("hbatune compare db16.snap", "this host, compared with another"),
-    ("hbatune compare last-week.snap", "this host, compared with itself"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""

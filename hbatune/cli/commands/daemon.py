@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 
-SUMMARY = "run the daemon: tune new devices and correct drift"
-GROUP = "change"
-EXAMPLES = (
-    ("sudo systemctl start hbatune", "as `hbatune install` sets it up"),
-    ("sudo hbatune daemon", "in a terminal, until Ctrl-C"),
-)
 
 NO_ARGUMENTS: dict[str, object] = {}
 """The parsed form of a command line without arguments (``cli.command``)."""

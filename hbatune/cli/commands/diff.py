@@ -10,14 +10,6 @@ from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_advice, show_rows, show_skipped, summarise_states
 from hbatune.text.terminal import print_line, show_json
 
-SUMMARY = "compare the settings with a profile"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune diff --profile oltp", "this machine"),
-    ("hbatune diff --profile oltp --all sda", "one disk, what is right as well"),
-    ("hbatune diff --json", "the active profile, for a script"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diff`."""

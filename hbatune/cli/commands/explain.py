@@ -94,16 +94,6 @@ class SourceDocument(Struct, frozen=True):
     schema: str = "hbatune.explain-source/1"
 
 
-SUMMARY = "explain why a value is planned for a setting, or print a source"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune explain sda nr_requests", "one setting of a disk"),
-    ("hbatune explain nvme0n1 --profile latency", "all of another profile"),
-    ("hbatune explain 0000:01:00.0 irq_affinity", "an adapter's interrupts"),
-    ("hbatune explain D0-8", "a source, and the rules and checks that cite it"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     parser.add_argument(

@@ -17,13 +17,6 @@ from hbatune.text.plan_tables import fold_names, fold_rows
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 
-SUMMARY = "show the changes of this host's storage by another kernel"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune forecast --kernel 7.3", "this host, before the upgrade"),
-    ("hbatune forecast --kernel 7.3 --snapshot db1.snap", "another host, from its snapshot"),
-)
-
 _COLUMNS = make_columns("id TARGET | id ATTRIBUTE | value NOW | value THEN | reason EFFECT")
 
 _REQUEST_FILE = "this device has no requests: the file exists only up to 6.1"

@@ -5,10 +5,6 @@ import sys
 
 from hbatune.cli.parser import format_help_page
 
-SUMMARY = "show help for hbatune or a command"
-GROUP = "look"
-EXAMPLES = (("hbatune help", "the list of commands"), ("hbatune help apply", "the options of one"))
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `help`."""

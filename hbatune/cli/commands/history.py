@@ -38,16 +38,6 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
     entries: tuple[HistoryEntry, ...]
 
 
-SUMMARY = "show past measurements and mark stale ones"
-GROUP = "measure"
-EXAMPLES = (
-    ("hbatune history", "all results"),
-    ("hbatune history sda", "the results of one disk"),
-    ("hbatune history --json", "for a script"),
-    ("hbatune history --csv", "every run, for a spreadsheet"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     arguments.add_targets(parser, "targets of the results")

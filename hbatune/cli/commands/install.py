@@ -11,14 +11,6 @@ from hbatune.errors import UsageError
 from hbatune.operations.install import InstallResult, PreparedFiles, install_profile, prepare_files
 from hbatune.text.terminal import print_line, show_line
 
-SUMMARY = "apply a profile at boot with udev rules and a daemon"
-GROUP = "change"
-EXAMPLES = (
-    ("sudo hbatune install --profile oltp --dry-run", "show every file, write none"),
-    ("sudo hbatune install --profile oltp", "tune from the next boot on"),
-    ("sudo hbatune install --profile oltp --root /mnt", "into an image"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `install`."""

@@ -50,14 +50,6 @@ _GIB = 1 << 30
 _TIB = 1 << 40
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
-SUMMARY = "list adapters and disks"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune list", "adapters, disks, interrupts"),
-    ("hbatune list 0000:01:00.0", "one adapter"),
-    ("hbatune list --json", "for a script"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""

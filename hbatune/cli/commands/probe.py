@@ -76,16 +76,6 @@ class WorkloadsDocument(Struct, frozen=True):
     schema: Literal["hbatune.workloads/1"] = field(default="hbatune.workloads/1")
 
 
-SUMMARY = "measure disks with a workload; read-only by default"
-GROUP = "measure"
-EXAMPLES = (
-    ("hbatune probe", "list the workloads"),
-    ("sudo hbatune probe depth-sweep sda", "find the knee of a disk"),
-    ("hbatune probe oltp1 --file /srv", "a workload with writes, to its own file"),
-    ("sudo hbatune probe --block 8k --rate 2000 sda", "the latency at a given rate"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")

@@ -40,14 +40,6 @@ class ProfileDocument(Struct, frozen=True):
     schema: str = "hbatune.profiles/1"
 
 
-SUMMARY = "list profiles, or the rules and sources of one"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune profiles", "the list"),
-    ("hbatune profiles oltp", "its rules and their sources"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")

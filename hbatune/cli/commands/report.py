@@ -13,14 +13,6 @@ from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
 
-SUMMARY = "write an HTML report of changes, results and charts"
-GROUP = "measure"
-EXAMPLES = (
-    ("sudo hbatune report db1.html", "this machine"),
-    ("sudo hbatune report db1.html --csv db1.csv", "and the pictures' values for a spreadsheet"),
-    ("hbatune report db1.html --snapshot db1.snap", "another host, from its snapshot"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""

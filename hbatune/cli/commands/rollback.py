@@ -27,15 +27,6 @@ class RollbackDocument(Struct, frozen=True):
     schema: str = "hbatune.rollback/1"
 
 
-SUMMARY = "restore all original values"
-GROUP = "change"
-EXAMPLES = (
-    ("sudo hbatune rollback --dry-run", "preview the restore, write nothing"),
-    ("sudo hbatune rollback", "everything"),
-    ("sudo hbatune rollback sda", "one disk, and stop tuning it"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     arguments.add_targets(parser, "what to restore")

@@ -24,15 +24,6 @@ from hbatune.text.terminal import print_line, show_json
 DEFAULT_HEADROOM = 30
 """The default percentage that stays free: the middle of D0-9's 20 to 40."""
 
-SUMMARY = "estimate the drives, links and queue depths for a load"
-GROUP = "look"
-EXAMPLES = (
-    ("hbatune size --iops 200k", "4K random reads, compared with this host"),
-    ("hbatune size --iops 200k --reads 70 --p99 2", "a mix, with a target p99"),
-    ("hbatune size --gb-per-s 11.7 --snapshot db1.snap", "compared with another host"),
-    ("hbatune size --hosts 8 --array svc --luns 10 --hbas 2", "depth of LUNs on an array"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `size`."""

@@ -10,13 +10,6 @@ from hbatune.snapshot.file import encode_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import print_line
 
-SUMMARY = "save all facts about this host to a file"
-GROUP = "look"
-EXAMPLES = (
-    ("sudo hbatune snapshot db1.snap", "this host"),
-    ("sudo hbatune snapshot --anonymous host.snap", "for strangers: no names"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `snapshot`."""

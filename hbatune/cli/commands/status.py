@@ -23,9 +23,6 @@ NOT_RUNNING = ExitCode.NO_DAEMON
 
 _NOT_RUNNING_TEXT = "The daemon is not running: `systemctl start hbatune` starts it."
 
-SUMMARY = "show the status of the daemon"
-GROUP = "look"
-EXAMPLES = (("hbatune status", "for people"), ("hbatune status --json", "for a monitoring agent"))
 
 NO_ARGUMENTS: dict[str, object] = {"json": False, "pager": True}
 """The parsed form of a command line without arguments (``cli.command``)."""

@@ -26,14 +26,6 @@ class RemovalDocument(Struct, frozen=True):
     schema: str = "hbatune.removal/1"
 
 
-SUMMARY = "restore all values and remove hbatune's files"
-GROUP = "change"
-EXAMPLES = (
-    ("sudo hbatune uninstall --dry-run", "preview the removal"),
-    ("sudo hbatune uninstall", "restore values, remove files"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
     arguments.add_shared(parser, "--root")

@@ -39,14 +39,6 @@ DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
 """The shortest --interval in seconds."""
 
-SUMMARY = "show live latency, load, errors and alerts"
-GROUP = "measure"
-EXAMPLES = (
-    ("hbatune watch", "until Ctrl-C"),
-    ("hbatune watch --interval 5 --count 12 sda", "one disk, for a minute"),
-    ("hbatune watch --json --count 1", "one reading, for a script"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watch`."""

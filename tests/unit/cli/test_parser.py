@@ -13,11 +13,10 @@ import hbatune
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.commands.status import NOT_RUNNING
 from hbatune.cli.parser import (
-    EXAMPLES,
     GROUP_TITLES,
     find_subparsers,
     format_help_page,
-    import_command,
+    load_help,
     make_full_parser,
 )
 from hbatune.errors import ExitCode, HbatuneError, UsageError
@@ -44,9 +43,9 @@ def test_main_help_groups_commands() -> None:
 
 def examples() -> list[tuple[str, str]]:
     command_examples = [
-        (name, line) for name in COMMANDS for line, _ in import_command(name).EXAMPLES
+        (name, line) for name in COMMANDS for line, _ in load_help()[name]["examples"]
     ]
-    return command_examples + [("", line) for line, _ in EXAMPLES]
+    return command_examples + [("", line) for line, _ in load_help()["main"]["examples"]]
 
 
 @pytest.mark.parametrize(("command", "line"), examples())
@@ -72,8 +71,9 @@ def test_command_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "80")
     text = format_help_page(command)
     assert "\nexamples:\n  " in text
-    assert 2 <= len(import_command(command).EXAMPLES) <= 4
-    assert all(line in text for line, _ in import_command(command).EXAMPLES)
+    examples = load_help()[command]["examples"]
+    assert 2 <= len(examples) <= 4
+    assert all(line in text for line, _ in examples)
     assert max(map(len, [*text.splitlines(), *format_help_page(None).splitlines()])) <= 80
 
 
@@ -82,8 +82,7 @@ def test_help_fits_60_columns(command: str | None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "60")
     lines = format_help_page(command).splitlines()
     assert max(map(len, lines)) <= 60
-    examples = EXAMPLES if command is None else import_command(command).EXAMPLES
-    for example, description in examples:
+    for example, description in load_help()[command or "main"]["examples"]:
         assert any(line.startswith(f"  {example}") for line in lines)
         assert description in " ".join(" ".join(lines).split())
 
