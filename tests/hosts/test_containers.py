@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.act.journal_format import seal_document
 from tests.hosts import hbas
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
@@ -45,10 +46,11 @@ HIDE = {
     place: f"mount -t tmpfs -o mode=755 tmpfs {place} || exit 77" for place in ("/sys", "/proc")
 }
 JOURNAL = "/var/lib/hbatune/journal.json"
-EARLIER = (
-    '{"boot_id":"another","schema":"hbatune.journal/1","entries":[{"id":"a","target":"sda",'
-    '"adapter":null,"setting":"nomerges","before":0,"value":1}]}'
-)
+EARLIER = seal_document(
+    b'{"boot_id":"another","schema":"hbatune.journal/1","entries":[{"id":"a","target":"sda",'
+    b'"adapter":null,"setting":"nomerges","before":0,"value":1}]}',
+    1,
+).decode()
 """A journal of another boot."""
 PRERM = CHECKOUT / "debian/prerm"
 

@@ -28,7 +28,7 @@ def test_hidden_sys_class_exits_2(built: Build, words: str) -> None:
     root = built(interrupts.two_nodes())
     code, messages = ran(root, words, "mount -t tmpfs tmpfs /sys/class\n")
     assert code == 2
-    assert messages.startswith("hbatune: /sys/class/block is not there")
+    assert messages.startswith("hbatune: /sys/class/block is missing")
     assert "run hbatune on the host" in messages
 
 

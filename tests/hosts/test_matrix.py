@@ -174,7 +174,7 @@ def test_root_only_data_is_reported(cells: Cells, command: str, code: int) -> No
 def test_watch_explains_missing_p99(cells: Cells) -> None:
     for command, user, why in (
         ("watch", "user", "nothing measures latency"),
-        ("watch, root's folders", "user", "no p99: only root can read"),
+        ("watch, root's folders", "user", "only root can read"),
         ("watch, root's folders", "root", "nothing measures latency"),
     ):
         for cell in cells(command=command, user=user):

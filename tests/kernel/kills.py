@@ -254,6 +254,7 @@ def _write_rules(world: World) -> None:
         '[document.K]\ntitle = "kernel"\n[source.K-1]\ndocument = "K"\nsection = "s"\nsays = "x"\n'
     )
     (world.root / "rules/arrays.toml").write_text("array = []\n")
+    (world.root / "rules/yardsticks.toml").write_text("")
 
 
 def _rules(wanted: dict[str, int | str]) -> Iterator[str]:

@@ -845,6 +845,7 @@ def violations(scenario: Scenario) -> list[Violation]:
             (world.root / f"etc/profiles/{name}.toml").write_text(text)
         (world.root / "rules/sources.toml").write_text(_SOURCES)
         (world.root / "rules/arrays.toml").write_text("array = []\n")
+        (world.root / "rules/yardsticks.toml").write_text("")
         with installed(world):
             session = Session(world)
             for step in scenario.steps:

@@ -140,7 +140,7 @@ def test_unfinished_tournament_is_inconclusive() -> None:
 
 
 def test_current_must_be_candidate() -> None:
-    with pytest.raises(ValueError, match="none of them"):
+    with pytest.raises(ValueError, match="candidate 3 of 3 does not exist"):
         Tournament(candidates=3, current=3)
 
 
