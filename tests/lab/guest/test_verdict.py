@@ -14,6 +14,7 @@ from tests.lab.guest.known import (
     COST_LOAD,
     NDELAY,
     SERVICE_NS,
+    allow_slow_runs,
     cut_depth,
     deep,
     double_read_ahead,
@@ -39,10 +40,10 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
         forget(name)
 
 
-@pytest.mark.deadline(600)
+@pytest.mark.deadline(1200)
 def test_costly_depth_is_reverted(lun: str) -> None:
     # Four fifths of the IOPS, which shows on a busy host, too; `make bench` counts 15 %.
-    done = cut_depth(lun, 4)
+    done = cut_depth(lun, 4, allow_slow_runs)
     assert done.code == 1, done.err
     assert done.row(lun, "queue_depth")["outcome"] == "reverted"
     proof, second = done.json["verdicts"]
