@@ -61,7 +61,7 @@ def page() -> str:
 
 
 def _section(entry: Setting, device: str) -> Iterator[str]:
-    yield f"What it does: {entry.summary}.\n"
+    yield f"It sets {entry.summary}.\n"
     yield f"- takes: {entry.format.allowed}"
     if entry.limit is not accept_any_value:
         yield f"- limit of the device: {_limit(entry)}"

@@ -221,16 +221,13 @@ def get_depth(endpoint: Endpoint) -> int | None:
 
 
 class _IdleAdapters(CheckEvidence, frozen=True):
+    DESCRIPTION = "no I/O of {maps} uses {idle}, although the paths have the same access state"
     ADVICE = (
         "if the array serves these paths equally, set path_grouping_policy to multibus or "
         "group_by_prio in multipath.conf, so all adapters carry I/O"
     )
     maps: tuple[str, ...]
     idle: tuple[str, ...]
-
-    def describe(self) -> str:
-        maps, idle = format_fact(self.maps), format_fact(self.idle)
-        return f"no I/O of {maps} uses {idle}, although the paths have the same access state"
 
 
 def find_idle_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

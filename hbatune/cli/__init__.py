@@ -23,7 +23,7 @@ GROUPS = {
     "change": ("apply", "daemon", "install", "rollback", "uninstall"),
     "measure": ("autotune", "history", "probe", "report", "watch"),
 }
-"""The commands by group. Those of ``look`` change nothing."""
+"""The commands by group. The commands of ``look`` change nothing."""
 
 COMMANDS = tuple(sorted(chain.from_iterable(GROUPS.values())))
 

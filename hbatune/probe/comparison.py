@@ -205,27 +205,25 @@ def compare_with_documents(
         if result.id in subjects and result.doubt is None and is_plain:
             load = replace(result.workload, seed=None, ramp=0.0, runtime=1.0)
             latest[result.id, load] = result
-    closest = dict[str, ProbeResult]()
+    closest: dict[str, ProbeResult] = {}
     for result in latest.values():
-        current = closest.setdefault(result.id, result)
-        if measure_distance(result) < measure_distance(current):
-            closest[result.id] = result
+        closest[result.id] = min(closest.get(result.id, result), result, key=measure_distance)
     rows: dict[str, list[DocumentRow]] = {}
     for result in latest.values():
         standing = compare_result(result, subjects[result.id], None, yardsticks)
-        found = list(_list_runs(result, subjects[result.id], yardsticks))
-        found += _list_volume_rows(result, standing)
+        result_rows = list(_list_runs(result, subjects[result.id], yardsticks))
+        result_rows += _list_volume_rows(result, standing)
         if result is closest[result.id]:
-            found += _list_medium_rows(result, standing)
-        for row in found:
+            result_rows += _list_medium_rows(result, standing)
+        for row in result_rows:
             rows.setdefault(row.source.partition("-")[0], []).append(row)
     return rows
 
 
 def measure_distance(result: ProbeResult) -> tuple[bool, int]:
     """Return the distance of a result from the documents' workload: random reads, 32 deep."""
-    is_other = result.workload.pattern is not Pattern.RANDOM_READ
-    return is_other, abs(result.workload.issued - _USUAL)
+    differs = result.workload.pattern is not Pattern.RANDOM_READ
+    return differs, abs(result.workload.issued - _USUAL)
 
 
 def _list_medium_rows(result: ProbeResult, standing: Standing) -> Iterator[DocumentRow]:

@@ -79,7 +79,7 @@ class Proving(Struct):
         once, end = self.clock() - began, self.due or math.inf
         free = min(end - self.clock(), max(once, self.second))
         groups = _group_rows(part.own, combined.unexercised)
-        count = len(groups) + 1  # all groups again, if none of them is worse alone
+        count = len(groups) + 1  # all groups together again, if no single group is worse
         while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
             count -= 1
         each = min(once, free / count)

@@ -30,7 +30,7 @@ from tests.lab.guest.known import (
 __all__ = ["scsi_debug"]
 
 KERNELS = ("6.12",)
-ARTIFACTS = Path("/run/lab/artifacts/bench")  # what is in here goes to the host
+ARTIFACTS = Path("/run/lab/artifacts/bench")  # fetched by the host
 TIMES = 20
 
 

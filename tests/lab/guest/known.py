@@ -72,7 +72,7 @@ def double_read_ahead(lun: str) -> Done:
 
 
 def raise_depth_for_bursts(lun: str) -> Done:
-    """Apply a depth of 128 in place of 32, which only a load deeper than 24 reaches."""
+    """Apply a depth of 128 instead of 32, which only a load deeper than 24 reaches."""
     NDELAY.write_text(str(4 * SERVICE_NS))
     put(lun, "device/queue_depth", "32")
     return hbatune("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)

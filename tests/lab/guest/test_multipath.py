@@ -49,13 +49,13 @@ def test_lost_and_suspended_paths_are_reported(joined: tuple[str, list[str]]) ->
 def test_idle_adapter_is_reported(joined: tuple[str, list[str]]) -> None:
     """Multipath's default for unknown arrays is one path at a time (failover)."""
     name, paths = joined
-    alone, balanced = "service-time over 1 of 2 paths", "queue-length over 2 of 2 paths"
+    failover, balanced = "service-time over 1 of 2 paths", "queue-length over 2 of 2 paths"
     # The kernel chooses a group at the first I/O.
     device = f"if=/dev/{name}"
     subprocess.run(["dd", device, "of=/dev/null", "bs=4096", "count=1", "iflag=direct"], check=True)
     assert sorted(read_groups(name)) == [("service-time", False, 1), ("service-time", True, 1)]
     for command in (("list",), ("explain", name, "read_ahead_kb", "--profile", "oltp")):
-        assert alone in hbatune(*command).out
+        assert failover in hbatune(*command).out
     [finding] = [
         finding
         for finding in hbatune("check", "--json").json["findings"]

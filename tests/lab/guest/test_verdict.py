@@ -81,7 +81,7 @@ def test_depth_raise_to_128_improves(lun: str) -> None:
         probe = run.probe_subjects
 
         def looking(*arguments: object, **options: object) -> object:
-            assert _held(), "whoever keeps the profile is told to wait"
+            assert _held(), "a lock keeps other hbatune processes waiting"
             return probe(*arguments, **options)  # type: ignore[arg-type]
 
         run.probe_subjects = looking  # type: ignore[assignment]

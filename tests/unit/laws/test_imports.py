@@ -17,7 +17,7 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21600,
     "audit": 27500,
-    "autotune": 27900,
+    "autotune": 27800,
     "check": 24800,
     "compare": 27400,
     "daemon": 16000,
@@ -25,7 +25,7 @@ MAX_LINES = {
     "explain": 18000,
     "forecast": 23000,
     "help": 1400,
-    "history": 21200,
+    "history": 21100,
     "install": 23000,
     "list": 17500,
     "probe": 26000,

@@ -1,4 +1,4 @@
-"""A comparison measures at the profile's load, and what that does not show is told."""
+"""A comparison measures at the profile's load, and reports the effects that it does not show."""
 
 import pytest
 

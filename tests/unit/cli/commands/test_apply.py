@@ -324,9 +324,9 @@ def test_history_records_revert(bench: Bench, capsys: Capture) -> None:
     document = json.loads(capsys.readouterr().out)
     validate(document)
     assert document["schema"] == "hbatune.history/1"
-    joint, _, alone = document["entries"]
+    joint, _, single = document["entries"]
     assert joint["record"]["proof"]["verdict"]["word"] == "regressed"
-    assert alone["record"]["reverted"] == ["nomerges"]
+    assert single["record"]["reverted"] == ["nomerges"]
     assert joint["record"]["result"]["served"][0]["firmware"] == "16.00.12.00"
     assert joint["stale"] == []
     assert main(["history", "sdb"]) == 0
