@@ -136,10 +136,12 @@ def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
+    lines: list[str] = []
     for result, standing in applied.standings.values():
-        for line in describe_standing(result, standing, applied.plan.profile):
-            print_line(line)
+        lines += describe_standing(result, standing, applied.plan.profile)
+    for line in lines:
+        print_line(line)
     results = [result for result, _ in applied.standings.values()]
     show_document_tables(results, applied.situation.machine)
-    if applied.standings:
+    if lines:
         print_line()
