@@ -1,5 +1,6 @@
 """Fixtures of the tests that run in the guest."""
 
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -25,6 +26,9 @@ def joined(scsi_debug: Callable[..., list[str]]) -> Iterator[tuple[str, list[str
     """A map over the two paths of one LUN, and those paths."""
     from tests.lab.guest import multipath  # the host reads this file, too, and has no such machine
 
+    # Without ALUA the paths are equal. scsi_debug's state of a path follows the number of its host
+    # (drivers/scsi/scsi_debug.c: resp_report_tgtpgs), and an earlier test may have loaded ALUA.
+    subprocess.run(["modprobe", "--remove", "scsi_dh_alua"], check=True)
     paths = scsi_debug(add_host=2, max_luns=1, vpd_use_hostno=0, max_queue=192)
     with multipath.joined() as name:
         yield name, paths
