@@ -1,7 +1,8 @@
-"""Locate the rules and templates that come with hbatune, in a checkout and in a wheel."""
+"""Locate the rules and templates that come with hbatune, and read the texts among them."""
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
@@ -13,3 +14,11 @@ def find_shipped(folder: str) -> Path:
     In a checkout it is a link to the top-level directory of that name, in a wheel a copy of it.
     """
     return _SHIPPED / folder
+
+
+@cache
+def load_texts(name: str) -> dict[str, Any]:
+    """Return the texts of ``templates/NAME.toml`` by topic and key."""
+    import tomllib  # `status` prints none of them
+
+    return tomllib.loads((find_shipped("templates") / f"{name}.toml").read_text(encoding="utf-8"))

@@ -9,8 +9,9 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
-from hbatune.operations.context import Event, Message, Note, Task
+from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
 from hbatune.text.plan_tables import (
@@ -31,11 +32,9 @@ _PREVIEW = make_columns(
 _RESTORED = make_columns(
     "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
+# Loaded with this module: a note during a rollback must not depend on reading a file.
+_MESSAGES: dict[str, dict[str, str]] = load_texts("messages")
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
-_NO_ROWS = {
-    False: "Nothing to restore: the journal is empty.",
-    True: "No values could be restored: their original values are lost.",
-}
 
 
 def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
@@ -45,7 +44,7 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     """
     _show_rows(rows, machine, preview=True)
     if not rows:
-        print_line(_NO_ROWS[lost])
+        print_line(_MESSAGES["no_rows"]["lost" if lost else "empty"])
         return
     back = sum(row.outcome is None for row in rows)
     refused = sum(row.outcome is not None and not row.done for row in rows)
@@ -62,7 +61,7 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
     """
     _show_rows(rows, machine, preview=False)
     if not rows:
-        print_line(_NO_ROWS[lost])
+        print_line(_MESSAGES["no_rows"]["lost" if lost else "empty"])
         return
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
     ends = "exists because its" if removed == 1 else "exist because their"
@@ -100,16 +99,9 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if not row.done and row.setting in _ADVICE:
-        reasons.append(_ADVICE[row.setting])
+    if not row.done and row.setting in _MESSAGES["restore"]:
+        reasons.append(_MESSAGES["restore"][row.setting])
     return "; ".join(reasons)
-
-
-_ADVICE = {
-    "nr_requests": "set its former scheduler and roll back again",
-    "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
-}
-"""Advice if the kernel would reject the old value now."""
 
 
 def show_note(note: Note) -> None:
@@ -138,64 +130,19 @@ def _is_information(note: Message) -> bool:
     return isinstance(note, context.ComparisonsAhead)
 
 
-_FAILURES = {
-    Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon skips these disks",
-    Task.READ_CONFIGURATION: "{message}; the rollback was completed anyway",
-    Task.DEACTIVATE_PROFILE: "{message}; the daemon skips all disks anyway",
-    Task.FORGET_PROFILE: "{message}; it is left",
-    Task.SAVE_HISTORY: "the results are not kept: {message}",
-    Task.PLACE_RULES: "the udev rules were not changed: {message}",
-    Task.REMOVE_RULES: "{message}",
-    Task.REMOVE_OPTIONS: "{message}",
-    Task.FIT_MEMORY: "{message}",
-    Task.WRITE_RULES: "{message}",
-    Task.MARK_DISKS: "{message}; {hint}; until then the daemon takes these disks for new ones",
-    Task.COMPARE: "nothing was compared: {message}; {hint}",
-}
-
-_EVENTS = {
-    Event.FILE_REMOVED: "{subject} was removed.",
-    Event.FILE_KEPT: "{subject} is not as hbatune wrote it, and is left",
-    Event.RULES_KEPT: "{subject} is not as hbatune wrote it, and is left: it tunes disks still",
-    Event.OPTIONS_WRITTEN: "{subject} was written; a module uses it when it is loaded next",
-    Event.OPTIONS_REMOVED: "{subject} was removed; a loaded module keeps its values until it "
-    "is reloaded",
-    Event.OPTIONS_NOT_REMOVED: "cannot remove {subject}: {reason}",
-    Event.UNIT_NOT_STARTED: "systemd is not running: {subject} will not start",
-    Event.JOURNAL_OUTDATED: "the journal is from an earlier boot: the reboot has reset those "
-    "values",
-    Event.JOURNAL_REPLACED: "the journal of an earlier boot was removed: the reboot has reset "
-    "those values",
-    Event.WRITING_STOPPED: "stopped on request: the rows show the settings that were not tried; "
-    "`hbatune rollback` restores the others",
-    Event.COMPARISON_STOPPED: "stopped on request: the applied values remain; `hbatune rollback` "
-    "restores the original ones",
-    Event.NOTHING_COMPARED: "nothing was compared: no disk has a setting that hbatune changed",
-    Event.ROLLBACK_RECORDED: "a rollback was recorded during this run, so no profile becomes "
-    "active; to tune again, run the same command again",
-    Event.VALUES_UNRESTORED: "not all values could be restored, so hbatune keeps its own state: "
-    "run `hbatune uninstall` again, or with --keep-values to keep the current values",
-}
-
 _SHOWN_WORDS = 12
 """The number of shown words of a command: udevadm gets a path for each disk."""
-
-_REMEDIES = {
-    "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
-    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the hung worker",
-}
-"""Remedies for commands that were stopped at their deadline."""
 
 
 def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
         case context.TaskFailed(task, error):
-            template = _FAILURES.get(task, "{message}; {hint}")
+            template = _MESSAGES["task"].get(task.name.lower(), "{message}; {hint}")
             return template.format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
-            return _EVENTS[event].format(subject=subject, reason=reason)
+            return _MESSAGES["event"][event.name.lower()].format(subject=subject, reason=reason)
         case context.CommandFailed():
             return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
@@ -228,13 +175,14 @@ def format_note(note: Message) -> str:
 
 def _describe_command(note: context.CommandFailed) -> str:
     tool = note.ran
-    remedy = "" if tool.finished else f"; {_REMEDIES.get(tool.command[0], 'run hbatune again')}"
+    remedy = _MESSAGES["command"].get(tool.command[0], "run hbatune again")
+    end = "" if tool.finished else f"; {remedy}"
     if note.reloading:
-        return f"udev could not reload its rules: {tool.said}{remedy}"
+        return f"udev could not reload its rules: {tool.said}{end}"
     command = " ".join(tool.command[:_SHOWN_WORDS])
     if len(tool.command) > _SHOWN_WORDS:
         command += " …"
-    return f"`{command}` failed: {tool.said}{remedy}"
+    return f"`{command}` failed: {tool.said}{end}"
 
 
 def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:

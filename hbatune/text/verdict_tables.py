@@ -14,7 +14,8 @@ from hbatune.policy.profile import Profile
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
-from hbatune.probe.workloads import Hidden, Unexercised
+from hbatune.probe.workloads import Unexercised
+from hbatune.shipped import load_texts
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hbatune.operations.verify import VerificationResult
 
 
+_UNEXERCISED: dict[str, str] = load_texts("messages")["unexercised"]
 METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 _COLUMNS = make_columns(
     "id TARGET | value WHAT | state VERDICT | number IOPS | number mean | number p99"
@@ -140,17 +142,8 @@ def format_compared_settings(proof: Proof) -> str:
 
 def explain_unexercised(hidden: Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
-    if hidden.why is Hidden.PARTLY:
-        return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
-    words = {
-        Hidden.NOT_REACHED: f"{hidden.reach} in flight reach neither value",
-        Hidden.READS_ALONE: "the probe only reads; --file DIR also writes",
-        Hidden.BUFFERED: "it is for buffered I/O, and the probe passes the page cache by",
-        Hidden.UNMERGED: "random I/Os have nothing to be merged with",
-        Hidden.TOO_SMALL: f"requests of {hidden.reach} KiB are below both values",
-        Hidden.AWAKE: "a drive sleeps only when it is idle, and the probe keeps it busy",
-    }
-    return f"{hidden.setting}: not exercised: {words[hidden.why]}"
+    text = _UNEXERCISED[hidden.why].format(reach=hidden.reach, needed=hidden.needed)
+    return f"{hidden.setting}: {text}"
 
 
 def _yield_notes(verified: VerificationResult) -> Iterator[str]:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.facts.names import natural_key
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
 from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
@@ -135,15 +136,7 @@ def format_reading(reading: Reading) -> list[str]:
     ]
 
 
-_ENDS = {
-    AlertCondition.P99: "latency is within the objective again",
-    AlertCondition.UTILISATION: "it is no longer busy",
-    AlertCondition.DEPTH: "fewer I/Os in flight than its knee again",
-    AlertCondition.QUEUE_FULL: "queue_depth has its value again",
-    AlertCondition.COUNTERS: "{detail} no longer rises",
-    AlertCondition.LINK: "the link runs at full speed and width again",
-    AlertCondition.CPU: "CPU {detail} has idle time again",
-}
+_ENDS: dict[str, str] = load_texts("messages")["alert_end"]
 
 
 def describe_alert(alert: Alert) -> str:

@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -102,6 +103,15 @@ def test_docstrings_and_comments_are_plain() -> None:
 
 def test_messages_are_plain() -> None:
     require_plain(chain.from_iterable(map(messages_of, sources())))
+
+
+def test_shipped_texts_are_plain() -> None:
+    texts = []
+    for path in sorted((CHECKOUT / "templates").glob("*.toml")):
+        for topic in tomllib.loads(path.read_text(encoding="utf-8")).values():
+            for text in topic.values():
+                texts += [text] if isinstance(text, str) else [purpose for _, purpose in text]
+    require_plain(texts)
 
 
 def test_reasons_of_rules_are_plain() -> None:
