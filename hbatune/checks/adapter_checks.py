@@ -22,19 +22,16 @@ _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vecto
 
 
 class _SlowLink(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "the link runs at {speed} GT/s x{width}, where {possible_speed} GT/s x{possible_width} is "
+        "possible[; port above: {port}]"
+    )
     ADVICE = "reseat the card, check the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
     possible_speed: float | None
     possible_width: int | None
     port: str | None
-
-    def describe(self) -> str:
-        return (
-            f"the link runs at {self.speed:g} GT/s x{self.width}, where "
-            f"{format_fact(self.possible_speed)} GT/s x{format_fact(self.possible_width)} is "
-            "possible" + (f"; port above: {self.port}" if self.port is not None else "")
-        )
 
 
 def find_slow_links(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -97,6 +94,11 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BusErrors(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "errors at the adapter and its port: {correctable} correctable, {nonfatal} nonfatal, "
+        "{fatal} fatal[; reported to root port {root} by everything below it: {root_correctable}, "
+        "{root_nonfatal}, {root_fatal}]"
+    )
     ADVICE = "check cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
@@ -105,18 +107,6 @@ class _BusErrors(CheckEvidence, frozen=True):
     root_correctable: int
     root_nonfatal: int
     root_fatal: int
-
-    def describe(self) -> str:
-        text = (
-            f"errors at the adapter and its port: {self.correctable} correctable, "
-            f"{self.nonfatal} nonfatal, {self.fatal} fatal"
-        )
-        if self.root is not None:
-            text += (
-                f"; reported to root port {self.root} by everything below it: "
-                f"{self.root_correctable}, {self.root_nonfatal}, {self.root_fatal}"
-            )
-        return text
 
 
 def find_bus_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -171,16 +161,14 @@ def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _MissingMsix(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "served over one interrupt line, though the card offers MSI-X or MSI[; the module's "
+        "options: {options}][; the kernel's command line: {word}]"
+    )
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
     set: tuple[str, ...]
-
-    def describe(self) -> str:
-        text = "served over one interrupt line, though the card offers MSI-X or MSI"
-        if self.options:
-            text += f"; the module's options: {format_fact(self.options)}"
-        return text + (f"; the kernel's command line: {self.word}" if self.word is not None else "")
 
     def advise(self, target: str) -> str:
         if self.word is not None:
@@ -222,19 +210,14 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
 
 
 class _FewVectors(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs[; the module's "
+        "options: {options}]"
+    )
     vectors: int
     queues: int
     cpus: int
     options: tuple[str, ...]
-
-    def describe(self) -> str:
-        text = (
-            f"{self.vectors} interrupt vectors for {self.queues} hardware queues and "
-            f"{self.cpus} CPUs"
-        )
-        if self.options:
-            text += f"; the module's options: {format_fact(self.options)}"
-        return text
 
     def advise(self, target: str) -> str:
         if not self.options:
@@ -398,6 +381,7 @@ _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3M
 
 
 class _Coalescing(CheckEvidence, frozen=True):
+    DESCRIPTION = "[{host}: ]completions wait for company[ for up to {micros} µs] ({lever})"
     ADVICE = (
         "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
         "zio with `apply --allow-reset`, since that resets the link"
@@ -405,11 +389,6 @@ class _Coalescing(CheckEvidence, frozen=True):
     host: str | None
     lever: str
     micros: int | None
-
-    def describe(self) -> str:
-        host = f"{self.host}: " if self.host is not None else ""
-        duration = f" for up to {self.micros} µs" if self.micros is not None else ""
-        return f"{host}completions wait for company{duration} ({self.lever})"
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:

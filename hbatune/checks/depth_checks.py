@@ -181,6 +181,9 @@ def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _LoweredDepth(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "queue_depth is {depth}, where {began} is to be expected[ by the module's option {option}]"
+    )
     ADVICE = (
         "find out why the target's queue is full; the driver raises the depth by one every two "
         "minutes, `apply` at once"
@@ -188,10 +191,6 @@ class _LoweredDepth(CheckEvidence, frozen=True):
     depth: int
     began: int
     option: str | None
-
-    def describe(self) -> str:
-        text = f"queue_depth is {self.depth}, where {self.began} is to be expected"
-        return text + (f" by the module's option {self.option}" if self.option is not None else "")
 
 
 def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:

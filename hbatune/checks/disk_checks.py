@@ -42,6 +42,10 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenCache(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "volumes {volumes} ({family}): no attribute shows the controller's cache; their cache "
+        "types: {cache_types}"
+    )
     ADVICE = (
         "check with the vendor's tool that the controller's protected write cache is on and its "
         "battery or flash is healthy; do not change the drives' own caches"
@@ -49,10 +53,6 @@ class _HiddenCache(CheckEvidence, frozen=True):
     volumes: tuple[str, ...]
     family: str
     cache_types: tuple[str, ...]
-
-    def describe(self) -> str:
-        text = f"volumes {format_fact(self.volumes)} ({self.family}): no attribute shows the "
-        return f"{text}controller's cache; their cache types: {format_fact(self.cache_types)}"
 
 
 def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -85,16 +85,14 @@ def find_costly_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _NoCache(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "volumes {volumes}: {product} has no write cache[; RAID 6: {raid6}][; counted as "
+        "rotational: {spinning}]"
+    )
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
     raid6: tuple[str, ...]
-
-    def describe(self) -> str:
-        volumes, product = format_fact(self.volumes), format_fact(self.product)
-        levels = f"; RAID 6: {format_fact(self.raid6)}" if self.raid6 else ""
-        disks = f"; counted as rotational: {format_fact(self.spinning)}" if self.spinning else ""
-        return f"volumes {volumes}: {product} has no write cache{levels}{disks}"
 
     def advise(self, target: str) -> str:
         text = "without a cache RAID 6 costs half of the writes: "
@@ -240,12 +238,10 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class _SinglePath(CheckEvidence, frozen=True):
+    DESCRIPTION = "one path to the drive; profile {profile} needs p99 {objective_ms} ms"
     ADVICE = "plan two paths if you need more than 200,000 sustained IOPS"
     profile: str
     objective_ms: float
-
-    def describe(self) -> str:
-        return f"one path to the drive; profile {self.profile} needs p99 {self.objective_ms:g} ms"
 
 
 def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -272,13 +268,11 @@ _WORKING = frozenset({"running", "live", ABSENT})
 
 
 class _FewPaths(CheckEvidence, frozen=True):
+    DESCRIPTION = "working paths: {working} of {expected} ({maps})"
     ADVICE = "repair or connect a path: `journalctl -k` shows the paths that failed"
     maps: tuple[str, ...]
     working: int
     expected: int
-
-    def describe(self) -> str:
-        return f"working paths: {self.working} of {self.expected} ({format_fact(self.maps)})"
 
 
 class _SuspendedMap(CheckEvidence, frozen=True):
@@ -319,16 +313,11 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
+    DESCRIPTION = "{preferred} targets prefer this adapter, another of {adapters} only {least}"
     ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
     least: int
     adapters: tuple[str, ...]
-
-    def describe(self) -> str:
-        adapters = format_fact(self.adapters)
-        return (
-            f"{self.preferred} targets prefer this adapter, another of {adapters} only {self.least}"
-        )
 
 
 def find_uneven_preference(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -77,14 +77,11 @@ class _SpaceErrors(_FailedIo, frozen=True):
 
 
 class _TransportErrors(_FailedIo, frozen=True):
+    DESCRIPTION = (
+        "failed I/O in the kernel's log that did not get through to the drive or back: {count}"
+        "[; resets of the device: {resets}]"
+    )
     FAULTS = (ErrorKind.TRANSPORT,)
-
-    def describe(self) -> str:
-        text = (
-            "failed I/O in the kernel's log that did not get through to the drive or back: "
-            f"{self.count}"
-        )
-        return text + (f"; resets of the device: {self.resets}" if self.resets is not None else "")
 
     def advise(self, target: str) -> str:
         if self.cabled is not None:
@@ -96,10 +93,8 @@ class _TransportErrors(_FailedIo, frozen=True):
 
 class _UnexplainedIo(_FailedIo, frozen=True):
     DESCRIPTION = "failed I/O in the kernel's log, without a reason: {count}"
+    ADVICE = "check the log messages around them: `journalctl -k -g {target}`"
     FAULTS = (ErrorKind.OTHER,)
-
-    def advise(self, target: str) -> str:
-        return f"check the log messages around them: `journalctl -k -g {target}`"
 
 
 _EVIDENCE_BY_CHECK: dict[str, type[_FailedIo]] = {
@@ -134,17 +129,14 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _Timeouts(CheckEvidence, frozen=True):
+    DESCRIPTION = "{timeouts}[ of {done}] commands timed out"
+    ADVICE = (
+        "look for the cause in the kernel log: `journalctl -k -g {target}`"
+        "[, as root, who may read the {denied}]"
+    )
     timeouts: int
     done: int | None
     denied: str | UnsetType
-
-    def describe(self) -> str:
-        total = f" of {self.done}" if self.done is not None else ""
-        return f"{self.timeouts}{total} commands timed out"
-
-    def advise(self, target: str) -> str:
-        text = f"look for the cause in the kernel log: `journalctl -k -g {target}`"
-        return self.advise_as_root(text, self.denied)
 
 
 def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -163,16 +155,13 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnexplainedErrors(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{errors}[ of {done}] commands ended without good status; polls of the drive's health "
+        "count as well, and the kernel's log, which would tell, could not be read"
+    )
     errors: int
     done: int | None
     denied: str | None
-
-    def describe(self) -> str:
-        total = f" of {self.done}" if self.done is not None else ""
-        return (
-            f"{self.errors}{total} commands ended without good status; polls of the drive's health "
-            "count as well, and the kernel's log, which would tell, could not be read"
-        )
 
     def advise(self, target: str) -> str:
         if self.denied is None:

@@ -1,5 +1,6 @@
 """The input of checks, their findings, and the form of their evidence. Values only."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
@@ -30,12 +31,18 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
+_FACT = r"\{(\w+)\}"
+_OPTIONAL_PART = rf"\[([^\[\]{{}}]*{_FACT}[^\[\]]*)\]"
+"""A part of a text in square brackets, with at least one fact in braces."""
+
+
 class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. ``ADVICE`` is a constant sentence. In ``DESCRIPTION``, a name
-    in braces stands for the fact in this field.
+    JSON omits a field that is UNSET. In ``DESCRIPTION`` and ``ADVICE``, a name in braces stands for
+    the fact in this field, and ``{target}`` for the target of the finding. The text omits a part
+    in square brackets if a fact in it is unknown or empty.
     """
 
     DESCRIPTION: ClassVar[str] = ""
@@ -43,12 +50,24 @@ class CheckEvidence(Struct, frozen=True):
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        facts = {name: format_fact(getattr(self, name)) for name in self.__struct_fields__}
-        return self.DESCRIPTION.format_map(facts)
+        return self._insert_facts(self.DESCRIPTION)
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
-        return self.ADVICE
+        return self._insert_facts(self.ADVICE, target=target)
+
+    def _insert_facts(self, template: str, **texts: str) -> str:
+        unknown = set()
+        for name in self.__struct_fields__:
+            fact = getattr(self, name)
+            texts[name] = format_fact(fact)
+            if fact in (None, (), UNSET):
+                unknown.add(name)
+
+        def choose_part(part: re.Match[str]) -> str:
+            return part[1] if unknown.isdisjoint(re.findall(_FACT, part[1])) else ""
+
+        return re.sub(_OPTIONAL_PART, choose_part, template).format_map(texts)
 
     def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
         """Return the advice, and that root may read more if something was denied."""

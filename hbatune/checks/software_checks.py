@@ -34,10 +34,8 @@ _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
     DESCRIPTION = "tuned is running; what its profile sets could not be read ({unread})"
+    ADVICE = "check with `tuned-adm active` that its profile sets no disks; here: {unread}"
     unread: str
-
-    def advise(self, target: str) -> str:
-        return f"check with `tuned-adm active` that its profile sets no disks; here: {self.unread}"
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
@@ -91,14 +89,13 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RunningIrqbalance(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}"
+    )
     placed: int
     asks: tuple[str, ...]
     policy: str
     start: str | None
-
-    def describe(self) -> str:
-        asks = f"; it asks: {format_fact(self.asks)}" if self.asks else ""
-        return f"irqbalance is running{asks}; interrupts placed by the profile: {self.placed}"
 
     def advise(self, target: str) -> str:
         if self.start is None:
@@ -122,17 +119,13 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
+    DESCRIPTION = "{file}, line {line}, sets {setting}[ to {value}][ of {of}]"
     ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
     file: str
     line: int
     of: tuple[str, ...]
-
-    def describe(self) -> str:
-        value = f" to {self.value}" if self.value is not None else ""
-        of = f" of {format_fact(self.of)}" if self.of else ""
-        return f"{self.file}, line {self.line}, sets {self.setting}{value}{of}"
 
 
 def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -256,13 +249,10 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
+    DESCRIPTION = "not known whether they run: {daemons}[: {process}]"
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
-
-    def describe(self) -> str:
-        process = f": {self.process}" if isinstance(self.process, str) else ""
-        return f"not known whether they run: {format_fact(self.daemons)}{process}"
 
     def advise(self, target: str) -> str:
         if self.unit is UNSET:
@@ -384,6 +374,10 @@ def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
 
 
 class _UnmetAdvice(CheckEvidence, frozen=True):
+    DESCRIPTION = (
+        "{setting} is {current}, but {vendor} recommends {advised}[; rule {against} of the profile "
+        "sets {planned}][; here: {limit}][; note: {note}]"
+    )
     vendor: str
     rule: str
     setting: str
@@ -394,13 +388,6 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     limit: str | None
     note: str | None
     open: str | None
-
-    def describe(self) -> str:
-        text = f"{self.setting} is {self.current}, but {self.vendor} recommends {self.advised}"
-        if self.against is not None and self.planned is not None:
-            text += f"; rule {self.against} of the profile sets {self.planned}"
-        text += f"; here: {self.limit}" if self.limit is not None else ""
-        return text + (f"; note: {self.note}" if self.note is not None else "")
 
     def advise(self, target: str) -> str:
         if self.against is not None:

@@ -1,0 +1,35 @@
+"""The texts of evidence: facts in braces, and parts that need a fact."""
+
+import pytest
+from msgspec import UNSET, UnsetType
+
+from hbatune.checks.finding import CheckEvidence
+
+
+class _SampleEvidence(CheckEvidence, frozen=True):
+    DESCRIPTION = "[site] {errors}[ of {done}] failed[; on {disks} and {done}]"
+    ADVICE = "look at {target}[, as root, who may read the {denied}]"
+    errors: int
+    done: int | None
+    disks: tuple[str, ...] = ()
+    denied: str | UnsetType = UNSET
+
+
+@pytest.mark.parametrize(
+    ("evidence", "description", "advice"),
+    [
+        (_SampleEvidence(0, None), "[site] 0 failed", "look at sda"),
+        (_SampleEvidence(1, 0), "[site] 1 of 0 failed", "look at sda"),
+        (_SampleEvidence(1, None, ("sda",)), "[site] 1 failed", "look at sda"),
+        (
+            _SampleEvidence(1, 2, ("s[{x}]",), "log"),
+            "[site] 1 of 2 failed; on s[{x}] and 2",
+            "look at sda, as root, who may read the log",
+        ),
+    ],
+)
+def test_text_omits_parts_without_facts(
+    evidence: CheckEvidence, description: str, advice: str
+) -> None:
+    assert evidence.describe() == description
+    assert evidence.advise("sda") == advice
