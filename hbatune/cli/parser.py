@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import chain
 from types import ModuleType
 from typing import Any, NoReturn
@@ -16,7 +15,7 @@ from hbatune import __version__
 from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, is_option
 from hbatune.errors import UsageError, list_exit_codes
-from hbatune.shipped import find_shipped
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_sentence
 
 GROUP_TITLES = {
@@ -269,12 +268,9 @@ def _group_commands(
         yield title, [command for command in commands if command.dest in GROUPS[group]]
 
 
-@cache
 def load_help() -> dict[str, Any]:
     """Return the summary and the examples of each command, and the examples of ``main``."""
-    import tomllib  # only help needs it
-
-    return tomllib.loads((find_shipped("templates") / "commands.toml").read_text(encoding="utf-8"))
+    return load_texts("commands.toml")
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

@@ -20,18 +20,10 @@ from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
-from hbatune.probe.knee import Knee, KneeDoubt
-from hbatune.probe.result import (
-    Doubt,
-    Failed,
-    Failure,
-    Figures,
-    ProbeResult,
-    Skip,
-    Skipped,
-    Workload,
-)
+from hbatune.probe.knee import Knee
+from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
+from hbatune.shipped import find_message
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
@@ -46,47 +38,6 @@ _TAILS = make_columns(
     "id TARGET | number DEPTH | value | number P50 µs | number P95 µs | number P99 µs | "
     "number P99.9 µs"
 )
-_SKIPS = {
-    Skip.NO_FIO: "fio is not installed",
-    Skip.OLD_FIO: "this fio is too old, 3.23 is needed",
-    Skip.BROKEN_FIO: "fio is installed and does not start: try `fio --version`",
-    Skip.NOT_ASKED: "other hosts share its array: probed only on request",
-    Skip.EXCLUDED: "it is excluded in [site]",
-    Skip.UNCLASSIFIED: "it could not be classified",
-    Skip.ZONED: "it is zoned",
-    Skip.NOT_RUNNING: "it is not running",
-    Skip.UNREADABLE: "its state could not be read",
-    Skip.NO_SIZE: "it has no size",
-    Skip.TOO_SMALL: "it is too small for this workload",
-    Skip.BLOCK_SIZE: "its logical block is larger than these I/Os, in bytes",
-    Skip.NO_NODE: "it has no device node",
-    Skip.UNSAFE_NAME: "its name cannot be written into fio's job file",
-    Skip.FIXED_DEPTH: "its queue depth cannot be set to this value",
-    Skip.BUSY: "it is busy",
-    Skip.NOT_NAMED: "it would be written to, and was not named itself",
-    Skip.MOUNTED: "it is mounted",
-    Skip.SWAP: "it holds swap space in use",
-    Skip.HELD: "other devices are built on it",
-    Skip.MULTIPATH: "it belongs to a multipath map",
-    Skip.PARTITIONED: "it has a partition table",
-    Skip.SIGNED: "it holds data",
-    Skip.UNKNOWN_CONTENT: "whether it holds data cannot be determined",
-    Skip.TAKEN: "opened exclusively by another process",
-    Skip.NOT_COUNTED: "whether it is busy is unknown: its iostats are off",
-    Skip.NO_TIME: "no time",
-    Skip.CONFLICT: "its queue depth was changed by another process during the runs, so it stays",
-    Skip.NOT_RESTORED: "its queue depth could not be restored: run `hbatune rollback`",
-    Skip.UNSWITCHABLE: "what was changed cannot be switched back and forth",
-}
-_FAILURES = {
-    Failure.LAUNCH: "could not start",
-    Failure.IO: "I/O error",
-    Failure.EXIT: "fio failed",
-    Failure.GARBAGE: "fio's output cannot be parsed",
-    Failure.NO_IO: "no I/O was completed",
-    Failure.TIMEOUT: "passed its deadline and was killed",
-    Failure.STUCK: "passed its deadline and could not be killed: the disk does not answer",
-}
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
 BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
@@ -97,10 +48,6 @@ _STALE: Mapping[Stale, str] = {
     Stale.DRIVER: "its driver",
     Stale.FIRMWARE: "its firmware",
     Stale.KERNEL: "the kernel",
-}
-_DOUBTS = {
-    Doubt.TOO_MANY: "untrusted: more in flight than issued",
-    Doubt.TOO_FEW: "untrusted: under 90 % of the depth issued was in flight",
 }
 
 
@@ -135,7 +82,7 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no results."""
     if isinstance(outcome, Failed):
         return _explain_failure(outcome)
-    words = _SKIPS[outcome.reason]
+    words = find_message(outcome.reason)
     if outcome.load is not None:
         load = outcome.load
         words += f" ({units.format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
@@ -154,14 +101,6 @@ def describe_standing(
         yield f"{result.target}: {_describe_link(link)}."
 
 
-_KNEE_DOUBTS = {
-    None: "",
-    KneeDoubt.SHORT: "; no alert uses it: it takes 5 windows of 1 s at each depth",
-    KneeDoubt.UNCERTAIN: "; no alert uses it: it is too uncertain",
-    KneeDoubt.FALL: "; no alert uses it: no second run confirmed the fall in IOPS",
-}
-
-
 def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> str:
     """Return the knee with its confidence interval and the gain of the next depth, as text.
 
@@ -174,7 +113,8 @@ def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> st
         text = f"past depth {knee.depth}: {iops} IOPS for {p99} p99"
         if knee.low < knee.high:
             text += f" (it may be anywhere from {knee.low} to {knee.high})"
-        text += _KNEE_DOUBTS[knee.doubt]
+        if knee.doubt is not None:
+            text += f"; no alert uses it: {find_message(knee.doubt)}"
     document = None if standing is None else standing.document
     if document is not None and document.knee is not None:
         low, high = document.knee
@@ -275,15 +215,13 @@ def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     """Return why a result is not trusted (D3-6), or an empty string."""
     if result.doubt is None:
         return ""
-    if result.doubt is not Doubt.RATE:
-        return _DOUBTS[result.doubt]
     disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
     rate, iops = disks * (result.workload.rate or 0), units.format_digits(result.figures.iops)
-    return f"the rate could not be held: {iops} of {rate} a second"
+    return find_message(result.doubt).format(iops=iops, rate=rate)
 
 
 def _explain_failure(failed: Failed) -> str:
-    words = _FAILURES[failed.reason]
+    words = find_message(failed.reason)
     if failed.errno is not None:
         words += f" ({os.strerror(failed.errno)})"
     if failed.status is not None:

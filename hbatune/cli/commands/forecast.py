@@ -12,46 +12,13 @@ from hbatune.errors import ExitCode
 from hbatune.operations.forecast import Forecast, forecast_host
 from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, fold_rows
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import print_line, show_json, show_table
 
 _COLUMNS = make_columns("id TARGET | id ATTRIBUTE | value NOW | value THEN | reason EFFECT")
-
-_REQUEST_FILE = "this device has no requests: the file exists only up to 6.1"
-_CONTROLLER_TIMEOUT = "sets the timeout of all namespaces of this controller"
-_ASYNC_DEPTH = "moved from queue/iosched to queue: rules with the old path have no effect"
-_EFFECTS = {
-    "queue/max_sectors_kb": "the default size of the largest request",
-    "queue/read_ahead_kb": "read-ahead helps sequential reads, and wastes memory with random ones",
-    "queue/iosched/async_depth": _ASYNC_DEPTH,
-    "queue/async_depth": "limits asynchronous requests, so reads find free requests",
-    "queue/nr_requests": "the default of requests, with the tags that a driver reserves",
-    "mq/0/nr_tags": "includes the tags that a driver reserves",
-    "queue/nomerges": "the driver's default: 0 merges requests, 2 does not",
-    "queue/iostats": "diskstats count the I/O of this device only with 1",
-    "queue/optimal_io_size": "the drive reports no optimal size: 6.1 takes one block for it",
-    "queue/scheduler": _REQUEST_FILE,
-    "queue/rq_affinity": _REQUEST_FILE,
-    "io_timeout": _CONTROLLER_TIMEOUT,
-    "admin_timeout": _CONTROLLER_TIMEOUT,
-    "ahci.mask_port_map": "ports that the driver ignores",
-    "ahci.mask_port_ext": "ports that the driver ignores",
-    "mpi3mr.max_sgl_entries": "segments of the largest request",
-    "mpi3mr.threaded_isr_poll": "false completes commands in the interrupt, with less latency",
-    "mpt3sas.command_retry_count": "attempts for a drive that is starting",
-    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "waits for drives that are starting",
-    "nvme.quirks": "workarounds for drives, by their ids",
-    "nvme_core.multipath_always_on": "a drive with one path becomes a map, too",
-    "virtio_scsi.virtscsi_poll_queues": "queues with polled completions",
-}
-_KINDS = {
-    ChangeKind.RENDERED: "set by hbatune, and ignored by this kernel's module",
-    ChangeKind.DRIVER: "this kernel has no such driver: the adapter's disks disappear",
-    ChangeKind.REFUSED: "the active profile sets it, and this kernel refuses the value",
-    ChangeKind.UNKNOWN: "unknown: the snapshot lacks a file that the forecast needs",
-}
 
 
 class ForecastRow(Struct, frozen=True):
@@ -101,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_row(change: KernelChange) -> ForecastRow:
-    effect = _KINDS.get(change.kind) or _EFFECTS.get(change.attribute, "")
-    if change.kind is ChangeKind.OPTION and change.then is None:
-        effect = "the module has no such option: the kernel ignores and logs it"
+    is_removed = change.kind is ChangeKind.OPTION and change.then is None
+    effects = load_texts("messages.toml")["kernel_change"]
+    kind_effect = effects.get("removed" if is_removed else change.kind)
+    effect = kind_effect or effects.get(change.attribute, "")
     values = (change.target, change.id, change.attribute, change.now, change.then)
     return ForecastRow(*values, effect)
 

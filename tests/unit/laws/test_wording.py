@@ -115,6 +115,14 @@ def test_reasons_of_rules_are_plain() -> None:
     require_plain(texts)
 
 
+def test_texts_of_templates_are_plain() -> None:
+    texts = []
+    for path in sorted((CHECKOUT / "templates").glob("*.toml")):
+        texts += re.findall(r'"([^"]*\b[a-z]{2,} [^"]*)"', path.read_text(encoding="utf-8"))
+    assert texts
+    require_plain(texts)
+
+
 def test_pages_are_plain() -> None:
     require_plain(pages())
 

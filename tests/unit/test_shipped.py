@@ -1,0 +1,22 @@
+"""The texts that ship: each value has its text, and each text its value."""
+
+import pytest
+
+from hbatune.probe.knee import KneeDoubt
+from hbatune.probe.result import Doubt, Failure, Skip
+from hbatune.shipped import find_message, load_texts
+
+ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt)
+
+
+@pytest.mark.parametrize("enumeration", ENUMERATIONS)
+def test_each_member_has_message(enumeration: type[Skip | Failure | Doubt | KneeDoubt]) -> None:
+    messages = load_texts("messages.toml")[enumeration.__name__]
+    assert set(messages) == {member.name for member in enumeration}
+    for member in enumeration:
+        assert find_message(member) == messages[member.name] != ""
+
+
+def test_each_table_has_enumeration() -> None:
+    tables = {enumeration.__name__ for enumeration in ENUMERATIONS}
+    assert set(load_texts("messages.toml")) == tables | {"kernel_change"}
