@@ -1,8 +1,12 @@
-"""Locate the rules and templates that come with hbatune, and read the texts among them."""
+"""Locate and read the files that come with hbatune, in a checkout and in a wheel."""
 
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any  # slow to import
 
 _SHIPPED = Path(__file__).resolve().parent / "_shipped"
 
@@ -17,8 +21,14 @@ def find_shipped(folder: str) -> Path:
 
 
 @cache
-def load_texts(name: str) -> dict[str, Any]:
-    """Return the texts of ``templates/NAME.toml`` by topic and key."""
-    import tomllib  # `status` prints none of them
+def load_texts(file: str) -> "dict[str, Any]":
+    """Return the texts for people in a TOML ``file`` of the shipped templates."""
+    import tomllib  # most commands need none of these texts
 
-    return tomllib.loads((find_shipped("templates") / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((find_shipped("templates") / file).read_text(encoding="utf-8"))
+
+
+def find_message(member: Enum) -> str:
+    """Return the text of an enumeration's member, from the table of its class."""
+    message: str = load_texts("messages.toml")[type(member).__name__][member.name]
+    return message

@@ -270,7 +270,7 @@ def _group_commands(
 
 def load_help() -> dict[str, Any]:
     """Return the summary and the examples of each command, and the examples of ``main``."""
-    return load_texts("commands")
+    return load_texts("commands.toml")
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

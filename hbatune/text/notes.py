@@ -11,7 +11,7 @@ from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
-from hbatune.shipped import load_texts
+from hbatune.shipped import find_message, load_texts
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
 from hbatune.text.plan_tables import (
@@ -33,7 +33,11 @@ _RESTORED = make_columns(
     "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
 # Loaded with this module: a note during a rollback must not depend on reading a file.
-_MESSAGES: dict[str, dict[str, str]] = load_texts("messages")
+_MESSAGES = load_texts("messages.toml")
+_NO_ROWS = {
+    False: "Nothing to restore: the journal is empty.",
+    True: "No values could be restored: their original values are lost.",
+}
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 
 
@@ -44,7 +48,7 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     """
     _show_rows(rows, machine, preview=True)
     if not rows:
-        print_line(_MESSAGES["no_rows"]["lost" if lost else "empty"])
+        print_line(_NO_ROWS[lost])
         return
     back = sum(row.outcome is None for row in rows)
     refused = sum(row.outcome is not None and not row.done for row in rows)
@@ -61,7 +65,7 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
     """
     _show_rows(rows, machine, preview=False)
     if not rows:
-        print_line(_MESSAGES["no_rows"]["lost" if lost else "empty"])
+        print_line(_NO_ROWS[lost])
         return
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
     ends = "exists because its" if removed == 1 else "exist because their"
@@ -99,8 +103,8 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if not row.done and row.setting in _MESSAGES["restore"]:
-        reasons.append(_MESSAGES["restore"][row.setting])
+    if not row.done and row.setting in _MESSAGES["unrestored_setting"]:
+        reasons.append(_MESSAGES["unrestored_setting"][row.setting])
     return "; ".join(reasons)
 
 
@@ -138,11 +142,10 @@ def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
         case context.TaskFailed(task, error):
-            template = _MESSAGES["task"].get(task.name.lower(), "{message}; {hint}")
-            return template.format(message=error.message, hint=error.hint)
+            return find_message(task).format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
-            return _MESSAGES["event"][event.name.lower()].format(subject=subject, reason=reason)
+            return find_message(event).format(subject=subject, reason=reason)
         case context.CommandFailed():
             return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
@@ -175,7 +178,7 @@ def format_note(note: Message) -> str:
 
 def _describe_command(note: context.CommandFailed) -> str:
     tool = note.ran
-    remedy = _MESSAGES["command"].get(tool.command[0], "run hbatune again")
+    remedy = _MESSAGES["stopped_command"].get(tool.command[0], "run hbatune again")
     end = "" if tool.finished else f"; {remedy}"
     if note.reloading:
         return f"udev could not reload its rules: {tool.said}{end}"

@@ -19,11 +19,11 @@ from hbatune.facts.model import Machine
 from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
 from hbatune.probe.comparison import Headroom
-from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
+from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether
 from hbatune.probe.knee import Knee
-from hbatune.probe.result import Doubt, Failed, Figures, ProbeResult, Skipped, Workload
+from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
-from hbatune.shipped import load_texts
+from hbatune.shipped import find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
@@ -38,7 +38,6 @@ _TAILS = make_columns(
     "id TARGET | number DEPTH | value | number P50 µs | number P95 µs | number P99 µs | "
     "number P99.9 µs"
 )
-_MESSAGES: dict[str, dict[str, str]] = load_texts("messages")
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
 BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
@@ -76,7 +75,7 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no results."""
     if isinstance(outcome, Failed):
         return _explain_failure(outcome)
-    words = _MESSAGES["skip"][outcome.reason]
+    words = find_message(outcome.reason)
     if outcome.load is not None:
         load = outcome.load
         words += f" ({units.format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
@@ -108,7 +107,7 @@ def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> st
         if knee.low < knee.high:
             text += f" (it may be anywhere from {knee.low} to {knee.high})"
         if knee.doubt is not None:
-            text += f"; no alert uses it: {_MESSAGES['knee_doubt'][knee.doubt]}"
+            text += f"; no alert uses it: {find_message(knee.doubt)}"
     document = None if standing is None else standing.document
     if document is not None and document.knee is not None:
         low, high = document.knee
@@ -192,13 +191,10 @@ def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:
     newest = {entry.record.rule: entry for entry in entries}
     for entry in entries:
         for stale in entry.stale:
-            target = entry.record.target
-            if stale.what is Stale.GONE:
-                device = "adapter" if entry.record.together is not None else "disk"
-                yield f"{target}: the {device} is not there any more."
-            else:
-                change = f"was {stale.then or 'unknown'} then and is {stale.now or 'unknown'} now"
-                yield f"{target}: stale: {_MESSAGES['stale'][stale.what]} {change} (D1-3)."
+            device = "adapter" if entry.record.together is not None else "disk"
+            then, now = stale.then or "unknown", stale.now or "unknown"
+            text = find_message(stale.what).format(device=device, then=then, now=now)
+            yield f"{entry.record.target}: {text}."
         rule = entry.record.rule
         if entry.stale and rule is not None and newest[rule] is entry:
             command = f"hbatune autotune {entry.record.target}"
@@ -209,15 +205,13 @@ def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     """Return why a result is not trusted (D3-6), or an empty string."""
     if result.doubt is None:
         return ""
-    if result.doubt is not Doubt.RATE:
-        return _MESSAGES["doubt"][result.doubt]
     disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
     rate, iops = disks * (result.workload.rate or 0), units.format_digits(result.figures.iops)
-    return f"the rate could not be held: {iops} of {rate} a second"
+    return find_message(result.doubt).format(iops=iops, rate=rate)
 
 
 def _explain_failure(failed: Failed) -> str:
-    words = _MESSAGES["failure"][failed.reason]
+    words = find_message(failed.reason)
     if failed.errno is not None:
         words += f" ({os.strerror(failed.errno)})"
     if failed.status is not None:
@@ -260,7 +254,7 @@ DOCUMENT_COLUMNS = make_columns(
 
 def make_document_cells(row: comparison.DocumentRow) -> list[str]:
     """Return the cells of a document's figure next to the measured one."""
-    workload, name = row.result.workload, _MESSAGES["figure"][row.figure]
+    workload, name = row.result.workload, load_texts("messages.toml")["figure"][row.figure]
     if row.depth is not None and row.depth != workload.issued:
         name += f" at depth {row.depth}"
     if row.raid is not None:

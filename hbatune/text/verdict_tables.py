@@ -15,7 +15,7 @@ from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Unexercised
-from hbatune.shipped import load_texts
+from hbatune.shipped import find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hbatune.operations.verify import VerificationResult
 
 
-_UNEXERCISED: dict[str, str] = load_texts("messages")["unexercised"]
 METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
 _COLUMNS = make_columns(
     "id TARGET | value WHAT | state VERDICT | number IOPS | number mean | number p99"
@@ -142,7 +141,7 @@ def format_compared_settings(proof: Proof) -> str:
 
 def explain_unexercised(hidden: Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
-    text = _UNEXERCISED[hidden.why].format(reach=hidden.reach, needed=hidden.needed)
+    text = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
     return f"{hidden.setting}: {text}"
 
 

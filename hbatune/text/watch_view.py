@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.facts.names import natural_key
-from hbatune.shipped import load_texts
+from hbatune.shipped import find_message
 from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
 from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
@@ -136,9 +136,6 @@ def format_reading(reading: Reading) -> list[str]:
     ]
 
 
-_ENDS: dict[str, str] = load_texts("messages")["alert_end"]
-
-
 def describe_alert(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
     value, limit = _format_number(alert.value, "unknown"), _format_number(alert.limit, "unknown")
@@ -176,7 +173,7 @@ def format_event(event: AlertEvent) -> str:
         return f"alert: {format_alert(alert)}"
     end = "no longer present"
     if event.value is not None:
-        end = _ENDS[alert.condition].format(detail=alert.detail)
+        end = find_message(alert.condition).format(detail=alert.detail)
     return make_printable(f"alert ended: {alert.target}: {end} ({alert.source})")
 
 

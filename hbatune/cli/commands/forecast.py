@@ -20,8 +20,6 @@ from hbatune.text.terminal import print_line, show_json, show_table
 
 _COLUMNS = make_columns("id TARGET | id ATTRIBUTE | value NOW | value THEN | reason EFFECT")
 
-_MESSAGES: dict[str, dict[str, str]] = load_texts("messages")
-
 
 class ForecastRow(Struct, frozen=True):
     """One value that the other kernel changes; null if a kernel does not have it."""
@@ -70,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_row(change: KernelChange) -> ForecastRow:
-    effect = _MESSAGES["kernel_change"].get(change.kind)
-    effect = effect or _MESSAGES["kernel_attribute"].get(change.attribute, "")
-    if change.kind is ChangeKind.OPTION and change.then is None:
-        effect = "the module has no such option: the kernel ignores and logs it"
+    is_removed = change.kind is ChangeKind.OPTION and change.then is None
+    effects = load_texts("messages.toml")["kernel_change"]
+    kind_effect = effects.get("removed" if is_removed else change.kind)
+    effect = kind_effect or effects.get(change.attribute, "")
     values = (change.target, change.id, change.attribute, change.now, change.then)
     return ForecastRow(*values, effect)
 
