@@ -22,6 +22,7 @@ from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
 from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
+from hbatune.shipped import load_texts
 from hbatune.text.limit_text import describe_limit
 
 _AFFINITY = "irq_affinity"
@@ -424,14 +425,6 @@ def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         yield replace(finding, adapter=advice.adapter, source=advice.source)
 
 
-_REASONS = {
-    "busy": "the kernel refused it for 5 s, because other disks of the adapter were being set",
-    "commands": "the disk was not ready, or a command did not end within 1 s",
-    "ignored": "the kernel kept another value",
-    "refused": "the kernel refused the value",
-}
-
-
 class _UnsetAtBoot(CheckEvidence, frozen=True):
     settings: tuple[str, ...]
     reason: str | None  # None if udev could not start the program
@@ -440,7 +433,7 @@ class _UnsetAtBoot(CheckEvidence, frozen=True):
         names = ", ".join(self.settings)
         if self.reason is None:
             return f"udev could not start the program that sets {names} as the disk appears"
-        reason = _REASONS.get(self.reason, self.reason)
+        reason = load_texts("messages.toml")["unset_setting"].get(self.reason, self.reason)
         return f"hbatune's udev rules could not set {names} as the disk appeared: {reason}"
 
     def advise(self, target: str) -> str:

@@ -5,9 +5,10 @@ from enum import Enum
 import pytest
 
 from hbatune.operations.context import Event, Task
-from hbatune.probe.history import Stale
+from hbatune.probe.comparison import Headroom
+from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
-from hbatune.probe.result import Doubt, Failure, Figures, Skip
+from hbatune.probe.result import Doubt, Failure, Figures, Pattern, Skip
 from hbatune.probe.workloads import Hidden
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_message, load_texts
@@ -15,8 +16,9 @@ from hbatune.watch.alerts import AlertCondition
 
 ENUMERATIONS: tuple[type[Enum], ...] = (
     *(Skip, Failure, Doubt, KneeDoubt, Stale, Hidden, AlertCondition, Task, Event),
+    *(Pattern, Headroom, Bottleneck),
 )
-OTHER_TABLES = {"kernel_change", "figure", "stopped_command", "unrestored_setting"}
+OTHER_TABLES = {"kernel_change", "figure", "stopped_command", "unset_setting", "unrestored_setting"}
 """Tables whose keys are not members of an enumeration."""
 
 
