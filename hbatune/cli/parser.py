@@ -64,7 +64,10 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modu
 
 def make_full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, the source of man page and completion."""
-    return _make_parser({name: import_command(name) for name in COMMANDS})
+    parser = _make_parser({name: import_command(name) for name in COMMANDS})
+    for command_parser in (parser, *find_subparsers(parser).values()):
+        _add_purposes(command_parser)
+    return parser
 
 
 def format_help_page(command: str | None) -> str:
@@ -205,6 +208,7 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the complete help."""
+        _add_purposes(self)
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
@@ -269,8 +273,22 @@ def _group_commands(
 
 
 def load_help() -> dict[str, Any]:
-    """Return the summary and the examples of each command, and the examples of ``main``."""
+    """Return the summary, examples and options of each command.
+
+    ``main`` has the examples of hbatune and the options that several commands share.
+    """
     return load_texts("commands.toml")
+
+
+def _add_purposes(parser: argparse.ArgumentParser) -> None:
+    """Set the help of the parser's arguments, which only help and man page need."""
+    texts = load_help()
+    command_texts = texts.get(parser.prog.split()[-1], {})
+    purposes = texts["main"]["options"] | command_texts.get("options", {})
+    for action in parser._actions:
+        if action.help is None:
+            name = action.option_strings[-1] if action.option_strings else action.metavar
+            action.help = purposes.get(name)
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
