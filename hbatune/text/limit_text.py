@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from hbatune.loader import LongText
 
+_DECISION = "an administrator's decision, until `apply {}` names it"
+
 
 class Limit(StrEnum):
     """A reason why a value differs from the profile value, or is not set, as a sentence.
@@ -62,19 +64,12 @@ class Limit(StrEnum):
     # of a plan (plan/make.py, plan/rows.py)
     CHANGED_SINCE = "changed after hbatune set it: not restored"
     DISRUPTS = "{}: only with --allow-reset"
-    BELOW_PEERS = (
-        "below the {} of equal disks on its adapter: "
-        "an administrator's decision, until `apply {}` names it"
-    )
-    CHOSEN_SCHEDULER = (
-        "no kernel selects {} by itself: an administrator's decision, until `apply {}` names it"
-    )
+    BELOW_PEERS = f"below the {{}} of equal disks on its adapter: {_DECISION}"
+    CHOSEN_SCHEDULER = f"no kernel selects {{}} by itself: {_DECISION}"
     DISTRIBUTION_SCHEDULER = "replaces the choice of {}, which no weight or ionice uses"
-    LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
+    LOWERED = f"below the driver's own {{}}: {_DECISION}"
     NO_DEPTH = "it has no queue depth that can be set"
-    NCQ_OFF = (
-        "native command queuing is off: an administrator's decision, until `apply {}` names it"
-    )
+    NCQ_OFF = f"native command queuing is off: {_DECISION}"
     NO_COALESCING = "the driver has no option for it"
     ONE_COMMAND = (
         "one command at a time: the drive does not queue, or an administrator has switched queuing "
