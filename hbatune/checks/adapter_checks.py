@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UnsetType
 
 from hbatune.checks.depth_checks import get_depth
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import names
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose, Vectors
@@ -65,15 +65,14 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
 
 class _SlowPorts(CheckEvidence, frozen=True):
     DESCRIPTION = "{ports}: at {rate} Gbit/s, where {possible} are possible"
+    ADVICE = (
+        "check the transceiver, the cable and the switch port of {fabric}",
+        "no action if this is the drive's maximum; otherwise check these phys' cable",
+    )
     ports: tuple[str, ...]
     rate: float
     possible: float
     fabric: str | None
-
-    def advise(self, target: str) -> str:
-        if self.fabric is None:
-            return "no action if this is the drive's maximum; otherwise check these phys' cable"
-        return f"check the transceiver, the cable and the switch port of {self.fabric}"
 
 
 def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -165,19 +164,16 @@ class _MissingMsix(CheckEvidence, frozen=True):
         "served over one interrupt line, though the card offers MSI-X or MSI[; the module's "
         "options: {options}][; the kernel's command line: {word}]"
     )
+    ADVICE = (
+        "take {word} off the kernel's command line",
+        "see whether one of the module's options switches MSI-X off: {set}",
+        "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
+        "[, as root, who may read the {denied}]",
+    )
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
     set: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        if self.word is not None:
-            return f"take {self.word} off the kernel's command line"
-        if self.set:
-            options = format_fact(self.set)
-            return f"see whether one of the module's options switches MSI-X off: {options}"
-        text = "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
-        return self.advise_as_root(text, self.denied)
 
 
 def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -214,15 +210,14 @@ class _FewVectors(CheckEvidence, frozen=True):
         "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs[; the module's "
         "options: {options}]"
     )
+    ADVICE = (
+        "see whether one of these options keeps vectors back: {options}",
+        "nothing: the driver has no option for it",
+    )
     vectors: int
     queues: int
     cpus: int
     options: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        if not self.options:
-            return "nothing: the driver has no option for it"
-        return f"see whether one of these options keeps vectors back: {format_fact(self.options)}"
 
 
 def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -381,7 +376,6 @@ _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3M
 
 
 class _Coalescing(CheckEvidence, frozen=True):
-    DESCRIPTION = "[{host}: ]completions wait for company[ for up to {micros} µs] ({lever})"
     ADVICE = (
         "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
         "zio with `apply --allow-reset`, since that resets the link"
@@ -389,6 +383,11 @@ class _Coalescing(CheckEvidence, frozen=True):
     host: str | None
     lever: str
     micros: int | None
+
+    def describe(self) -> str:
+        host = f"{self.host}: " if self.host is not None else ""
+        duration = f" for up to {self.micros} µs" if self.micros is not None else ""
+        return f"{host}completions wait for company{duration} ({self.lever})"
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:

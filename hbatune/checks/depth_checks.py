@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Purpose
 from hbatune.facts.model import Adapter, Endpoint, Kind, Missing
@@ -20,6 +20,10 @@ class _StarvedLuns(CheckEvidence, frozen=True):
         "{host} takes {can_queue} commands for {luns} LUNs: {share} for each, where a depth of "
         "{wanted} is wanted"
     )
+    ADVICE = (
+        "raise {options} of the adapter's module for the next load",
+        "spread the LUNs over more hosts",
+    )
     host: str
     can_queue: int
     luns: int
@@ -27,11 +31,6 @@ class _StarvedLuns(CheckEvidence, frozen=True):
     wanted: int
     by_profile: bool
     options: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        if not self.options:
-            return "spread the LUNs over more hosts"
-        return f"raise {format_fact(self.options)} of the adapter's module for the next load"
 
 
 def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -133,16 +132,14 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _SmallHost(CheckEvidence, frozen=True):
     DESCRIPTION = "{host} takes {can_queue} commands, and the firmware offers {offered}"
+    ADVICE = (
+        "see whether one of the module's options holds it back: {options}",
+        "no action: the driver reserves the others, and has no option for it",
+    )
     host: str
     can_queue: int
     offered: int
     options: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        if not self.options:
-            return "no action: the driver reserves the others, and has no option for it"
-        options = format_fact(self.options)
-        return f"see whether one of the module's options holds it back: {options}"
 
 
 def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -416,15 +416,14 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 class _UnreadFacts(CheckEvidence, frozen=True):
     DESCRIPTION = "could not be read: {facts} ({reasons})"
+    ADVICE = (
+        "run `check` as root to have these read: {roots}",
+        "look in the kernel's log for why these failed: {failed}",
+    )
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]
     failed: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        if self.roots:
-            return f"run `check` as root to have these read: {format_fact(self.roots)}"
-        return f"look in the kernel's log for why these failed: {format_fact(self.failed)}"
 
 
 def find_unread_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:

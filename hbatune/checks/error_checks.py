@@ -56,17 +56,13 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 class _MediumErrors(_FailedIo, frozen=True):
     DESCRIPTION = "{count} medium errors in the kernel log ({kinds})"
+    ADVICE = (
+        "see with the controller's tool which drive of volume {volume} fails, and replace that",
+        "see that the data of {drive} is safe elsewhere, then replace the drive",
+    )
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-
-    def advise(self, target: str) -> str:
-        if self.volume is not None:
-            return (
-                f"see with the controller's tool which drive of volume {self.volume} fails, and "
-                "replace that"
-            )
-        return f"see that the data of {self.drive} is safe elsewhere, then replace the drive"
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
@@ -81,14 +77,12 @@ class _TransportErrors(_FailedIo, frozen=True):
         "failed I/O in the kernel's log that did not get through to the drive or back: {count}"
         "[; resets of the device: {resets}]"
     )
+    ADVICE = (
+        "check the cable and the connectors of {cabled}",
+        "check the path to the array of {fabric}: cable, transceiver, switch port",
+        "ask the administrators of the storage below this host",
+    )
     FAULTS = (ErrorKind.TRANSPORT,)
-
-    def advise(self, target: str) -> str:
-        if self.cabled is not None:
-            return f"check the cable and the connectors of {self.cabled}"
-        if self.fabric is not None:
-            return f"check the path to the array of {self.fabric}: cable, transceiver, switch port"
-        return "ask the administrators of the storage below this host"
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
@@ -159,14 +153,13 @@ class _UnexplainedErrors(CheckEvidence, frozen=True):
         "{errors}[ of {done}] commands ended without good status; polls of the drive's health "
         "count as well, and the kernel's log, which would tell, could not be read"
     )
+    ADVICE = (
+        "run `check` as root, who may read the {denied}",
+        "no action: this count does not indicate a fault of the disk",
+    )
     errors: int
     done: int | None
     denied: str | None
-
-    def advise(self, target: str) -> str:
-        if self.denied is None:
-            return "no action: this count does not indicate a fault of the disk"
-        return f"run `check` as root, who may read the {self.denied}"
 
 
 def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -187,6 +180,13 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _RisingCounter(CheckEvidence, frozen=True):
     DESCRIPTION = "{counter}: from {was} to {now} within {minutes} minutes"
+    ADVICE = (
+        "look for current errors in the kernel log: `journalctl -k -g {disk}`"
+        "[, as root, who may read the {denied}]",
+        "check slot and riser of {card}",
+        "check the cable or the transceiver at {link}",
+        "look for current errors in the kernel log",
+    )
     counter: str
     was: int
     now: int
@@ -195,16 +195,6 @@ class _RisingCounter(CheckEvidence, frozen=True):
     card: str | None
     link: str | None
     denied: str | UnsetType
-
-    def advise(self, target: str) -> str:
-        if self.disk is not None:
-            text = f"look for current errors in the kernel log: `journalctl -k -g {self.disk}`"
-            return self.advise_as_root(text, self.denied)
-        if self.card is not None:
-            return f"check slot and riser of {self.card}"
-        if self.link is not None:
-            return f"check the cable or the transceiver at {self.link}"
-        return "look for current errors in the kernel log"
 
 
 def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -241,21 +231,17 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _OfflineDevice(CheckEvidence, frozen=True):
     DESCRIPTION = "the kernel has given it up: its state is {state}"
+    ADVICE = (
+        "see that it answers again, then have the kernel try it: "
+        "`echo running > /sys/block/{disk}/device/state`",
+        "look in the kernel's log for why: `journalctl -k -g {controller}`"
+        "[, as root, who may read the {denied}]",
+        "look in the kernel's log for why",
+    )
     state: str
     disk: str | None
     controller: str | None
     denied: str | UnsetType
-
-    def advise(self, target: str) -> str:
-        if self.disk is not None:
-            return (
-                "see that it answers again, then have the kernel try it: "
-                f"`echo running > /sys/block/{self.disk}/device/state`"
-            )
-        if self.controller is None:
-            return self.advise_as_root("", self.denied) or "look in the kernel's log for why"
-        text = f"look in the kernel's log for why: `journalctl -k -g {self.controller}`"
-        return self.advise_as_root(text, self.denied)
 
 
 def find_given_up(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -31,6 +31,9 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
+NO_ACTION = "nothing: it is only worth knowing"
+"""The advice of a finding that is only information."""
+
 _FACT = r"\{(\w+)\}"
 _OPTIONAL_PART = rf"\[([^\[\]{{}}]*{_FACT}[^\[\]]*)\]"
 """A part of a text in square brackets, with at least one fact in braces."""
@@ -42,11 +45,12 @@ class CheckEvidence(Struct, frozen=True):
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
     JSON omits a field that is UNSET. In ``DESCRIPTION`` and ``ADVICE``, a name in braces stands for
     the fact in this field, and ``{target}`` for the target of the finding. The text omits a part
-    in square brackets if a fact in it is unknown or empty.
+    in square brackets if a fact in it is unknown or empty. If ``ADVICE`` has several texts, the
+    first whose other facts are all known applies, or the last.
     """
 
     DESCRIPTION: ClassVar[str] = ""
-    ADVICE: ClassVar[str] = "nothing: it is only worth knowing"
+    ADVICE: ClassVar[str | tuple[str, ...]] = NO_ACTION
 
     def describe(self) -> str:
         """Return the evidence as text."""
@@ -54,24 +58,28 @@ class CheckEvidence(Struct, frozen=True):
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
-        return self._insert_facts(self.ADVICE, target=target)
+        if isinstance(self.ADVICE, str):
+            return self._insert_facts(self.ADVICE, target=target)
+        *preferred, last = self.ADVICE
+        for template in preferred:
+            if self._has_facts(re.sub(_OPTIONAL_PART, "", template)):
+                return self._insert_facts(template, target=target)
+        return self._insert_facts(last, target=target)
 
     def _insert_facts(self, template: str, **texts: str) -> str:
-        unknown = set()
         for name in self.__struct_fields__:
-            fact = getattr(self, name)
-            texts[name] = format_fact(fact)
-            if fact in (None, (), UNSET):
-                unknown.add(name)
+            texts[name] = format_fact(getattr(self, name))
 
         def choose_part(part: re.Match[str]) -> str:
-            return part[1] if unknown.isdisjoint(re.findall(_FACT, part[1])) else ""
+            return part[1] if self._has_facts(part[1]) else ""
 
         return re.sub(_OPTIONAL_PART, choose_part, template).format_map(texts)
 
-    def advise_as_root(self, advice: str, denied: str | UnsetType) -> str:
-        """Return the advice, and that root may read more if something was denied."""
-        return f"{advice}, as root, who may read the {denied}" if denied else advice
+    def _has_facts(self, template: str) -> bool:
+        for name in re.findall(_FACT, template):
+            if getattr(self, name, "") in (None, (), UNSET):  # a target is no field, and known
+                return False
+        return True
 
 
 class Finding(Struct, frozen=True):

@@ -13,7 +13,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import (
+    NO_ACTION,
+    Check,
+    CheckEvidence,
+    CheckInput,
+    Finding,
+    Severity,
+    format_fact,
+)
 from hbatune.facts.health import TunedProfile, UdevRule
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.facts.services import IONICE
@@ -40,6 +48,11 @@ class _UnreadTuned(CheckEvidence, frozen=True):
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
+    ADVICE = (
+        "choose a tuned profile that does not set {settings} (`tuned-adm profile NAME`): the last "
+        "write of the two tools wins",
+        NO_ACTION,
+    )
     profile: str
     values: tuple[str, ...]
     settings: tuple[str, ...]
@@ -55,14 +68,6 @@ class _RunningTuned(CheckEvidence, frozen=True):
             settings, files = format_fact(self.settings), format_fact(self.files)
             text += f", which sets what hbatune sets: {settings} ({files})"
         return text
-
-    def advise(self, target: str) -> str:
-        if not self.settings:
-            return self.ADVICE
-        return (
-            f"choose a tuned profile that does not set {format_fact(self.settings)} "
-            "(`tuned-adm profile NAME`): the last write of the two tools wins"
-        )
 
 
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -93,15 +98,11 @@ class _RunningIrqbalance(CheckEvidence, frozen=True):
     DESCRIPTION = (
         "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}"
     )
+    ADVICE = ("start it with --policyscript={start} to exclude those interrupts", NO_ACTION)
     placed: int
     asks: tuple[str, ...]
     policy: str
     start: str | None
-
-    def advise(self, target: str) -> str:
-        if self.start is None:
-            return self.ADVICE
-        return f"start it with --policyscript={self.start} to exclude those interrupts"
 
 
 def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -251,17 +252,13 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 class _HiddenProcess(CheckEvidence, frozen=True):
     DESCRIPTION = "not known whether they run: {daemons}[: {process}]"
+    ADVICE = (
+        "run it as {unit}, or stop it: hbatune does not follow the settings of another process",
+        "run `check` as root, who sees all processes",
+    )
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
-
-    def advise(self, target: str) -> str:
-        if self.unit is UNSET:
-            return "run `check` as root, who sees all processes"
-        return (
-            f"run it as {self.unit}, or stop it: hbatune does not follow the settings of another "
-            "process"
-        )
 
 
 def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -281,6 +278,10 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
 class _UnapprovedVersion(CheckEvidence, frozen=True):
     """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
 
+    ADVICE = (
+        "plan the update from {version} to an approved one, or approve it in hbatune.toml",
+        "look with the vendor's own tool: for the kernel it is {unread}",
+    )
     COMPONENT: ClassVar[str] = ""
     version: str | None
     approved: tuple[str, ...]
@@ -293,13 +294,6 @@ class _UnapprovedVersion(CheckEvidence, frozen=True):
         return (
             f"the version of its {self.COMPONENT} is not known ({self.unread}), and only these are "
             f"approved: {approved}"
-        )
-
-    def advise(self, target: str) -> str:
-        if self.version is None:
-            return f"look with the vendor's own tool: for the kernel it is {self.unread}"
-        return (
-            f"plan the update from {self.version} to an approved one, or approve it in hbatune.toml"
         )
 
 
@@ -379,6 +373,11 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
         "{setting} is {current}, but {vendor} recommends {advised}[; rule {against} of the profile "
         "sets {planned}][; here: {limit}][; note: {note}]"
     )
+    ADVICE = (
+        "choose one: a rule for {setting} in rules.d overrides {against}",
+        'to have {open} set, say vendors = "follow" in hbatune.toml, or write a rule for it',
+        "nothing: this kernel or device does not take it",
+    )
     vendor: str
     rule: str
     setting: str
@@ -389,16 +388,6 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     limit: str | None
     note: str | None
     open: str | None
-
-    def advise(self, target: str) -> str:
-        if self.against is not None:
-            return f"choose one: a rule for {self.setting} in rules.d overrides {self.against}"
-        if self.open is not None:
-            return (
-                f'to have {self.open} set, say vendors = "follow" in hbatune.toml, or write a rule '
-                "for it"
-            )
-        return "nothing: this kernel or device does not take it"
 
 
 def find_advice(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The texts of evidence: facts in braces, and parts that need a fact."""
+"""The texts of evidence: facts in braces, parts that need a fact, and the choice of the advice."""
 
 import pytest
 from msgspec import UNSET, UnsetType
@@ -33,3 +33,23 @@ def test_text_omits_parts_without_facts(
 ) -> None:
     assert evidence.describe() == description
     assert evidence.advise("sda") == advice
+
+
+class _PreferredAdvice(CheckEvidence, frozen=True):
+    ADVICE = ("replace {disk}[ soon: {reason}]", "check {card} of {target}", "no action")
+    disk: str | None = None
+    reason: str | None = None
+    card: str | UnsetType = UNSET
+
+
+@pytest.mark.parametrize(
+    ("evidence", "advice"),
+    [
+        (_PreferredAdvice("sda", None, "a card"), "replace sda"),
+        (_PreferredAdvice("sda", "worn"), "replace sda soon: worn"),
+        (_PreferredAdvice(None, "worn", "a card"), "check a card of sdb"),
+        (_PreferredAdvice(), "no action"),
+    ],
+)
+def test_first_advice_with_facts_applies(evidence: CheckEvidence, advice: str) -> None:
+    assert evidence.advise("sdb") == advice
