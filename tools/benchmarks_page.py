@@ -54,8 +54,8 @@ class Curve(msgspec.Struct, frozen=True):
 _HEAD = """\
 # Benchmarks
 
-`make bench` measures all of this again, rewrites the files in `tests/bench/results` and this page
-from them, and fails if a result exceeds its bound. Each row times two things alternately. The ratio
+This page is generated from the files in `tests/bench/results`. `make bench` measures all of this
+again, and fails if a result exceeds its bound. Each row times two things alternately. The ratio
 compares the two times of a pair; the table has its median and, in brackets, the quartiles. Times
 are wall times of whole processes unless a row states otherwise.
 """

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 
 from tests.documented import validate
+from tests.pages import DOCS, README
 from tools import docs, schemas
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -43,6 +44,14 @@ def test_schemas_hide_module_paths() -> None:
 def test_invalid_document_is_refused() -> None:
     with pytest.raises(jsonschema.ValidationError):
         validate({"schema": "hbatune.facts/1", "hostname": "db1"})
+
+
+def test_written_pages_are_few_and_mapped() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
+    written = [name for name, text in texts.items() if "This page is generated" not in text]
+    assert len(written) <= 16, "merge pages by their meaning"
+    documentation = README.read_text(encoding="utf-8").partition("## Documentation\n")[2]
+    assert set(re.findall(r"\]\(docs/([^)#]+)", documentation)) == set(texts)
 
 
 def test_page_links_exist() -> None:
