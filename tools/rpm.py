@@ -70,7 +70,8 @@ fi
 %files
 /{private}
 /usr/bin/hbatune
-/{manual}
+/usr/share/man/man5/hbatune*.5*
+/usr/share/man/man8/hbatune*.8*
 %doc /{documentation}
 %license /{licence}
 {completions}
@@ -127,12 +128,12 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _add_pages(tree: Path) -> list[Path]:
-    """Write manual, completions and documentation. Return the paths of the completions."""
+    """Write man pages, completions and documentation. Return the paths of the completions."""
     completions = []
     for name, text in manual.files().items():
         place = _place(name)
         _write(tree / place, text.encode())
-        if not name.endswith(".8"):
+        if not name.endswith((".5", ".8")):
             completions.append(place)
     _write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
     pages = ("README.md", "CHANGELOG.md")
@@ -143,8 +144,8 @@ def _add_pages(tree: Path) -> list[Path]:
 
 def _place(name: str) -> Path:
     """Return Fedora's path of a man page or a completion, by its name."""
-    if name.endswith(".8"):
-        return Path(f"usr/share/man/man8/{name}")
+    if name.endswith((".5", ".8")):
+        return Path(f"usr/share/man/man{name[-1]}/{name}")
     if name.endswith(".bash"):
         return Path(f"usr/share/bash-completion/completions/{name.removesuffix('.bash')}")
     if name.endswith(".fish"):
@@ -166,7 +167,6 @@ def _spec(tree: Path, completions: list[Path]) -> str:
         description=about,
         tree=tree,
         private=_PRIVATE,
-        manual=Path("usr/share/man/man8/hbatune.8*"),
         documentation=_DOCUMENTATION,
         licence=_LICENCE,
         completions="\n".join(f"/{place}" for place in completions),

@@ -64,7 +64,7 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modu
 
 
 def make_full_parser() -> argparse.ArgumentParser:
-    """Return the parser with every command, the source of man page and completion."""
+    """Return the parser with every command, the source of man pages and completion."""
     return _make_parser({name: import_command(name) for name in COMMANDS})
 
 
