@@ -16,13 +16,12 @@ from pathlib import Path
 
 from hbatune import __version__
 from tools import manual
-from tools.packaging import description, epoch, maintainer
+from tools.packaging import DOCUMENTATION, description, documentation, epoch, maintainer
 from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 _PRIVATE = Path("usr/lib/hbatune")
 NEEDED = ("fio", "systemd-udev")
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
-_DOCUMENTATION = Path("usr/share/doc/hbatune")
 _LICENCE = Path("usr/share/licenses/hbatune/LICENSE")
 _SPEC = """\
 Name: hbatune
@@ -136,9 +135,8 @@ def _add_pages(tree: Path) -> list[Path]:
         if not name.endswith((".5", ".8")):
             completions.append(place)
     _write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
-    pages = ("README.md", "CHANGELOG.md")
-    for page in (*(CHECKOUT / name for name in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
-        _write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+    for page, place in documentation().items():
+        _write(tree / place, page.read_bytes())
     return completions
 
 
@@ -167,7 +165,7 @@ def _spec(tree: Path, completions: list[Path]) -> str:
         description=about,
         tree=tree,
         private=_PRIVATE,
-        documentation=_DOCUMENTATION,
+        documentation=DOCUMENTATION,
         licence=_LICENCE,
         completions="\n".join(f"/{place}" for place in completions),
     )

@@ -14,6 +14,7 @@ import pytest
 from hbatune.cli import GROUPS
 from hbatune.processes import has_living_author
 from tools import deb, manual, rpm, schemas
+from tools.packaging import documentation
 from tools.wheel import CHECKOUT, BuildError
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg")
@@ -160,7 +161,9 @@ def test_command_runs_isolated(tree: Path) -> None:
 @pytest.mark.programs
 def test_package_contains_user_files(tree: Path) -> None:
     names = {path.name for path in (tree / "usr/share").rglob("*") if path.is_file()}
-    assert {"README.md", "install.md", "copyright", "changelog.gz"} <= names
+    assert {"copyright", "changelog.gz", "CHANGELOG.md.gz"} <= names
+    pages = {place for place in documentation().values() if place.name != "CHANGELOG.md"}
+    assert all((tree / place).is_file() for place in pages)
     assert {name for name in manual.files() if name.endswith((".fish", "_hbatune"))} <= names
     assert (tree / "usr/share/bash-completion/completions/hbatune").is_file()
     for name in manual.man_pages():
