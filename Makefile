@@ -79,7 +79,7 @@ lab: image ## the tests on real kernels, every one on 6.1 and on 6.12
 docs: $(TESTING) ## the tables and pages that are generated from the code
 	@$(PYTHON) -m tools.docs
 
-manual: $(BUILDING) ## the man page and the completions of shells, into build/manual
+manual: $(BUILDING) ## the man pages and the completions of shells, into build/manual
 	@$(PYTHON) -m tools.manual build/manual
 
 bench: image ## what is measured, into tests/bench/results and docs/benchmarks.md

@@ -54,8 +54,8 @@ class Curve(msgspec.Struct, frozen=True):
 _HEAD = """\
 # Benchmarks
 
-`make bench` measures all of this again, rewrites the files in `tests/bench/results` and this page
-from them, and fails if a result exceeds its bound. Each row times two things alternately. The ratio
+This page is generated from the files in `tests/bench/results`. `make bench` measures all of this
+again, and fails if a result exceeds its bound. Each row times two things alternately. The ratio
 compares the two times of a pair; the table has its median and, in brackets, the quartiles. Times
 are wall times of whole processes unless a row states otherwise.
 """
@@ -91,7 +91,9 @@ def page(comparisons: Iterable[Comparison], curve: Curve | None = None) -> str:
         *((f"Not measured yet: {', '.join(missing)}.", "") if missing else ()),
         *_split_lines(comparisons),
         *(_curve_lines(curve) if curve else ()),
-        *("## Conditions of the measurements", "", *map(_notes, comparisons)),
+        *("## Conditions of the measurements", ""),
+        *("The results name the files that are counted here.", ""),
+        *(line for comparison in comparisons for line in _list_conditions(comparison)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -166,20 +168,19 @@ def _comparison(comparison: Comparison) -> str:
     )
 
 
-def _notes(comparison: Comparison) -> str:
-    notes = [f"{name}: {_said(value)}" for name, value in comparison.notes.items()]
-    conditions = (
-        f"kernel {comparison.kernel}, {comparison.cpus} CPUs, "
-        f"Python {comparison.python}, {comparison.date}"
-    )
-    return f"- **{comparison.title}.** " + "; ".join([conditions, *notes]) + "."
+def _list_conditions(comparison: Comparison) -> Iterable[str]:
+    yield f"- **{comparison.title}**"
+    yield f"  - kernel {comparison.kernel}, {comparison.cpus} CPUs, Python {comparison.python}"
+    yield f"  - {comparison.date}"
+    for name, value in comparison.notes.items():
+        yield f"  - {name}: {_format_note(value)}"
 
 
-def _said(value: object) -> str:
+def _format_note(value: object) -> str:
     if isinstance(value, dict):
-        return "; ".join(f"of {name} {_said(item)}" for name, item in value.items())
+        return "; ".join(f"{name}: {_format_note(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(f"`{item}`" for item in value)
+        return str(len(value))
     return str(value)
 
 

@@ -9,14 +9,20 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
 _INTRODUCTION = """\
 # Exit codes
 
-The exit codes of all commands. `hbatune --help` and the man page show the same table. This
-page is generated from `hbatune/errors.py`: `make docs`.
+The exit codes of all commands. `hbatune --help` and hbatune(8) show the same table.
+This page is generated from `hbatune/errors.py`: `make docs`.
 """
 
 
 def table() -> str:
-    """Return the table in Markdown."""
-    rows = [f"| {number} | {meaning} |" for number, meaning in list_exit_codes()]
+    """Return the table in Markdown.
+
+    A `|` in a cell ends the cell, even in a code span, unless it is escaped.
+    """
+    rows = []
+    for number, meaning in list_exit_codes():
+        cell = meaning.replace("|", r"\|")
+        rows.append(f"| {number} | {cell} |")
     return "\n".join(("| code | means |", "| --- | --- |", *rows))
 
 

@@ -1,20 +1,18 @@
-"""Generate the man page and the shell completions: ``python -m tools.manual FOLDER``.
+"""Generate the man pages and the shell completions: ``python -m tools.manual FOLDER``.
 
-`make manual` runs this. Both are generated from the command line parser and the table of settings,
-so they include new subcommands, options and settings. They are built, not committed. Packages
-install them in the directories of their distribution.
+`make manual` runs this. hbatune(8) and the page of each command have the text of the help, so they
+include new subcommands and options. The pages of section 5 have the text of pages in docs/. All are
+built, not committed. Packages install them in the directories of their distribution.
 """
 
 import argparse
-import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import shtab
-from argparse_manpage.manpage import Manpage
 
-from hbatune import __version__
 from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
 from hbatune.cli.parser import (
@@ -28,73 +26,143 @@ from hbatune.policy.library import Library, list_profiles
 from hbatune.probe.workloads import load_workloads
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
+from hbatune.text.basic_output import format_sentence
+from tools.roff import bold, convert_markdown, escape, inline, italic, list_terms, render_page
 
 SHELLS = {"bash": "hbatune.bash", "zsh": "_hbatune", "fish": "hbatune.fish"}
 """By shell, the file name of the completion of ``hbatune``."""
 
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+_ADMINISTRATION = "System administration"
+_FORMATS = "File formats"
+_PURPOSE = "tune storage adapters, measure the effect, restore the original values"
 _TARGETS = (
     "ls /sys/block /sys/class/scsi_host /sys/class/nvme 2>/dev/null"
     " | grep -Ev ':|^(loop|ram|zram|sr|fd|md)'"
 )
 """A command that lists names of TARGETs. Completion must be fast, so it reads no device."""
-
-
-def man_page() -> str:
-    """Return hbatune(8) in roff. Section 8 is for the administrator's commands."""
-    about = {
-        "project_name": "hbatune",
-        "description": "tune storage adapters, measure the effect, restore the original values",
-        "version": __version__,
-        "manual_section": "8",
-        "manual_title": "System administration",
-    }
-    os.environ["COLUMNS"] = "1000"  # stop argparse from breaking lines, which roff does
-    parser = make_full_parser()
-    # Print these once, not with every command. Examples and exit codes have separate sections.
-    parser.epilog = None
-    for command in find_subparsers(parser).values():
-        command.description = None
-        groups = [group for group in command._action_groups if group.title != GLOBAL_OPTIONS]
-        command._action_groups = groups
-    page = Manpage(parser, about, format="single-commands-section")
-    page.add_section("commands by group", ">", _groups())
-    page.add_section("settings", ">", _settings())
-    page.add_section("examples", ">", _listed(load_help()["main"]["examples"]))
-    page.add_section("exit status", ">", _listed(list_exit_codes()))
-    page.add_section("files", ">", _listed(_FILES))
-    return str(page)
-
-
 _FILES = (
-    ("/etc/hbatune/hbatune.toml", "the configuration, and the active profile"),
-    ("/etc/hbatune/rules.d, /etc/hbatune/profiles", "local rules and profiles"),
+    ("/etc/hbatune/hbatune.toml", "the configuration, and the active profile: hbatune.toml(5)"),
+    ("/etc/hbatune/rules.d, /etc/hbatune/profiles", "local rules and profiles: hbatune-rules(5)"),
     ("/var/lib/hbatune", "the journal of changes and the history of results"),
     ("/run/hbatune", "the lock and the daemon's status"),
+    ("/usr/share/doc/hbatune/docs", "the pages that the man pages name, such as settings.md"),
 )
 
 
-def _groups() -> str:
-    return _listed([(GROUP_TITLES[group], ", ".join(names)) for group, names in GROUPS.items()])
+def man_pages() -> dict[str, str]:
+    """Return the text of each man page by its file name, in roff.
+
+    Section 8 is for the administrator's commands, section 5 for file formats.
+    """
+    parser = make_full_parser()
+    pages = {"hbatune.8": _main_page(parser)}
+    for name, command_parser in find_subparsers(parser).items():
+        pages[f"hbatune-{name}.8"] = _command_page(name, command_parser)
+    pages["hbatune.toml.5"] = _configuration_page()
+    pages["hbatune-rules.5"] = _rules_page()
+    return pages
 
 
-def _settings() -> str:
-    return _listed(
-        [
-            (setting.name, f"{setting.summary}; takes {setting.format.allowed}")
-            for setting in SETTINGS.values()
-        ]
-    )
+def _main_page(parser: argparse.ArgumentParser) -> str:
+    body = [*_synopsis(parser), ".SH DESCRIPTION", inline(parser.description or "")]
+    body.append(".SH COMMANDS")
+    for group, names in GROUPS.items():
+        summaries = [(bold(f"hbatune-{name}(8)"), load_help()[name]["summary"]) for name in names]
+        body += [f".SS {escape(GROUP_TITLES[group])}", list_terms(summaries)]
+    body += _options(parser)
+    body += [".SH OPTIONS OF EVERY COMMAND", _list_actions(parser, GLOBAL_OPTIONS)]
+    body += [".SH EXAMPLES", _list_texts(load_help()["main"]["examples"])]
+    body += [".SH EXIT STATUS", _list_texts(list_exit_codes())]
+    body += [".SH FILES", _list_texts(_FILES)]
+    body += _see_also("hbatune.toml(5)", "hbatune-rules(5)")
+    return render_page("hbatune", 8, _ADMINISTRATION, _PURPOSE, body)
 
 
-def _listed(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a list of terms with their texts, in roff."""
-    return "\n".join(f".TP\n.B {_roff(term)}\n{_roff(text)}" for term, text in pairs)
+def _command_page(name: str, parser: argparse.ArgumentParser) -> str:
+    texts = load_help()[name]
+    body = [*_synopsis(parser), ".SH DESCRIPTION", inline(format_sentence(texts["summary"]))]
+    body += [
+        "hbatune(8) describes the options of every command, and the exit status.",
+        *_options(parser),
+        ".SH EXAMPLES",
+        _list_texts(texts["examples"]),
+        *_see_also("hbatune(8)", "hbatune.toml(5)", "hbatune-rules(5)"),
+    ]
+    return render_page(f"hbatune-{name}", 8, _ADMINISTRATION, texts["summary"], body)
 
 
-def _roff(text: str) -> str:
-    """Return the text with roff's control characters escaped."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+def _configuration_page() -> str:
+    """Return hbatune.toml(5): the page on the configuration, and its tables for `watch`."""
+    text = (_DOCS / "configuration.md").read_text(encoding="utf-8")
+    text = text.replace("[watch.md](watch.md) describes `[watch]` and `[metrics]`.\n", "")
+    watch = (_DOCS / "watch.md").read_text(encoding="utf-8")
+    body = convert_markdown(text + "\n## Alerts\n" + watch.partition("## Alerts\n")[2])
+    body += _see_also("hbatune(8)", "hbatune-rules(5)")
+    purpose = "the configuration of hbatune"
+    return render_page("hbatune.toml", 5, _FORMATS, purpose, body)
+
+
+def _rules_page() -> str:
+    """Return hbatune-rules(5): the page on rules, and the settings that a rule can set."""
+    text = (_DOCS / "write-your-first-rule.md").read_text(encoding="utf-8")
+    settings = []
+    for setting in SETTINGS.values():
+        settings.append((setting.name, f"{setting.summary}; takes {setting.format.allowed}"))
+    body = convert_markdown(text)
+    body += [".SH SETTINGS", _list_texts(settings), *_see_also("hbatune(8)", "hbatune.toml(5)")]
+    purpose = "local rules and profiles of hbatune"
+    return render_page("hbatune-rules", 5, _FORMATS, purpose, body)
+
+
+def _synopsis(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the usage of a command, its name in bold. No line ends within an option."""
+    usage = " ".join(parser.format_usage().split()).removeprefix(f"usage: {parser.prog}")
+    parts = [bold(parser.prog)]
+    for argument in re.findall(r"\[[^]]*\]|\S+", usage):
+        parts.append("\\%" + escape(argument).replace(" ", "\\ "))
+    yield ".SH SYNOPSIS"
+    yield " ".join(parts)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section for each group of a command's arguments."""
+    for group in parser._action_groups:
+        if group.title != GLOBAL_OPTIONS and (text := _list_actions(parser, group.title)):
+            title = (group.title or "").removeprefix("positional ")
+            yield f".SH {escape(title.upper())}"
+            yield text
+
+
+def _list_actions(parser: argparse.ArgumentParser, title: str | None) -> str:
+    """Return the arguments of a group with their help. Commands have a separate section."""
+    formatter = parser._get_formatter()
+    terms = []
+    for group in parser._action_groups:
+        for action in group._group_actions if group.title == title else ():
+            if not isinstance(action, argparse._SubParsersAction):
+                terms.append((_name_argument(formatter, action), formatter._expand_help(action)))
+    return list_terms(terms)
+
+
+def _name_argument(formatter: argparse.HelpFormatter, action: argparse.Action) -> str:
+    """Return an option with its value, or the name of a positional argument."""
+    if not action.option_strings:
+        return italic(str(action.metavar or action.dest))
+    names = ", ".join(bold(option) for option in action.option_strings)
+    if action.nargs == 0:
+        return names
+    return f"{names} {italic(formatter._format_args(action, action.dest.upper()))}"
+
+
+def _list_texts(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a list of terms in bold with their texts."""
+    return list_terms([(bold(term), text) for term, text in pairs])
+
+
+def _see_also(*pages: str) -> Iterator[str]:
+    yield ".SH SEE ALSO"
+    yield ", ".join(bold(page) for page in pages)
 
 
 def completion(shell: str) -> str:
@@ -138,7 +206,7 @@ def _words(action: argparse.Action) -> Sequence[str] | None:
 
 def files() -> dict[str, str]:
     """Return the text of each file by its name."""
-    return {"hbatune.8": man_page(), **{SHELLS[shell]: completion(shell) for shell in SHELLS}}
+    return {**man_pages(), **{SHELLS[shell]: completion(shell) for shell in SHELLS}}
 
 
 def main() -> None:

@@ -3,11 +3,14 @@
 import os
 import re
 import subprocess
+from pathlib import Path
 
 from tools.wheel import CHECKOUT
 
 _UNKNOWN_TIME = 946_684_800
 """2000-01-01, for a checkout without commits."""
+DOCUMENTATION = Path("usr/share/doc/hbatune")
+"""The directory of the installed documentation."""
 
 
 def last_commit() -> int | None:
@@ -47,3 +50,19 @@ def description() -> tuple[str, str]:
     assert match is not None
     lines = [line[1:].removeprefix(".") for line in match[2].splitlines()]
     return match[1], "\n".join(lines)
+
+
+def documentation() -> dict[Path, Path]:
+    """Return the installed path of each page by its path in the checkout.
+
+    ``debian/hbatune.docs`` and ``debian/hbatune.install`` list them for both packages.
+    """
+    places = {}
+    for name in (CHECKOUT / "debian/hbatune.docs").read_text().split():
+        places[CHECKOUT / name] = DOCUMENTATION / name
+    for line in (CHECKOUT / "debian/hbatune.install").read_text().splitlines():
+        pattern, directory = line.split()
+        if Path(directory).is_relative_to(DOCUMENTATION):
+            for path in sorted(CHECKOUT.glob(pattern)):
+                places[path] = Path(directory) / path.name
+    return places

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from hbatune import __version__
 from tools import manual
-from tools.packaging import description, epoch, maintainer
+from tools.packaging import DOCUMENTATION, description, documentation, epoch, maintainer
 from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 _PRIVATE = Path("usr/lib/hbatune")
 NEEDED = ("fio", "systemd-udev")
 SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
-_DOCUMENTATION = Path("usr/share/doc/hbatune")
 _LICENCE = Path("usr/share/licenses/hbatune/LICENSE")
 _SPEC = """\
 Name: hbatune
@@ -70,7 +69,8 @@ fi
 %files
 /{private}
 /usr/bin/hbatune
-/{manual}
+/usr/share/man/man5/hbatune*.5*
+/usr/share/man/man8/hbatune*.8*
 %doc /{documentation}
 %license /{licence}
 {completions}
@@ -127,24 +127,23 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _add_pages(tree: Path) -> list[Path]:
-    """Write manual, completions and documentation. Return the paths of the completions."""
+    """Write man pages, completions and documentation. Return the paths of the completions."""
     completions = []
     for name, text in manual.files().items():
         place = _place(name)
         _write(tree / place, text.encode())
-        if not name.endswith(".8"):
+        if not name.endswith((".5", ".8")):
             completions.append(place)
     _write(tree / _LICENCE, (CHECKOUT / "LICENSE").read_bytes())
-    pages = ("README.md", "CHANGELOG.md")
-    for page in (*(CHECKOUT / name for name in pages), *sorted((CHECKOUT / "docs").glob("*.md"))):
-        _write(tree / _DOCUMENTATION / page.relative_to(CHECKOUT), page.read_bytes())
+    for page, place in documentation().items():
+        _write(tree / place, page.read_bytes())
     return completions
 
 
 def _place(name: str) -> Path:
     """Return Fedora's path of a man page or a completion, by its name."""
-    if name.endswith(".8"):
-        return Path(f"usr/share/man/man8/{name}")
+    if name.endswith((".5", ".8")):
+        return Path(f"usr/share/man/man{name[-1]}/{name}")
     if name.endswith(".bash"):
         return Path(f"usr/share/bash-completion/completions/{name.removesuffix('.bash')}")
     if name.endswith(".fish"):
@@ -166,8 +165,7 @@ def _spec(tree: Path, completions: list[Path]) -> str:
         description=about,
         tree=tree,
         private=_PRIVATE,
-        manual=Path("usr/share/man/man8/hbatune.8*"),
-        documentation=_DOCUMENTATION,
+        documentation=DOCUMENTATION,
         licence=_LICENCE,
         completions="\n".join(f"/{place}" for place in completions),
     )

@@ -64,7 +64,9 @@ def _section(entry: Setting, device: str) -> Iterator[str]:
     yield f"It sets {entry.summary}.\n"
     yield f"- takes: {entry.format.allowed}"
     if entry.limit is not accept_any_value:
-        yield f"- limit of the device: {_limit(entry)}"
+        limit, *details = _limit(entry)
+        yield f"- limit of the device: {limit}"
+        yield from (f"  - {detail}" for detail in details)
     other = f", or `{entry.other_path}` if that exists" if entry.other_path else ""
     yield f"- file: `{entry.path}` below the directory of {device}{other}"
     yield f"- order of writing: {entry.order}{_hangs(entry)}"
@@ -85,13 +87,15 @@ def _section(entry: Setting, device: str) -> Iterator[str]:
     if entry.on is TargetKind.HOST:
         yield f"- drivers that have it: {', '.join(_drivers(entry))}"
     if refused := list(_refused(entry)):
-        yield f"- drivers that refuse it: {'; '.join(refused)}"
+        yield "- drivers that refuse it:"
+        yield from (f"  - {drivers}" for drivers in refused)
     yield f"- in the kernel: {entry.source}"
 
 
-def _limit(entry: Setting) -> str:
-    lines = (inspect.getdoc(entry.limit) or "").split("\n\n")
-    return " ".join(" ".join(lines).split())
+def _limit(entry: Setting) -> list[str]:
+    """Return the paragraphs that explain the limit, the docstring of its function."""
+    paragraphs = (inspect.getdoc(entry.limit) or "").split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs]
 
 
 def _hangs(entry: Setting) -> str:
@@ -115,7 +119,7 @@ def _refused(entry: Setting) -> Iterator[str]:
             why = _FIXED_VECTORS.get(family.interrupts.vectors)
         if why is not None:
             families_by_reason.setdefault(why, []).append(f"`{family.name}`")
-    yield from (f"{', '.join(names)} ({why})" for why, names in families_by_reason.items())
+    yield from (f"{why}: {', '.join(names)}" for why, names in families_by_reason.items())
 
 
 def _drivers(entry: Setting) -> Iterator[str]:

@@ -63,7 +63,7 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modu
 
 
 def make_full_parser() -> argparse.ArgumentParser:
-    """Return the parser with every command, the source of man page and completion."""
+    """Return the parser with every command, the source of man pages and completion."""
     parser = _make_parser({name: import_command(name) for name in COMMANDS})
     for command_parser in (parser, *find_subparsers(parser).values()):
         _add_purposes(command_parser)

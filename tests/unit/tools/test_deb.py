@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.cli import GROUPS
 from hbatune.processes import has_living_author
 from tools import deb, manual, rpm, schemas
+from tools.packaging import documentation
 from tools.wheel import CHECKOUT, BuildError
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg")
@@ -159,11 +161,14 @@ def test_command_runs_isolated(tree: Path) -> None:
 @pytest.mark.programs
 def test_package_contains_user_files(tree: Path) -> None:
     names = {path.name for path in (tree / "usr/share").rglob("*") if path.is_file()}
-    assert {"README.md", "install.md", "copyright", "changelog.gz"} <= names
+    assert {"copyright", "changelog.gz", "CHANGELOG.md.gz"} <= names
+    pages = {place for place in documentation().values() if place.name != "CHANGELOG.md"}
+    assert all((tree / place).is_file() for place in pages)
     assert {name for name in manual.files() if name.endswith((".fish", "_hbatune"))} <= names
     assert (tree / "usr/share/bash-completion/completions/hbatune").is_file()
-    page = gzip.decompress((tree / "usr/share/man/man8/hbatune.8.gz").read_bytes())
-    assert b"hbatune" in page
+    for name in manual.man_pages():
+        packed = tree / f"usr/share/man/man{name[-1]}/{name}.gz"
+        assert gzip.decompress(packed.read_bytes()).startswith(b".TH HBATUNE"), name
     library = tree / "usr/lib/hbatune/hbatune"
     assert {path.name for path in (library / "schemas").iterdir()} == set(schemas.files())
     assert (library / "_shipped/rules/oltp.toml").is_file()
@@ -233,6 +238,16 @@ def test_upgrade_marks_daemon_restart(tmp_path: Path) -> None:
 
     assert configured("") == []
     assert configured("0.1.0") == ["deb-systemd-invoke try-restart replacing"]
+
+
+@pytest.mark.parametrize(("before", "lines"), [("", 1), ("0.1.0", 0)])
+def test_first_installation_prints_first_step(tmp_path: Path, before: str, lines: int) -> None:
+    words = ["sh", "-c", postinst(tmp_path), "postinst", "configure", before]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert (len(done.stdout.splitlines()), done.stderr) == (lines, "")
+    commands = re.findall(r"First step: hbatune (\S+)", done.stdout)
+    assert len(commands) == lines
+    assert {*commands} <= {*GROUPS["look"]}, "it changes nothing"
 
 
 def postinst(root: Path) -> str:

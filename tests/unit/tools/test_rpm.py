@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import rpm
+from tools import manual, rpm
 from tools.packaging import maintainer
 from tools.wheel import CHECKOUT, BuildError
 
@@ -20,6 +20,13 @@ def test_spec_requires_all_imports() -> None:
     needed = re.findall(r"^Requires: (.*)$", spec(), re.MULTILINE)
     assert {*rpm.python_packages(), "fio", "systemd-udev"} <= {*needed}
     assert "python3-msgspec >= 0.18" in needed
+
+
+def test_spec_lists_every_man_page() -> None:
+    patterns = re.findall(r"^/(usr/share/man/.*)$", spec(), re.MULTILINE)
+    for name in manual.man_pages():
+        packed = rpm._place(name).with_name(f"{name}.gz")
+        assert any(packed.match(pattern) for pattern in patterns), name
 
 
 @pytest.mark.parametrize("part", ["post", "preun"])
