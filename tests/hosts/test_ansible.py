@@ -1,7 +1,10 @@
 """The Ansible modules on a described machine, with hbatune itself."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +49,7 @@ TASKS: tuple[tuple[str, str, Task], ...] = (
 # Runs each task's module as Ansible does, and prints its result and the interrupt's place then.
 _DRIVER = """
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -135,7 +139,7 @@ def test_unanswering_hbatune_fails_rollout(results_by_task: Results) -> None:
     [condition] = re.findall(r"^  failed_when: (.*)$", tasks, re.MULTILINE)
     fails = Environment().compile_expression(condition)
     names = ("no profile", "info", "no command", "no answer")
-    assert [bool(fails(hbatune_before=results_by_task[name])) for name in names] == [False] * 3 + [
+    assert [bool(fails(rollout_before=results_by_task[name])) for name in names] == [False] * 3 + [
         True
     ]
 
@@ -306,3 +310,22 @@ def test_drift_playbook_passes_compared_host(
     code, text = drift_results[state]
     assert code == 0, text
     assert "2 settings are as profile oltp requires" in " ".join(text.split())
+
+
+_LINT = shutil.which("ansible-lint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.programs
+@pytest.mark.skipif(_LINT is None, reason="no ansible-lint: `make setup` installs it")
+def test_collection_passes_production_lint(tmp_path: Path) -> None:
+    folder = collections_in(tmp_path) / "ansible_collections/hbatune/hbatune"
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(tmp_path),
+        "ANSIBLE_HOME": str(tmp_path / "home"),
+        "PATH": f"{Path(str(_LINT)).parent}:{os.environ['PATH']}",
+        "PWD": str(folder),
+    }
+    words = [str(_LINT), "--offline", "--nocolor", "--profile", "production"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
