@@ -1,7 +1,10 @@
 """The Ansible modules on a described machine, with hbatune itself."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,7 +139,7 @@ def test_unanswering_hbatune_fails_rollout(results_by_task: Results) -> None:
     [condition] = re.findall(r"^  failed_when: (.*)$", tasks, re.MULTILINE)
     fails = Environment().compile_expression(condition)
     names = ("no profile", "info", "no command", "no answer")
-    assert [bool(fails(hbatune_before=results_by_task[name])) for name in names] == [False] * 3 + [
+    assert [bool(fails(rollout_before=results_by_task[name])) for name in names] == [False] * 3 + [
         True
     ]
 
@@ -152,6 +155,8 @@ def test_results_report_before_and_after(results_by_task: Results) -> None:
     assert {row["outcome"] for row in applied["rows"]} == {"written"}
     assert (applied["profile"], applied["regressed"]) == ("oltp", False)
     assert results_by_task["info"]["active"] == "oltp"
+    assert results_by_task["no profile"]["compared"] == 0
+    assert results_by_task["info"]["compared"] == 2
     assert results_by_task["info"]["drifted"] is False
     assert results_by_task["info"]["status"]["running"] is False
     assert {row["before"] for row in results_by_task["back"]["rows"]} >= {"5"}
@@ -212,3 +217,115 @@ def test_fetched_snapshot_leaves_no_trace(tmp_path: Path, built: Build) -> None:
     assert {"0000:01:00.0", "0000:02:00.0"} <= load_snapshot(
         fleet / "db1.snap"
     ).machine.local_cpus.keys()
+
+
+# Runs the drift playbook after each step on one machine, and prints its exit code and output.
+_DRIFT_DRIVER = """
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+hbatune, playbook, steps = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+results = {}
+for name, commands, variables in steps:
+    for command in commands:
+        subprocess.run([hbatune, *command], check=True, capture_output=True)
+    words = [*playbook, "-e", json.dumps(variables)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    results[name] = [done.returncode, done.stdout + done.stderr]
+print(json.dumps(results))
+"""
+
+APPLY = ["apply", "--profile", "oltp", "--no-probe", *TARGETS]
+OLTP = {"hbatune_profile": "oltp", "hbatune_targets": TARGETS}
+ROLLED_BACK = ["rollback", *TARGETS]
+DRIFT_STEPS: tuple[tuple[str, list[list[str]], Task], ...] = (
+    ("never rolled out", [], {"hbatune_targets": TARGETS}),
+    ("never rolled out, with the profile", [], OLTP),
+    ("applied", [APPLY], OLTP),
+    ("applied, without variables", [], {"hbatune_targets": TARGETS}),
+    ("another profile", [], {**OLTP, "hbatune_profile": "throughput"}),
+    ("targets rolled back", [ROLLED_BACK], OLTP),
+    ("drifted", [APPLY], {}),
+    ("rolled back", [["rollback"]], OLTP),
+    ("rolled back, without variables", [], {}),
+    ("no command", [], {"hbatune_executable": "nosuch"}),
+)
+
+
+@pytest.fixture(scope="module")
+def drift_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Run the drift playbook in each state of a machine; return its exit code and output."""
+    if not can_enter():
+        pytest.skip("needs root and mount namespaces")
+    root, folder = tmp_path_factory.mktemp("drifting"), tmp_path_factory.mktemp("ansible")
+    build(interrupts.two_nodes(), root)
+    programs = Path(sys.executable).parent
+    shared = {
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+        "hbatune_executable": str(programs / "hbatune"),
+    }
+    playbook = [
+        *("env", f"ANSIBLE_COLLECTIONS_PATH={collections_in(folder)}", "ANSIBLE_NOCOLOR=1"),
+        *(f"ANSIBLE_LOCAL_TEMP={folder}/local", f"ANSIBLE_REMOTE_TEMP={folder}/remote"),
+        *(str(programs / "ansible-playbook"), "-i", "db1,", "-c", "local"),
+        *("-e", json.dumps(shared), "hbatune.hbatune.drift"),
+    ]
+    words = [sys.executable, "-c", _DRIFT_DRIVER, str(programs / "hbatune")]
+    words += [json.dumps(playbook), json.dumps(DRIFT_STEPS)]
+    results: dict[str, tuple[int, str]] = json.loads(
+        run(root, [*OWN_CONFIGURATION, *words], timeout=300)
+    )
+    return results
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("never rolled out", "no profile is active"),
+        ("never rolled out, with the profile", "no profile is active"),
+        ("another profile", "profile oltp is active on db1, the role sets throughput"),
+        ("targets rolled back", "nothing was compared on db1"),
+        ("drifted", "of db1 differ from profile oltp"),
+        ("rolled back", "no profile is active"),
+        ("rolled back, without variables", "no profile is active"),
+        ("no command", "nosuch"),
+    ],
+)
+def test_drift_playbook_fails_without_evidence(
+    drift_results: dict[str, tuple[int, str]], state: str, reason: str
+) -> None:
+    code, text = drift_results[state]
+    assert code == 2, text
+    assert reason in " ".join(text.split())
+    assert "failed=1" in text
+
+
+@pytest.mark.parametrize("state", ["applied", "applied, without variables"])
+def test_drift_playbook_passes_compared_host(
+    drift_results: dict[str, tuple[int, str]], state: str
+) -> None:
+    code, text = drift_results[state]
+    assert code == 0, text
+    assert "2 settings are as profile oltp requires" in " ".join(text.split())
+
+
+_LINT = shutil.which("ansible-lint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.programs
+@pytest.mark.skipif(_LINT is None, reason="no ansible-lint: `make setup` installs it")
+def test_collection_passes_production_lint(tmp_path: Path) -> None:
+    folder = collections_in(tmp_path) / "ansible_collections/hbatune/hbatune"
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(tmp_path),
+        "ANSIBLE_HOME": str(tmp_path / "home"),
+        "PATH": f"{Path(str(_LINT)).parent}:{os.environ['PATH']}",
+        "PWD": str(folder),
+    }
+    words = [str(_LINT), "--offline", "--nocolor", "--profile", "production"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

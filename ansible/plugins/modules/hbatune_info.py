@@ -44,14 +44,17 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Find hosts with drift
+- name: Compare the host with its active profile
   hbatune.hbatune.hbatune_info:
     gather: [diff]
-  register: found
+  register: comparison
 
-- name: Fail if a host differs from its profile
+- name: Fail on drift, and if nothing was compared
   ansible.builtin.assert:
-    that: not found.drifted
+    that:
+      - comparison.active is not none
+      - comparison.compared > 0
+      - not comparison.drifted
 """
 
 RETURN = r"""
@@ -61,9 +64,18 @@ active:
   type: str
   sample: oltp
 drifted:
-  description: Whether a setting differs from the profile.
-  returned: when V(diff) was gathered
+  description:
+    - Whether a setting differs from the profile.
+    - It is false as well if nothing was compared, so check RV(compared) first.
+  returned: when V(diff) was gathered, if there is a profile
   type: bool
+compared:
+  description:
+    - Number of settings that were read and compared with the profile.
+    - Excluded, unreadable and fixed settings do not count. It is 0 without a profile.
+  returned: when V(diff) was requested
+  type: int
+  sample: 62
 facts:
   description: Adapters, endpoints and interrupt vectors, as C(hbatune list --json) prints them.
   returned: when requested
@@ -82,6 +94,8 @@ status:
   type: dict
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.hbatune.hbatune.plugins.module_utils.command import (
     DONE,
@@ -89,6 +103,15 @@ from ansible_collections.hbatune.hbatune.plugins.module_utils.command import (
     NO_DAEMON,
     Hbatune,
 )
+
+COMPARED = ("ok", "drift")
+"""States of rows whose value was read and compared with the profile."""
+
+
+def count_compared(plan: dict[str, t.Any]) -> int:
+    """Return the number of settings that hbatune compared with the profile."""
+    states = plan["summary"]["states"]
+    return sum(states.get(state, 0) for state in COMPARED)
 
 
 def main() -> None:
@@ -110,20 +133,23 @@ def main() -> None:
     )
     hbatune, wanted = Hbatune(module), module.params["gather"]
     targets, profile = module.params["targets"], module.params["profile"]
-    found = {"active": hbatune.ask("profiles")[1]["active"]}
+    facts: dict[str, t.Any] = {"active": hbatune.ask("profiles")[1]["active"]}
     if "facts" in wanted:
-        found["facts"] = hbatune.ask("list", *targets)[1]
-    profile = profile or found["active"]
+        facts["facts"] = hbatune.ask("list", *targets)[1]
+    if "diff" in wanted:
+        facts["compared"] = 0
+    profile = profile or facts["active"]
     if profile is not None:
-        asked = ["--profile", profile, *targets]
+        arguments = ["--profile", profile, *targets]
         if "diff" in wanted:
-            code, found["diff"] = hbatune.ask("diff", *asked)
-            found["drifted"] = code == FOUND
+            code, facts["diff"] = hbatune.ask("diff", *arguments)
+            facts["drifted"] = code == FOUND
+            facts["compared"] = count_compared(facts["diff"])
         if "check" in wanted:
-            found["check"] = hbatune.ask("check", *asked)[1]
+            facts["check"] = hbatune.ask("check", *arguments)[1]
     if "status" in wanted:
-        found["status"] = hbatune.ask("status", codes=(DONE, FOUND, NO_DAEMON))[1]
-    module.exit_json(changed=False, **found)
+        facts["status"] = hbatune.ask("status", codes=(DONE, FOUND, NO_DAEMON))[1]
+    module.exit_json(changed=False, **facts)
 
 
 if __name__ == "__main__":
