@@ -1,7 +1,8 @@
-"""`hbatune list`: list adapters and disks."""
+"""`hbatune list`: list adapters with their disks and maps; equal disks share one line."""
 
 import argparse
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
+from hbatune.settings.table import SETTINGS
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
@@ -42,10 +44,19 @@ from hbatune.text.plan_tables import (
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
-_ENDPOINT = make_columns(
-    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | "
-    "value VENDOR | value MODEL | id ID"
+_GROUPS = make_columns(
+    "number COUNT | value KIND | value MODEL | number SIZE | number DEPTH | value IN USE | id DISKS"
 )
+_MAPS = make_columns(
+    "id MAP | value KIND | value MODEL | number SIZE | value PATHS | number DEPTH | "
+    "value IN USE | value OVER"
+)
+_ENDPOINT = make_columns(
+    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | number DEPTH | "
+    "value VENDOR | value MODEL"
+)
+_IDS = make_columns("id TARGET | id ID")
+_DEPTH = SETTINGS["queue_depth"]
 _GIB = 1 << 30
 _TIB = 1 << 40
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
@@ -53,42 +64,45 @@ _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
-    arguments.add_targets(parser, "what to list")
+    arguments.add_targets(parser, "list only these, each on its own line")
+    arguments.add_flag(parser, "--all", "show each disk and the interrupts, also without a target")
+    arguments.add_flag(parser, "--ids", "show the stable id of each disk")
     arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
+    # The document has no values of settings, on a machine and in a snapshot.
+    attributes = () if args.json else _DEPTH.paths
     if args.snapshot is not None:
-        # The same document as on a live machine: `list` reads no values of settings.
-        machine = without_attributes(load_snapshot(args.snapshot).machine)
-        names = args.targets
+        machine, names = load_snapshot(args.snapshot).machine, args.targets
     else:
         names = list(map(situation.resolve_target_name, args.targets))
-        machine = _gather_facts(names)
+        machine = _gather_facts(names, attributes)
     chosen = choose_targets(machine, names)
     machine = replace(
         machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )
     if args.json:
-        show_json(make_facts_document(machine))
+        show_json(make_facts_document(without_attributes(machine)))
         return 0
-    adapters = machine.adapters_by_target
-    # A map has no adapter since it may be over several, another disk since hbatune knows none.
-    endpoints = group_items(
-        machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
-    )
-    vectors = group_items(machine.vectors, attrgetter("adapter"))
-    targets = {*adapters, *endpoints}
-    by_name = sorted(filter(None, targets), key=natural_key)
-    for target in (*by_name, *(name for name in ("", None) if name in targets)):
-        _show_adapter(
-            adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
-        )
+    disks = sorted(machine.endpoints, key=lambda endpoint: natural_key(endpoint.target))
+    if args.ids:
+        show_table(Table(_IDS, [(disk.target, disk.id) for disk in disks]))
+    elif args.all or names:
+        _show_adapters(machine, disks, unfold=True)
+    else:
+        counts = Counter(disk.kind for disk in disks)
+        parts = [format_count(counts[kind], str(kind)) for kind in Kind if counts[kind]]
+        adapters = format_count(len(machine.adapters), "adapter")
+        print_line(f"{machine.hostname}: {', '.join(parts) or 'no disk'} behind {adapters}")
+        print_line()
+        _show_adapters(machine, disks, unfold=False)
+        print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
     return 0
 
 
-def _gather_facts(names: Collection[str]) -> Machine:
+def _gather_facts(names: Collection[str], attributes: Sequence[str]) -> Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
     stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
     deadline = load_configuration().act.deadline_seconds
@@ -96,7 +110,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = situation.map_stuck_disks(stuck)
-        return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
+        return gather_machine(attributes, Scope(disks), deadline=deadline, avoid=avoid)
 
     if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
@@ -106,10 +120,40 @@ def _gather_facts(names: Collection[str]) -> Machine:
     return machine
 
 
-def _show_adapter(
-    adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
-) -> None:
-    """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
+def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool) -> None:
+    """Print each adapter with its disks; with ``unfold`` each disk, and the interrupts."""
+    adapters = machine.adapters_by_target
+    # A map has no adapter since it may be over several, another disk since hbatune knows none.
+    endpoints = group_items(
+        disks, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
+    )
+    vectors = group_items(machine.vectors, attrgetter("adapter"))
+    paths = group_items(disks, attrgetter("map"))
+    targets = {*adapters, *endpoints}
+    by_name = sorted(filter(None, targets), key=natural_key)
+    for target in (*by_name, *(name for name in ("", None) if name in targets)):
+        _show_heading(adapters.get(target or ""), target)
+        group = endpoints.get(target, [])
+        if unfold:
+            show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, group))))
+        elif target is None:
+            show_table(
+                Table(_MAPS, [_make_map_row(disk, paths.get(disk.target, [])) for disk in group])
+            )
+        else:
+            show_table(Table(_GROUPS, list(_fold_disks(group))))
+        if unclassified := tuple(find_skipped_disks(group)):
+            print_line()
+            show_skipped(unclassified)
+        if unfold and target in vectors:
+            if group:
+                print_line()
+            _show_vectors(vectors[target])
+        print_line()
+
+
+def _show_heading(adapter: Adapter | None, target: str | None) -> None:
+    """Print one adapter's facts, or a title for disks without one and for maps (None)."""
     if adapter is None:
         print_heading(
             target or ("over several adapters" if target is None else "without an adapter")
@@ -119,22 +163,39 @@ def _show_adapter(
         print_heading("  ".join(filter(None, titles)))
         if facts := "  ".join(_yield_facts(adapter)):
             print_line(facts, hang=2)
-    if endpoints:
-        endpoints = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
-        show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, endpoints))))
-        if unclassified := tuple(find_skipped_disks(endpoints)):
-            print_line()
-            show_skipped(unclassified)
-    if vectors:
-        if endpoints:
-            print_line()
-        table = Table(_INTERRUPTS)
-        groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
-        for (role, placer), members in groups.items():
-            targets = fold_names([vector.target for vector in members])
-            table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
-        show_table(table)
-    print_line()
+
+
+def _show_vectors(vectors: Sequence[Vector]) -> None:
+    table = Table(_INTERRUPTS)
+    groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
+    for (role, placer), members in groups.items():
+        targets = fold_names([vector.target for vector in members])
+        table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
+    show_table(table)
+
+
+def _fold_disks(disks: Iterable[Endpoint]) -> Iterator[list[Cell]]:
+    """Yield one row for the disks or paths of an adapter with equal kind, model and depth."""
+    groups = group_items(
+        disks, lambda disk: (disk.kind, _describe_kind(disk), disk.model, _format_depth(disk))
+    )
+    for (role, kind, model, depth), group in groups.items():
+        sizes = sorted(disk.size for disk in group if isinstance(disk.size, int))
+        bounds = dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))
+        used = sum(disk.mounted or disk.held for disk in group)
+        uses = _list_uses(group[0]) if len(group) == 1 else f"{used} of {len(group)}"
+        texts = [f"{kind}, paths" if role is Kind.PATH else kind, model or EMPTY_CELL]
+        names = fold_names([disk.target for disk in group])
+        yield [str(len(group)), *texts, " to ".join(bounds) or EMPTY_CELL, depth, uses, names]
+
+
+def _make_map_row(disk: Endpoint, paths: Sequence[Endpoint]) -> list[Cell]:
+    working = sum(path.state in ("running", "live") for path in paths)
+    depths = " ".join(dict.fromkeys(map(_format_depth, paths))) or EMPTY_CELL
+    texts = [disk.target, _describe_kind(disk), disk.model or EMPTY_CELL]
+    state = f"{working} of {len(disk.paths)} working"
+    size, names = _format_size(disk.size), fold_names(disk.paths)
+    return [*texts, size, state, depths, _list_uses(disk), names]
 
 
 def _yield_facts(adapter: Adapter) -> Iterator[str]:
@@ -158,19 +219,33 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
 
 def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
     address = endpoint.address or format_value(endpoint.controller)
-    uses = (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
-    texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL, endpoint.id]
-    size = _format_size(endpoint.size)
-    return [endpoint.target, address, _describe_role(endpoint), uses, size, *texts]
+    texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
+    numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
+    uses = _list_uses(endpoint)
+    return [endpoint.target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
-def _describe_role(endpoint: Endpoint) -> Cell:
+def _list_uses(endpoint: Endpoint) -> Cell:
+    return (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
+
+
+def _format_depth(endpoint: Endpoint) -> str:
+    depth = _DEPTH.read(endpoint.attributes)
+    return EMPTY_CELL if isinstance(depth, Missing) else str(depth)
+
+
+def _describe_kind(endpoint: Endpoint) -> str:
     text = format_medium(endpoint)
     if endpoint.zoned is True:
         text += ", zoned"
     # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"
+    return text
+
+
+def _describe_role(endpoint: Endpoint) -> Cell:
+    text = _describe_kind(endpoint)
     if endpoint.kind is Kind.PATH:
         return f"{text},", "path of", format_value(endpoint.map)
     if endpoint.kind is Kind.MAP:
