@@ -65,14 +65,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not entries:
         disk = args.targets[0] if args.targets else "DISK"
-        command = f"sudo hbatune probe depth-sweep {disk}"
-        print_line(f"Nothing has been measured yet: `{command}` measures a disk, with reads only.")
+        print_line(f"Nothing has been measured yet: `sudo hbatune probe depth-sweep {disk}` does.")
         return 0
-    if args.runs:
-        # Only the record of a sweep, with its knee, has a workload itself.
-        rows = [[entry] for entry in reversed(entries) if entry.record.workload is None]
-    else:
-        rows = list(group_items(reversed(entries), _get_row_key).values())
+    # The record of a knee is no run. Only it has a workload itself.
+    shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]
+    rows = group_items(shown, id if args.runs else _get_row_key).values()
     table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
     for row in rows:
         standing = None

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -47,10 +47,6 @@ from hbatune.text.terminal import print_heading, print_line, print_note, show_js
 _GROUPS = make_columns(
     "number COUNT | value KIND | value MODEL | number SIZE | number DEPTH | value IN USE | id DISKS"
 )
-_MAPS = make_columns(
-    "id MAP | value KIND | value MODEL | number SIZE | value PATHS | number DEPTH | "
-    "value IN USE | value OVER"
-)
 _ENDPOINT = make_columns(
     "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | number DEPTH | "
     "value VENDOR | value MODEL"
@@ -72,18 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
-    # The document has no values of settings, on a machine and in a snapshot.
-    attributes = () if args.json else _DEPTH.paths
     if args.snapshot is not None:
         machine, names = load_snapshot(args.snapshot).machine, args.targets
     else:
         names = list(map(situation.resolve_target_name, args.targets))
-        machine = _gather_facts(names, attributes)
+        machine = _gather_facts(names)
     chosen = choose_targets(machine, names)
     machine = replace(
         machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )
     if args.json:
+        # The document has no values of settings.
         show_json(make_facts_document(without_attributes(machine)))
         return 0
     disks = sorted(machine.endpoints, key=lambda endpoint: natural_key(endpoint.target))
@@ -102,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _gather_facts(names: Collection[str], attributes: Sequence[str]) -> Machine:
+def _gather_facts(names: Collection[str]) -> Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
     stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
     deadline = load_configuration().act.deadline_seconds
@@ -110,7 +105,7 @@ def _gather_facts(names: Collection[str], attributes: Sequence[str]) -> Machine:
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = situation.map_stuck_disks(stuck)
-        return gather_machine(attributes, Scope(disks), deadline=deadline, avoid=avoid)
+        return gather_machine(_DEPTH.paths, Scope(disks), deadline=deadline, avoid=avoid)
 
     if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
@@ -128,26 +123,19 @@ def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool)
         disks, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
     )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
-    paths = group_items(disks, attrgetter("map"))
-    targets = {*adapters, *endpoints}
-    by_name = sorted(filter(None, targets), key=natural_key)
-    for target in (*by_name, *(name for name in ("", None) if name in targets)):
+    for target in sorted({*adapters, *endpoints}, key=lambda t: (not t, natural_key(str(t)))):
         _show_heading(adapters.get(target or ""), target)
         group = endpoints.get(target, [])
         if unfold:
             show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, group))))
-        elif target is None:
-            show_table(
-                Table(_MAPS, [_make_map_row(disk, paths.get(disk.target, [])) for disk in group])
-            )
         else:
-            show_table(Table(_GROUPS, list(_fold_disks(group))))
+            folded = group_items(group, _get_group_key)
+            show_table(Table(_GROUPS, list(map(_make_group_row, folded.values()))))
         if unclassified := tuple(find_skipped_disks(group)):
             print_line()
             show_skipped(unclassified)
         if unfold and target in vectors:
-            if group:
-                print_line()
+            print_line()
             _show_vectors(vectors[target])
         print_line()
 
@@ -155,9 +143,8 @@ def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool)
 def _show_heading(adapter: Adapter | None, target: str | None) -> None:
     """Print one adapter's facts, or a title for disks without one and for maps (None)."""
     if adapter is None:
-        print_heading(
-            target or ("over several adapters" if target is None else "without an adapter")
-        )
+        title = "over several adapters" if target is None else "without an adapter"
+        print_heading(target or title)
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
         print_heading("  ".join(filter(None, titles)))
@@ -174,28 +161,22 @@ def _show_vectors(vectors: Sequence[Vector]) -> None:
     show_table(table)
 
 
-def _fold_disks(disks: Iterable[Endpoint]) -> Iterator[list[Cell]]:
-    """Yield one row for the disks or paths of an adapter with equal kind, model and depth."""
-    groups = group_items(
-        disks, lambda disk: (disk.kind, _describe_kind(disk), disk.model, _format_depth(disk))
-    )
-    for (role, kind, model, depth), group in groups.items():
-        sizes = sorted(disk.size for disk in group if isinstance(disk.size, int))
-        bounds = dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))
-        used = sum(disk.mounted or disk.held for disk in group)
-        uses = _list_uses(group[0]) if len(group) == 1 else f"{used} of {len(group)}"
-        texts = [f"{kind}, paths" if role is Kind.PATH else kind, model or EMPTY_CELL]
-        names = fold_names([disk.target for disk in group])
-        yield [str(len(group)), *texts, " to ".join(bounds) or EMPTY_CELL, depth, uses, names]
+def _get_group_key(disk: Endpoint) -> tuple[Cell, ...]:
+    """Return what equal disks, or equal paths, of an adapter share; a map shares nothing."""
+    texts = (_describe_kind(disk), disk.model or EMPTY_CELL, _format_depth(disk))
+    return *texts, " ".join(disk.paths)
 
 
-def _make_map_row(disk: Endpoint, paths: Sequence[Endpoint]) -> list[Cell]:
-    working = sum(path.state in ("running", "live") for path in paths)
-    depths = " ".join(dict.fromkeys(map(_format_depth, paths))) or EMPTY_CELL
-    texts = [disk.target, _describe_kind(disk), disk.model or EMPTY_CELL]
-    state = f"{working} of {len(disk.paths)} working"
-    size, names = _format_size(disk.size), fold_names(disk.paths)
-    return [*texts, size, state, depths, _list_uses(disk), names]
+def _make_group_row(disks: Sequence[Endpoint]) -> list[Cell]:
+    kind, model, depth, _ = _get_group_key(disks[0])
+    sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
+    size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
+    used = sum(disk.mounted or disk.held for disk in disks)
+    uses = _list_uses(disks[0]) if len(disks) == 1 else f"{used} of {len(disks)}"
+    names = fold_names([disk.target for disk in disks])
+    if disks[0].paths:
+        names = (*names, "over", *fold_names(disks[0].paths))
+    return [str(len(disks)), kind, model, size, depth, uses, names]
 
 
 def _yield_facts(adapter: Adapter) -> Iterator[str]:
@@ -241,17 +222,19 @@ def _describe_kind(endpoint: Endpoint) -> str:
     # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"
-    return text
+    if isinstance(endpoint.state, str) and endpoint.state not in ("running", "live"):
+        text = f"{text}, {endpoint.state}"
+    return text if endpoint.kind is Kind.DISK else f"{text}, {endpoint.kind}"
 
 
 def _describe_role(endpoint: Endpoint) -> Cell:
     text = _describe_kind(endpoint)
     if endpoint.kind is Kind.PATH:
-        return f"{text},", "path of", format_value(endpoint.map)
+        return f"{text} of", format_value(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        if selection := format_selection(endpoint):
-            text = f"{text}, {selection}"
-        return f"{text},", "map of", *fold_names(endpoint.paths)
+        parts = (f"{text} of", *fold_names(endpoint.paths))
+        selection = format_selection(endpoint)
+        return parts if selection is None else (*parts, f"({selection})")
     return text
 
 

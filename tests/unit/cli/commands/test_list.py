@@ -60,7 +60,7 @@ def test_list_shows_map_selection(see: See, capsys: pytest.CaptureFixture[str]) 
     shown = {"target": "dm-0", "kind": Kind.MAP, "adapter": None, "paths": ("sda", "sdb")}
     see(machine(*paths, endpoint(**shown, path_groups=groups)))
     assert main(["list", "--all"]) == 0
-    text = "sas ssd, service-time over 1 of 2 paths, map of sda sdb"
+    text = "sas ssd, map of sda sdb (service-time over 1 of 2 paths)"
     assert text in " ".join(capsys.readouterr().out.split())
     assert main(["list", "--json"]) == 0
     [*_, listed] = json.loads(capsys.readouterr().out)["endpoints"]
@@ -148,12 +148,14 @@ def test_map_is_one_line(see: See, capsys: pytest.CaptureFixture[str]) -> None:
         for name, state in states.items()
     ]
     shown = {"target": "dm-0", "kind": Kind.MAP, "adapter": None, "paths": names}
-    see(machine(*paths, endpoint(**shown, vendor="DGC", model="VRAID", mounts=("/u01",))))
+    shown = {**shared, **shown, "attributes": {}, "mounts": ("/u01",)}
+    see(machine(*paths, endpoint(**shown)))
     assert main(["list"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    [line] = [line for line in lines if line[:1] == ["dm-0"]]
-    assert " ".join(line[-8:]) == "3 of 4 working 64 /u01 sda..sdd (4)"
-    assert ["db1:", "4", "paths,", "1", "map", "behind", "1", "adapter"] in lines
+    text = " ".join(capsys.readouterr().out.split())
+    assert "db1: 4 paths, 1 map behind 1 adapter" in text
+    assert "3 sas ssd, path VRAID 372.6 GiB 64 0 of 3 sda sdc sdd" in text
+    assert "1 sas ssd, offline, path VRAID 372.6 GiB 64 - sdb" in text
+    assert "1 sas ssd, map VRAID 372.6 GiB - /u01 dm-0 over sda..sdd (4)" in text
 
 
 def test_json_has_no_values(see: See, capsys: pytest.CaptureFixture[str]) -> None:
