@@ -48,7 +48,7 @@ def format_shape(workload: Workload) -> str:
     limit = ""
     if workload.rate is not None:
         limit = f"{workload.rate} a second, at most "
-    return f"{format_load(workload)}, {limit}{workload.issued} in flight{_format_jobs(workload)}"
+    return f"{format_load(workload)}, {limit}{workload.issued} in flight{format_jobs(workload)}"
 
 
 def format_figures(figures: Figures) -> str:
@@ -60,7 +60,8 @@ def format_figures(figures: Figures) -> str:
     return ", ".join(parts)
 
 
-def _format_jobs(workload: Workload) -> str:
+def format_jobs(workload: Workload) -> str:
+    """Return the number of jobs as a suffix, or an empty text for one job."""
     return f" in {format_count(workload.jobs, 'job')}" if workload.jobs > 1 else ""
 
 
@@ -172,7 +173,7 @@ def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
     if sum(candidate.name == curve.name for candidate in curves) == 1:
         return curve.name
     workload = curve.results[0].workload
-    return f"{curve.name}, {format_load(workload)}{_format_jobs(workload)}"
+    return f"{curve.name}, {format_load(workload)}{format_jobs(workload)}"
 
 
 def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:

@@ -34,9 +34,6 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
 
 def show_needs(needs: Needs) -> None:
     """Print the requirements of a load."""
-    headroom = format_percent(needs.headroom)
-    print_line(f"Wanted: {format_load(needs.load)}; {headroom} of everything stays free.")
-    print_line()
     show_section("Drives", _make_media_table(needs.media))
     links = "Links, that of each adapter with its share of the drives"
     show_section(links, _make_link_table(needs.links))
@@ -63,13 +60,17 @@ def show_needs(needs: Needs) -> None:
     )
 
 
-def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
-    """Print the resources of a host against the requirements."""
-    print_line()
-    print_heading(f"{name} has")
+def show_answer(
+    needs: Needs, resources: Sequence[ResourceComparison], name: str, *, carries: bool | None
+) -> None:
+    """Print whether the host carries the load, or that it is unknown (None), and why."""
+    load = f"{format_load(needs.load)}, with {format_percent(needs.headroom)} of everything free"
+    answer = f"{name} {'carries' if carries else 'does not carry'} {load}"
+    if carries is None:
+        answer = f"No document shows whether {name} carries {load}"
+    print_heading(f"{answer}.")
     if not resources:
-        print_line("no drive, link or adapter that a document has a figure for.")
-        return
+        print_line("It has no drive, link or adapter that a document has a figure for.")
     heads = "state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE"
     table = Table(make_columns(heads))
     for resource in resources:
@@ -78,6 +79,7 @@ def show_host(resources: Sequence[ResourceComparison], name: str) -> None:
         subject = f"{resource.on}, in GB/s" if resource.what is Resource.LINK else resource.on
         table.rows.append([state, str(resource.what), *numbers, subject, resource.source])
     show_table(table)
+    print_line()
 
 
 def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:

@@ -140,6 +140,6 @@ def test_identified_disk_is_not_reported(built: Built) -> None:
     ("described", "text"), [(raid.ipr(), "RAID 5 volume"), (raid.hpsa(), "RAID 1(+0) volume ssd")]
 )
 def test_volume_shows_only_reported_medium(built: Built, described: Described, text: str) -> None:
-    lines = run_command(built(described), "list").splitlines()
+    lines = run_command(built(described), "list", "sda").splitlines()
     [volume] = [line.split("  ") for line in lines if line.startswith("sda ")]
     assert text in [cell.strip() for cell in volume]

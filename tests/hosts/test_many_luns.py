@@ -49,6 +49,16 @@ def hbatune(root: Path, *words: str) -> tuple[int, Any]:
     return int(code), json.loads(document)
 
 
+def test_list_fits_on_screen(built: Callable[[Described], Path]) -> None:
+    code = "import sys; from hbatune.cli import main; main(sys.argv[1:])"
+    command = [*OWN_CONFIGURATION, *OWN_STATE, sys.executable, "-c", code, "list"]
+    text = run(built(shelf()), command).decode()
+    assert len(text.splitlines()) <= 40
+    [group] = [line.split() for line in text.splitlines() if "(240)" in line]
+    assert group[0] == "240"
+    assert "32" in group, "the queue depth"
+
+
 def test_shared_tag_luns_are_applied(built: Callable[[Described], Path]) -> None:
     root = built(shelf())
     code, done = hbatune(root, "apply", "--profile", "oltp", "--no-probe")

@@ -1,9 +1,10 @@
-"""`hbatune history`: the results of this machine, with stale ones marked."""
+"""`hbatune history`: the results of this machine, the latest first, with stale ones marked."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.cli import arguments
@@ -16,18 +17,19 @@ from hbatune.policy.library import installed_library
 from hbatune.probe import history
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
-from hbatune.probe.result import ProbeResult
+from hbatune.probe.result import Workload
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.tables import Table, group_items, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.units import format_block_size, format_depth_share, format_digits, format_time
+from hbatune.text.units import (
+    format_latency,
+    format_rate,
+    format_time,
+)
 from hbatune.text.verdict_tables import format_metric_change
 
-_COLUMNS = make_columns(
-    "id WHEN | id TARGET | reason WHAT | number BLOCK | number DEPTH | number JOBS | number IOPS | "
-    "number OF DEPTH | number MEAN µs | number P99 µs | value THE LAST TIME | reason VERDICT"
-)
+_COLUMNS = make_columns("id WHEN | id TARGET | text WHAT | text RESULT")
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     arguments.add_targets(parser, "targets of the results")
     arguments.add_shared(parser, "--json")
+    arguments.add_flag(parser, "--runs", "show each run of a sweep, with its depth and latencies")
     arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
     arguments.add_shared(parser, "--no-pager")
 
@@ -61,19 +64,18 @@ def run(args: argparse.Namespace) -> int:
         show_csv(probe_tables.format_history_csv(entries))
         return 0
     if not entries:
-        print_line("Nothing has been measured yet: `hbatune probe` and `hbatune apply` do.")
+        disk = args.targets[0] if args.targets else "DISK"
+        print_line(f"Nothing has been measured yet: `sudo hbatune probe depth-sweep {disk}` does.")
         return 0
-    runs: dict[object, ProbeResult] = {}
-    for record in chosen:
-        if record.result is not None:
-            runs[record.id, record.time, record.command, record.result.workload] = record.result
+    # The record of a knee is no run. Only it has a workload itself.
+    shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]
+    rows = group_items(shown, id if args.runs else _get_row_key).values()
     table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
-    for entry in entries:
-        record = entry.record
-        # The record of a knee has the workload of its sweep's last run.
-        last = runs.get((record.id, record.time, record.command, record.workload))
-        standing = None if last is None else compare_on_machine(last, machine, None, yardsticks)
-        table.rows.append(_make_cells(entry, standing))
+    for row in rows:
+        standing = None
+        if row[0].record.knee is not None and (last := row[-1].record.result) is not None:
+            standing = compare_on_machine(last, machine, None, yardsticks)
+        table.rows.append(_make_cells(row, standing))
     show_table(table)
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)
@@ -95,62 +97,81 @@ def _resolve_ids(
     return find_named_targets(machine, names, past) | ids
 
 
-def _make_cells(entry: HistoryEntry, standing: Standing | None) -> list[str]:
-    record = entry.record
-    measured = record.result or record.together
-    workload = record.workload if measured is None else measured.workload
-    metrics = [EMPTY_CELL] * 7
-    if workload is not None:
-        metrics[0], metrics[2] = format_block_size(workload.block_size), str(workload.jobs)
-    if measured is not None:
-        disks = 1 if record.together is None else len(record.together.targets)
-        figures, metrics[1] = measured.figures, str(measured.workload.depth)
-        share = format_depth_share(measured.workload, figures, disks)
-        times = map(format_digits, (figures.mean_us, figures.p99_us))
-        metrics[3:] = [format_digits(figures.iops), share, *times]
-    first = [format_time(record.time), record.target, _describe_record(record)]
-    return [*first, *metrics, _describe_previous(entry), _describe_verdict(entry, standing)]
+def _get_workload(record: Record) -> Workload | None:
+    return (record.result or record.together or record).workload
 
 
-def _describe_record(record: Record) -> str:
-    depth = f", queue depth {record.queue_depth}" if record.queue_depth else ""
-    if (together := record.together) is not None:
-        disks = format_count(len(together.targets), "disk")
-        load = probe_tables.format_shape(together.workload)
-        return f"{record.command}, {load} on each of {disks} at once"
-    if record.proof is None:
-        load = f", {probe_tables.format_load(record.workload)}" if record.workload else ""
-        return f"{record.command}{load}{depth}"
-    group_text = f" ({record.proof.group} alone)" if record.proof.group else ""
-    return f"{record.command}: {' '.join(record.proof.settings)}{group_text}"
+def _get_row_key(entry: HistoryEntry) -> object:
+    """Return a key that the runs of a sweep and its knee share."""
+    record, workload = entry.record, _get_workload(entry.record)
+    if workload is None or record.proof is not None:
+        return id(entry)
+    disks = () if record.together is None else record.together.targets
+    # A sweep changes the depth, the block size, the mix or the rate.
+    load = replace(workload, depth=1, block_size=512, reads=100, rate=None)
+    return record.id, record.boot_id, record.command, record.time, disks, load
 
 
-def _describe_previous(entry: HistoryEntry) -> str:
-    """Return the results of the previous run; two single runs do not show a change in percent."""
-    result, since = entry.record.result, entry.since
-    if result is None or since is None:
-        return EMPTY_CELL
-    figures = result.figures
-    iops, p99 = figures.iops / since.iops, figures.p99_us / since.p99
-    return f"{format_digits(iops)} IOPS, p99 {format_digits(p99)} µs"
+def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[str]:
+    """Return the cells of one result, or of a sweep: its knee and its runs, the last one first."""
+    measured = [run for e in row if (run := e.record.result or e.record.together) is not None]
+    results = []
+    if len(measured) == 1:
+        figures = measured[0].figures
+        mean, p99 = format_latency(figures.mean_us), format_latency(figures.p99_us)
+        results = [f"{format_rate(figures.iops)} IOPS", f"mean {mean}", f"p99 {p99}"]
+        results += filter(None, [probe_tables.describe_doubt(measured[0])])
+        results += _describe_previous(row[0])
+    elif measured:
+        top = format_rate(max(run.figures.iops for run in measured))
+        results = [f"up to {top} IOPS in {len(measured)} runs"]
+    results += _describe_verdict(row, standing)
+    record, what = row[0].record, _describe_work(row)
+    return [format_time(record.time), record.target, what, ", ".join(results)]
 
 
-def _describe_verdict(entry: HistoryEntry, standing: Standing | None) -> str:
-    record = entry.record
-    proof, knee = record.proof, record.knee
-    if knee is not None:
-        return probe_tables.describe_knee(knee, standing)
+def _describe_work(row: Sequence[HistoryEntry]) -> str:
+    """Return the command and its load, or the loads of a sweep from its first to its last run."""
+    record = row[0].record
+    first, last = _get_workload(row[-1].record), _get_workload(record)
+    if record.proof is not None:
+        group_text = f" ({record.proof.group} alone)" if record.proof.group else ""
+        return f"{record.command}: {' '.join(record.proof.settings)}{group_text}"
+    if first is None or last is None:
+        return record.command
+    loads = " to ".join(dict.fromkeys(map(probe_tables.format_load, (first, last))))
+    depths = " to ".join(dict.fromkeys((str(first.issued), str(last.issued))))
+    text = f"{record.command}, {loads}, {depths} in flight{probe_tables.format_jobs(first)}"
+    if first.queue_depth is not None:
+        text += f", queue depth {first.queue_depth}"
     if record.together is not None:
-        parts = [f"limit: {record.together.bottleneck}"]
+        text += f" on each of {format_count(len(record.together.targets), 'disk')} at once"
+    return text
+
+
+def _describe_previous(entry: HistoryEntry) -> Iterator[str]:
+    """Yield the results of the previous run; two single runs do not show a change in percent."""
+    result, since = entry.record.result, entry.since
+    if result is not None and since is not None:
+        iops, p99 = result.figures.iops / since.iops, result.figures.p99_us / since.p99
+        yield f"the last time {format_rate(iops)} IOPS and p99 {format_latency(p99)}"
+
+
+def _describe_verdict(row: Sequence[HistoryEntry], standing: Standing | None) -> Iterator[str]:
+    record = row[0].record
+    proof = record.proof
+    if record.knee is not None:
+        yield probe_tables.describe_knee(record.knee, standing)
+    elif record.together is not None:
+        limits = dict.fromkeys(str(e.record.together.bottleneck) for e in row if e.record.together)
+        yield f"limit: {' or '.join(limits)}"
     elif proof is None:
-        parts = []
         for setting in record.settings:
-            parts.append(f"{setting.setting} {setting.after} is better than {setting.before}")
+            yield f"{setting.setting} {setting.after} is better than {setting.before}"
     else:
-        beyond = [change for change in proof.verdict.changes if change.beyond]
-        parts = [str(proof.verdict.word), *map(format_metric_change, beyond[:1])]
+        yield str(proof.verdict.word)
+        yield from map(format_metric_change, [c for c in proof.verdict.changes if c.beyond][:1])
         if record.reverted:
-            parts.append(f"{' '.join(record.reverted)} reverted")
-    if entry.stale:
-        parts.append("stale")
-    return ", ".join(parts) or EMPTY_CELL
+            yield f"{' '.join(record.reverted)} reverted"
+    if any(member.stale for member in row):
+        yield "stale"

@@ -1,6 +1,7 @@
-"""`hbatune list`: list adapters and disks."""
+"""`hbatune list`: list adapters with their disks and maps; equal disks share one line."""
 
 import argparse
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 
@@ -27,6 +28,7 @@ from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
+from hbatune.settings.table import SETTINGS
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
@@ -42,10 +44,15 @@ from hbatune.text.plan_tables import (
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
-_ENDPOINT = make_columns(
-    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | "
-    "value VENDOR | value MODEL | id ID"
+_GROUPS = make_columns(
+    "number COUNT | value KIND | value MODEL | number SIZE | number DEPTH | value IN USE | id DISKS"
 )
+_ENDPOINT = make_columns(
+    "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | number DEPTH | "
+    "value VENDOR | value MODEL"
+)
+_IDS = make_columns("id TARGET | id ID")
+_DEPTH = SETTINGS["queue_depth"]
 _GIB = 1 << 30
 _TIB = 1 << 40
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
@@ -53,16 +60,16 @@ _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
-    arguments.add_targets(parser, "what to list")
+    arguments.add_targets(parser, "list only these, each on its own line")
+    arguments.add_flag(parser, "--all", "show each disk and the interrupts, also without a target")
+    arguments.add_flag(parser, "--ids", "show the stable id of each disk")
     arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
     if args.snapshot is not None:
-        # The same document as on a live machine: `list` reads no values of settings.
-        machine = without_attributes(load_snapshot(args.snapshot).machine)
-        names = args.targets
+        machine, names = load_snapshot(args.snapshot).machine, args.targets
     else:
         names = list(map(situation.resolve_target_name, args.targets))
         machine = _gather_facts(names)
@@ -71,20 +78,22 @@ def run(args: argparse.Namespace) -> int:
         machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )
     if args.json:
-        show_json(make_facts_document(machine))
+        # The document has no values of settings.
+        show_json(make_facts_document(without_attributes(machine)))
         return 0
-    adapters = machine.adapters_by_target
-    # A map has no adapter since it may be over several, another disk since hbatune knows none.
-    endpoints = group_items(
-        machine.endpoints, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
-    )
-    vectors = group_items(machine.vectors, attrgetter("adapter"))
-    targets = {*adapters, *endpoints}
-    by_name = sorted(filter(None, targets), key=natural_key)
-    for target in (*by_name, *(name for name in ("", None) if name in targets)):
-        _show_adapter(
-            adapters.get(target or ""), target, endpoints.get(target, []), vectors.get(target, [])
-        )
+    disks = sorted(machine.endpoints, key=lambda endpoint: natural_key(endpoint.target))
+    if args.ids:
+        show_table(Table(_IDS, [(disk.target, disk.id) for disk in disks]))
+    elif args.all or names:
+        _show_adapters(machine, disks, unfold=True)
+    else:
+        counts = Counter(disk.kind for disk in disks)
+        parts = [format_count(counts[kind], str(kind)) for kind in Kind if counts[kind]]
+        adapters = format_count(len(machine.adapters), "adapter")
+        print_line(f"{machine.hostname}: {', '.join(parts) or 'no disk'} behind {adapters}")
+        print_line()
+        _show_adapters(machine, disks, unfold=False)
+        print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
     return 0
 
 
@@ -96,7 +105,7 @@ def _gather_facts(names: Collection[str]) -> Machine:
     def gather_disks(disks: Collection[str]) -> Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = situation.map_stuck_disks(stuck)
-        return gather_machine((), Scope(disks), deadline=deadline, avoid=avoid)
+        return gather_machine(_DEPTH.paths, Scope(disks), deadline=deadline, avoid=avoid)
 
     if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
@@ -106,35 +115,68 @@ def _gather_facts(names: Collection[str]) -> Machine:
     return machine
 
 
-def _show_adapter(
-    adapter: Adapter | None, target: str | None, endpoints: list[Endpoint], vectors: list[Vector]
-) -> None:
-    """Print one adapter with its endpoints and interrupts; maps belong to no adapter."""
+def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool) -> None:
+    """Print each adapter with its disks; with ``unfold`` each disk, and the interrupts."""
+    adapters = machine.adapters_by_target
+    # A map has no adapter since it may be over several, another disk since hbatune knows none.
+    endpoints = group_items(
+        disks, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
+    )
+    vectors = group_items(machine.vectors, attrgetter("adapter"))
+    for target in sorted({*adapters, *endpoints}, key=lambda t: (not t, natural_key(str(t)))):
+        _show_heading(adapters.get(target or ""), target)
+        group = endpoints.get(target, [])
+        if unfold:
+            show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, group))))
+        else:
+            folded = group_items(group, _get_group_key)
+            show_table(Table(_GROUPS, list(map(_make_group_row, folded.values()))))
+        if unclassified := tuple(find_skipped_disks(group)):
+            print_line()
+            show_skipped(unclassified)
+        if unfold and target in vectors:
+            print_line()
+            _show_vectors(vectors[target])
+        print_line()
+
+
+def _show_heading(adapter: Adapter | None, target: str | None) -> None:
+    """Print one adapter's facts, or a title for disks without one and for maps (None)."""
     if adapter is None:
-        print_heading(
-            target or ("over several adapters" if target is None else "without an adapter")
-        )
+        title = "over several adapters" if target is None else "without an adapter"
+        print_heading(target or title)
     else:
         titles = (adapter.target, adapter.family, adapter.product, adapter.document)
         print_heading("  ".join(filter(None, titles)))
         if facts := "  ".join(_yield_facts(adapter)):
             print_line(facts, hang=2)
-    if endpoints:
-        endpoints = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
-        show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, endpoints))))
-        if unclassified := tuple(find_skipped_disks(endpoints)):
-            print_line()
-            show_skipped(unclassified)
-    if vectors:
-        if endpoints:
-            print_line()
-        table = Table(_INTERRUPTS)
-        groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
-        for (role, placer), members in groups.items():
-            targets = fold_names([vector.target for vector in members])
-            table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
-        show_table(table)
-    print_line()
+
+
+def _show_vectors(vectors: Sequence[Vector]) -> None:
+    table = Table(_INTERRUPTS)
+    groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
+    for (role, placer), members in groups.items():
+        targets = fold_names([vector.target for vector in members])
+        table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
+    show_table(table)
+
+
+def _get_group_key(disk: Endpoint) -> tuple[Cell, ...]:
+    """Return what equal disks, or equal paths, of an adapter share; a map shares nothing."""
+    texts = (_describe_kind(disk), disk.model or EMPTY_CELL, _format_depth(disk))
+    return *texts, " ".join(disk.paths)
+
+
+def _make_group_row(disks: Sequence[Endpoint]) -> list[Cell]:
+    kind, model, depth, _ = _get_group_key(disks[0])
+    sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
+    size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
+    used = sum(disk.mounted or disk.held for disk in disks)
+    uses = _list_uses(disks[0]) if len(disks) == 1 else f"{used} of {len(disks)}"
+    names = fold_names([disk.target for disk in disks])
+    if disks[0].paths:
+        names = (*names, "over", *fold_names(disks[0].paths))
+    return [str(len(disks)), kind, model, size, depth, uses, names]
 
 
 def _yield_facts(adapter: Adapter) -> Iterator[str]:
@@ -158,25 +200,41 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
 
 def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
     address = endpoint.address or format_value(endpoint.controller)
-    uses = (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
-    texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL, endpoint.id]
-    size = _format_size(endpoint.size)
-    return [endpoint.target, address, _describe_role(endpoint), uses, size, *texts]
+    texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
+    numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
+    uses = _list_uses(endpoint)
+    return [endpoint.target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
-def _describe_role(endpoint: Endpoint) -> Cell:
+def _list_uses(endpoint: Endpoint) -> Cell:
+    return (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
+
+
+def _format_depth(endpoint: Endpoint) -> str:
+    depth = _DEPTH.read(endpoint.attributes)
+    return EMPTY_CELL if isinstance(depth, Missing) else str(depth)
+
+
+def _describe_kind(endpoint: Endpoint) -> str:
     text = format_medium(endpoint)
     if endpoint.zoned is True:
         text += ", zoned"
     # The other protocols imply it.
     if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
         text = f"{text}, {endpoint.storage}"
+    if isinstance(endpoint.state, str) and endpoint.state not in ("running", "live"):
+        text = f"{text}, {endpoint.state}"
+    return text if endpoint.kind is Kind.DISK else f"{text}, {endpoint.kind}"
+
+
+def _describe_role(endpoint: Endpoint) -> Cell:
+    text = _describe_kind(endpoint)
     if endpoint.kind is Kind.PATH:
-        return f"{text},", "path of", format_value(endpoint.map)
+        return f"{text} of", format_value(endpoint.map)
     if endpoint.kind is Kind.MAP:
-        if selection := format_selection(endpoint):
-            text = f"{text}, {selection}"
-        return f"{text},", "map of", *fold_names(endpoint.paths)
+        parts = (f"{text} of", *fold_names(endpoint.paths))
+        selection = format_selection(endpoint)
+        return parts if selection is None else (*parts, f"({selection})")
     return text
 
 

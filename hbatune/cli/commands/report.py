@@ -1,6 +1,9 @@
 """`hbatune report`: write an HTML page with the changes, their effects, and charts."""
 
 import argparse
+import re
+import time
+from pathlib import Path
 
 from msgspec.structs import asdict
 
@@ -16,7 +19,8 @@ from hbatune.text.terminal import print_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
-    arguments.add_path(parser, "file", "the HTML file to make")
+    purpose = "the HTML file to make (hbatune-HOST-DATE.html in this directory)"
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help=purpose)
     arguments.add_shared(parser, "--profile", "--snapshot")
     purpose = "results to show instead of this machine's own: a copy of another's history.json"
     arguments.add_path(parser, "--history", purpose)
@@ -27,18 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page, and the values of its charts; change nothing else."""
-    if args.csv is not None and args.csv.resolve() == args.file.resolve():
-        raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
+    # The name of a snapshot's host is hostile: it must not lead to another directory.
+    name = re.sub(r"[^\w.-]", "-", host.machine.hostname)
+    file = args.file or Path(f"hbatune-{name}-{time.strftime('%Y-%m-%d')}.html")
+    if args.csv is not None and args.csv.resolve() == file.resolve():
+        raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     print_not_understood(host.not_understood)
     data = ReportData(**asdict(host), recorded=args.snapshot is not None)
     report_sections = make_sections(data)
     html = render_page(data, report_sections)
-    arguments.save_named(args.file, html.encode(), over=args.force)
+    arguments.save_named(file, html.encode(), over=args.force)
     empty = [section.name for section in report_sections if not section.blocks]
     sections = format_count(len(report_sections), "section")
     size = format_count(len(html.encode()), "byte")
-    print_line(f"{args.file}: {sections}, {size}.")
+    print_line(f"{file}: {sections}, {size}.")
     if args.csv is not None:
         text = format_values_csv(report_sections)
         arguments.save_named(args.csv, text.encode(), over=args.force)

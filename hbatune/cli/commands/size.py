@@ -18,7 +18,7 @@ from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import find_shipped
 from hbatune.sizing import needs, shortfall
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.sizing_tables import SizeDocument, show_depth, show_host, show_needs
+from hbatune.text.sizing_tables import SizeDocument, show_answer, show_depth, show_needs
 from hbatune.text.terminal import print_line, show_json
 
 DEFAULT_HEADROOM = 30
@@ -90,19 +90,19 @@ def run(args: argparse.Namespace) -> int:
     if args.hosts is not None:
         array = _make_array(args, machine)
         depth = shortfall.find_depth(array)
+    # Without a document's figure for the host's drives, it is unknown whether they suffice.
+    carries = True if required is None else shortfall.can_carry(resources)
     if args.json:
         show_json(SizeDocument(needs=required, host=resources, array=array, depth=depth))
     else:
         if required is not None:
+            show_answer(required, resources, machine.hostname, carries=carries)
             show_needs(required)
-            show_host(resources, machine.hostname)
         if array is not None and depth is not None:
             if required is not None:
                 print_line()
             show_depth(array, depth)
-    # Without a document's figure for the host's drives, it is unknown whether they suffice.
-    is_answered = required is None or shortfall.can_carry(resources) is True
-    return 0 if is_answered else ExitCode.FOUND
+    return 0 if carries is True else ExitCode.FOUND
 
 
 def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:

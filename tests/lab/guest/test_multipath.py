@@ -54,7 +54,7 @@ def test_idle_adapter_is_reported(joined: tuple[str, list[str]]) -> None:
     device = f"if=/dev/{name}"
     subprocess.run(["dd", device, "of=/dev/null", "bs=4096", "count=1", "iflag=direct"], check=True)
     assert sorted(read_groups(name)) == [("service-time", False, 1), ("service-time", True, 1)]
-    for command in (("list",), ("explain", name, "read_ahead_kb", "--profile", "oltp")):
+    for command in (("list", "--all"), ("explain", name, "read_ahead_kb", "--profile", "oltp")):
         assert failover in hbatune(*command).out
     [finding] = [
         finding
@@ -70,7 +70,7 @@ def test_idle_adapter_is_reported(joined: tuple[str, list[str]]) -> None:
     subprocess.run(["dmsetup", "resume", name_map(name)], check=True)
     settle()
     assert read_groups(name) == [("queue-length", True, 2)]
-    assert balanced in hbatune("list").out
+    assert balanced in hbatune("list", "--all").out
     assert "map-balance" not in hbatune("check", "--json").out
 
 

@@ -30,7 +30,7 @@ from hbatune.text.notes import show_restored
 from hbatune.text.probe_tables import show_curves
 from hbatune.text.tables import Line, Table, format_table, measure_width
 from hbatune.text.terminal import make_printable
-from hbatune.text.units import format_digits
+from hbatune.text.units import format_rate
 from hbatune.text.watch_view import format_screen
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
@@ -204,7 +204,8 @@ def ailing(tmp_path: Path) -> str:
 
 
 def test_list_fits_any_width(show: Show) -> None:
-    text = show("list").text
+    assert "1 of 10" in " ".join(show("list").text.split())
+    text = show("list", "--all").text
     # Whatever the width: what is in use is said, and targets are in the order of people.
     assert "/srv/pgsql/15/main/base" in text
     assert "[SWAP]" in text
@@ -278,8 +279,8 @@ def test_history_fits_any_width(show: Show) -> None:
     single = next(record for record in records if record.result and not record.proof)
     history.append(paths.HISTORY, [*records, replace(single, time=single.time + 9000)])
     text = show("history").text
-    rate = format_digits(single.result.figures.iops) if single.result else ""
-    last_time = rf"{re.escape(rate)}\s+IOPS,\s+p99\s+[\d.]+\s+µs"
+    rate = format_rate(single.result.figures.iops) if single.result else ""
+    last_time = rf"the\s+last\s+time\s+{rate}\s+IOPS\s+and\s+p99\s+[\d.]+\s+µs"
     assert re.search(last_time, text), "the figures of the run before, and no change in percent"
     assert re.search(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", text)
     assert re.search(r"past depth 32", text)

@@ -294,13 +294,28 @@ def test_history_shows_depth_and_jobs(
 ) -> None:
     assert main(["probe", "jobs-sweep", "sda"]) == 0
     see_machine(monkeypatch, lambda: bench.machine)
-    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 250)
+    capsys.readouterr()
+    assert main(["history", "--runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    load = "probe jobs-sweep, 4K random reads, 64 in flight in 4 jobs"
+    run = rf"sda +{load} +[\d,]+ IOPS, mean .* p99 "
+    assert sum(bool(re.search(run, line)) for line in lines) == 1, lines
+    assert not any("past depth" in line for line in lines)
+
+
+def test_sweep_is_one_row(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["probe", "reference-short", "sda"]) == 0
+    assert main(["probe", "jobs-sweep", "sda"]) == 0
+    see_machine(monkeypatch, lambda: bench.machine)
     capsys.readouterr()
     assert main(["history"]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert re.search(r"BLOCK +DEPTH +JOBS +IOPS +OF DEPTH +MEAN µs +P99 µs", head)
-    assert any(re.search(r" 4K +16 +4 +[\d.]+ +100 % ", line) for line in lines), lines
-    assert any(re.search(r" 4K +- +8 +- +- +- +- .*past depth 8:", line) for line in lines), lines
+    lines = [line for line in capsys.readouterr().out.splitlines() if " sda  " in line]
+    assert ["jobs-sweep" in line for line in lines] == [True] * 4 + [False], "the latest first"
+    load = "4K random reads, 8 to 512 in flight in 8 jobs"
+    row = rf"{load} +up to [\d,]+ IOPS in 7 runs, past depth 8:"
+    assert sum(bool(re.search(row, line)) for line in lines) == 1, lines
 
 
 def test_history_ends_with_documents(

@@ -95,6 +95,29 @@ def test_existing_page_needs_force(
     assert sorted(os.listdir(tmp_path)) == ["machine", "precious.html"]
 
 
+@pytest.mark.parametrize("hostname", ["db1", "../db1"])
+def test_page_is_named_after_host(
+    host: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hostname: str,
+) -> None:
+    path, folder = tmp_path / "host.snapshot", tmp_path / "here"
+    path.write_bytes(encode_snapshot(snapshot(replace(host, hostname=hostname))))
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("time.strftime", lambda *words: "2026-11-26")
+    name = f"hbatune-{hostname.replace('/', '-')}-2026-11-26.html"
+    assert main(["report", "--snapshot", str(path)]) == 0
+    assert os.listdir(folder) == [name]
+    assert capsys.readouterr().out.startswith(f"{name}: 13 sections")
+    (folder / name).write_text("precious")
+    assert main(["report", "--snapshot", str(path)]) == 2
+    assert (folder / name).read_text() == "precious"
+    assert "--force" in capsys.readouterr().err
+
+
 def test_irregular_file_is_preserved(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

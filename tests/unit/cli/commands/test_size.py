@@ -33,9 +33,8 @@ def sized(capsys: Capture, *words: str) -> tuple[int, str, str]:
 def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
     code, out, _ = sized(capsys, "--iops", "200k", "--reads", "70", "--p99", "2", *snapshot)
     assert code == 1
-    assert out.startswith(
-        "Wanted: 200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms; "
-    )
+    load = "200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms"
+    assert out.startswith(f"db1 does not carry {load}, with 30 % of everything free.\n")
     nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-15, D0-9$"
     assert re.search(nvme, out, re.M), out
     assert re.search(r"^sata ssd +16 .* missed +32 at that p99 \(D0-12\) +D0-12, D0-15$", out, re.M)
@@ -54,6 +53,7 @@ def test_shortfall_exits_1(snapshot: list[str], capsys: Capture) -> None:
 def test_missing_figure_exits_1(snapshot: list[str], capsys: Capture) -> None:
     """No document has the throughput of the host's SAS drive."""
     code, out, _ = sized(capsys, "--gb-per-s", "1", "--block", "64k", *snapshot)
+    assert out.startswith("No document shows whether db1 carries 15,259 IOPS of 64K")
     assert re.search(r"^sas ssd +no figure ", out, re.M)
     assert code == 1
 
@@ -145,7 +145,7 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
     file = tmp_path / "watch.jsonl"
     file.write_bytes(msgspec.json.encode(document) + b"\n")
     _, out, _ = sized(capsys, "--watch", str(file), *snapshot)
-    assert out.startswith("Wanted: 5,000 IOPS of 4K, 100 % reads")
+    assert out.startswith("db1 carries 5,000 IOPS of 4K, 100 % reads")
 
 
 @pytest.mark.parametrize(
