@@ -109,7 +109,7 @@ class CheckedHost(Struct, frozen=True):
 
 
 def check_host(context: Context, request: CheckRequest) -> CheckedHost:
-    """Run the checks. On this machine, store the error counters to report increases later.
+    """Run the checks. Nothing is written: the daemon stores the error counters to compare with.
 
     Raises UsageError for a profile or a target that does not exist.
     """
@@ -119,9 +119,6 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     if request.snapshot is None:
         snapshot = take_snapshot(context)
         targets = list(map(resolve_target_name, targets))
-        # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        counters = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
-        marks.save_counted(context.paths.counters, counters)
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:
