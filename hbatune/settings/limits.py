@@ -101,7 +101,7 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
 
 @limit_numbers
 def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """At most 2048 with a scheduler. With `none`, all tags of the adapter, which may be thousands."""
+    """2048 with a scheduler. With `none`, all tags of the adapter, which can be thousands."""
     if device.scheduler != "none":
         return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, Limit.SCHEDULER_MAXIMUM)
     tags = parse_integer(device.attributes, model.TAG_COUNT_FILE)
