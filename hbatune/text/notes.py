@@ -100,7 +100,7 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if not row.done and row.setting in _ADVICE:
+    if row.limit is not None and not row.done and row.setting in _ADVICE:
         reasons.append(_ADVICE[row.setting])
     return "; ".join(reasons)
 
@@ -140,7 +140,7 @@ def _is_information(note: Message) -> bool:
 
 _FAILURES = {
     Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon skips these disks",
-    Task.READ_CONFIGURATION: "{message}; the rollback was completed anyway",
+    Task.READ_CONFIGURATION: "{message}; a rollback does not need it",
     Task.DEACTIVATE_PROFILE: "{message}; the daemon skips all disks anyway",
     Task.FORGET_PROFILE: "{message}; it is left",
     Task.SAVE_HISTORY: "the results are not kept: {message}",
