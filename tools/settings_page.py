@@ -15,9 +15,9 @@ _INTRODUCTION = """\
 All settings for rules, by type of target. This page is generated from the table of settings
 (`hbatune/settings/table.py`): `make docs`.
 
-*Takes* is the range that the kernel and a rule accept for any device. The *limit* depends on the
-device: the plan sets the nearest legal value and gives the reason. *Order* is the order of writing
-on one target, also for a restore. *Group* names settings that `apply --verify` compares and reverts
+*Takes* is the range of a rule's value. The *limit* depends on the device: the plan sets the nearest
+legal value, which may be above that range, and gives the reason. *Order* is the order of writing on
+one target, also for a restore. *Group* names settings that `apply --verify` compares and reverts
 together.
 """
 

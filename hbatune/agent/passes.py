@@ -2,12 +2,13 @@
 
 import errno
 import os
+import time
 from contextlib import suppress
 from itertools import chain
 
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act import marks, paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent import orders
@@ -15,11 +16,14 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
+from hbatune.facts import health
 from hbatune.facts.assembly import without_attributes
+from hbatune.facts.model import Machine
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
+from hbatune.operations.situation import map_stuck_disks, unlocked_means
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
@@ -165,6 +169,8 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         return PassReport(profile=profile.name, locked=True)
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
+    if order.reason is PassReason.AUDIT:
+        keep_counters(reconciled.machine, config.act.deadline_seconds)
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -187,6 +193,25 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         resettable=judge.resettable,
         unmatched=last.unmatched,
     )
+
+
+def keep_counters(machine: Machine, deadline: float) -> None:
+    """Store the machine's error counters, so `check`, which writes nothing, can report increases.
+
+    Do nothing within ``MIN_INTERVAL_S`` of the last time: the drivers ask the cards for some of
+    these counters. ``deadline`` is in seconds, for each device.
+    """
+    stored, current_time = marks.load_counted(paths.COUNTERS), int(time.time())
+    for counters in stored:
+        age = current_time - counters.at
+        if counters.boot_id == machine.boot_id and 0 <= age < health.MIN_INTERVAL_S:
+            return
+    from hbatune.facts.observe import observe_health  # only for some of the audits
+
+    stuck = map_stuck_disks(unlocked_means(paths.Paths()).stuck)
+    observed = observe_health(machine, deadline=deadline, avoid=stuck)
+    current = health.collect_counters(machine, observed, current_time)
+    marks.save_counted(paths.COUNTERS, health.retain_observations(stored, current))
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:

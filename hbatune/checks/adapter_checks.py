@@ -17,6 +17,7 @@ from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
 from hbatune.settings.limits import find_narrowed_masks, find_usable_cpus, is_free
+from hbatune.settings.table import IRQ_AFFINITY
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -145,7 +146,7 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 class _UncountedErrors(CheckEvidence, frozen=True):
     DESCRIPTION = "the kernel counts no PCI Express errors of this adapter ({reason})"
-    ADVICE = "check the log of the management controller: the firmware keeps the errors to itself"
+    ADVICE = "no action; the management controller may have a log of them"
     reason: str
 
 
@@ -237,8 +238,16 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if queues < 2 or vectors >= min(cpus, driver_queues or cpus):
             continue
         options = _find_options(inputs, adapter, health) or _find_hidden_options(adapter)
+        # If each queue has its vector, only an option that is a number of them limits both.
+        if vectors >= queues and not any(map(_is_number_above_one, options)):
+            continue
         severity = Severity.ADVICE if vectors < queues and options else Severity.INFO
         yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
+
+
+def _is_number_above_one(option: str) -> bool:
+    value, *_ = option.partition("=")[2].split() or ("",)
+    return value.isdecimal() and int(value) > 1
 
 
 class _CrowdedVectors(CheckEvidence, frozen=True):
@@ -249,18 +258,23 @@ class _CrowdedVectors(CheckEvidence, frozen=True):
     cpu: str | None
     near: int
     movable: int | None
+    profile: str
 
     def advise(self, target: str) -> str:
         if self.movable is None:
             return "no action: the kernel manages these interrupts"
-        return _advise_placement(self.movable)
+        return _advise_placement(self.movable, f"--profile {self.profile} {target}")
 
 
-def _advise_placement(movable: int) -> str:
-    return (
-        "have a profile that places interrupts: `hbatune apply` moves the "
-        f"{movable} that may be moved"
-    )
+def _advise_placement(movable: int, arguments: str) -> str:
+    return f"move them with `hbatune apply {arguments}` (movable interrupts: {movable})"
+
+
+def _choose_profile(inputs: CheckInput, setting: str) -> str:
+    """Return the name of the profile if it has this setting, or else of one for databases."""
+    rules = inputs.profile.rules if inputs.profile else ()
+    has_setting = any(rule.setting == setting for rule in rules)
+    return inputs.profile.name if inputs.profile and has_setting else "oltp"
 
 
 def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -278,7 +292,9 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         near = sum(cpu in allowed for cpu in local)
         if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
             movable = _count_movable(unpinned)
-            evidence = _CrowdedVectors(len(data), data[0].effective, near, movable)
+            evidence = _CrowdedVectors(
+                len(data), data[0].effective, near, movable, _choose_profile(inputs, IRQ_AFFINITY)
+            )
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
@@ -287,11 +303,12 @@ class _FarVectors(CheckEvidence, frozen=True):
     vectors: tuple[str, ...]
     near: str
     movable: int | None
+    profile: str
 
     def advise(self, target: str) -> str:
         if self.movable is None:
             return "no action: the kernel places these interrupts on the CPUs of their queues"
-        return _advise_placement(self.movable)
+        return _advise_placement(self.movable, f"--profile {self.profile} {target}")
 
 
 def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -303,7 +320,9 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if near and far:
             targets = tuple(vector.target for vector in far)
             movable = _count_movable(far)
-            evidence = _FarVectors(targets, names.join_cpus(near), movable)
+            evidence = _FarVectors(
+                targets, names.join_cpus(near), movable, _choose_profile(inputs, IRQ_AFFINITY)
+            )
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
@@ -376,10 +395,6 @@ _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3M
 
 
 class _Coalescing(CheckEvidence, frozen=True):
-    ADVICE = (
-        "take it back, where tails count: 0 for lpfc_cr_delay; 2 for perf_mode at the next load; "
-        "zio with `apply --allow-reset`, since that resets the link"
-    )
     host: str | None
     lever: str
     micros: int | None
@@ -387,7 +402,14 @@ class _Coalescing(CheckEvidence, frozen=True):
     def describe(self) -> str:
         host = f"{self.host}: " if self.host is not None else ""
         duration = f" for up to {self.micros} µs" if self.micros is not None else ""
-        return f"{host}completions wait for company{duration} ({self.lever})"
+        return f"{host}completions are coalesced{duration} ({self.lever})"
+
+    def advise(self, target: str) -> str:
+        if self.host is None:
+            return "if tail latency matters, set perf_mode=2 in /etc/modprobe.d for the next boot"
+        text = f'if tail latency matters, put a rule with setting = "{self.lever}" and value = 0 '
+        text += "into /etc/hbatune/rules.d and apply it"
+        return text + (" with --allow-reset, which resets the link" if self.lever == "zio" else "")
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:

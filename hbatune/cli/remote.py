@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from hbatune.cli import GROUPS
 from hbatune.cli.arguments import is_option
 from hbatune.errors import ExitCode, HbatuneError, UsageError
 
@@ -40,8 +41,9 @@ def run_remote_command(host: str, arguments: Sequence[str]) -> int:
         raise RemoteError(problem, ExitCode.NOT_THERE, hint=hint) from error
     if code == ExitCode.NO_CONNECTION:
         problem = f"ssh lost the connection to {host}, or did not reach it"
-        hint = "see ssh's message above; to see what the command changed until then, "
-        hint += f"run `ssh {host} hbatune status`"
+        hint = f"see ssh's message above; `ssh {host}` must work"
+        if set(GROUPS["change"]) & set(arguments):
+            hint += f". To see the changes until then, run `hbatune status -H {host}`"
         raise RemoteError(problem, ExitCode.NO_CONNECTION, hint=hint)
     if code == ExitCode.NOT_THERE:
         problem = f"there is no hbatune on {host}, or not in the PATH of that user"

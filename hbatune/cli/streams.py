@@ -103,13 +103,12 @@ def flush_output() -> OSError | None:
 
 def _open_guarded(descriptor: int, before: object) -> io.TextIOWrapper:
     """Return a stream on the descriptor, similar to ``before``, whose writes never fail."""
-    encoding, lines, direct = "utf-8", descriptor == 2, False
+    encoding, lines = "utf-8", descriptor == 2
     if isinstance(before, io.TextIOWrapper):
-        encoding, lines, direct = before.encoding, before.line_buffering, before.write_through
+        # With PYTHONUNBUFFERED, a stream has write_through instead of line_buffering.
+        encoding, lines = before.encoding, before.line_buffering or before.write_through
     buffer = io.BufferedWriter(_StandardStream(descriptor, "w", closefd=False))
-    return io.TextIOWrapper(
-        buffer, encoding=encoding, errors=_PLAIN, line_buffering=lines, write_through=direct
-    )
+    return io.TextIOWrapper(buffer, encoding=encoding, errors=_PLAIN, line_buffering=lines)
 
 
 def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:

@@ -15,8 +15,10 @@ from hbatune.operations.situation import Situation, SituationRequest, read_situa
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy import match
 from hbatune.policy.budget import DepthBudget
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Rule, Source
+from hbatune.policy.vendors import load_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
 
@@ -87,6 +89,26 @@ class Explanation(Struct, frozen=True):
     without_rules: tuple[WithoutRules, ...]
     traits: Mapping[str, match.Traits]
     sources: tuple[Source, ...]
+
+
+def plan_profiles(request: SituationRequest) -> tuple[Situation, dict[str, tuple[Row, ...]]]:
+    """Return the rows of the chosen targets by profile, from one scan for all profiles.
+
+    A snapshot without profiles is compared with those of this machine.
+    """
+    profiles = load_profiles(load_configuration())
+    if request.snapshot is not None:
+        from hbatune.snapshot.file import drop_unknown_rules, load_snapshot
+
+        snapshot = load_snapshot(request.snapshot)
+        profiles = tuple(map(drop_unknown_rules, snapshot.policy.profiles)) or profiles
+        request = replace(request, snapshot=snapshot)
+    request = replace(request, profile=profiles[0], extra_settings=SETTINGS, narrow=False)
+    situation = read_situation(request)
+    rows_by_profile = {}
+    for profile in profiles:
+        rows_by_profile[profile.name] = replace(situation, profile=profile).plan().rows
+    return situation, rows_by_profile
 
 
 def explain_target(request: SituationRequest, setting: str | None) -> Explanation:

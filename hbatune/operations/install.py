@@ -119,6 +119,7 @@ def install_profile(
         complete = context.check_program(ran) and complete
     if enabled is None:
         context.note_event(Event.UNIT_NOT_STARTED, system.UNIT)
+        complete = False
     if restarted:
         context.nudge()  # a daemon that was not restarted was reloaded, which has the same effect
     return InstallResult(prepared, changed, complete)

@@ -33,10 +33,10 @@ from hbatune.operations.situation import (
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import Plan
 from hbatune.policy.config import load_configuration
-from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
+from hbatune.policy.library import Yardsticks, installed_library
 from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
-from hbatune.policy.vendors import load_followed_rules
+from hbatune.policy.vendors import load_profiles
 from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
@@ -49,9 +49,8 @@ def take_snapshot(context: Context) -> Snapshot:
     """
     paths = context.paths
     require_readable(paths, paths.counters)
-    config, library = load_configuration(), installed_library()
-    rules = load_followed_rules(library, config.site)
-    profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
+    config = load_configuration()
+    profiles = load_profiles(config)
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
@@ -70,7 +69,7 @@ def take_snapshot(context: Context) -> Snapshot:
         health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
-            profiles=tuple(profiles),
+            profiles=profiles,
             site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
@@ -109,7 +108,7 @@ class CheckedHost(Struct, frozen=True):
 
 
 def check_host(context: Context, request: CheckRequest) -> CheckedHost:
-    """Run the checks. On this machine, store the error counters to report increases later.
+    """Run the checks. Nothing is written: the daemon stores the error counters to compare with.
 
     Raises UsageError for a profile or a target that does not exist.
     """
@@ -119,9 +118,6 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     if request.snapshot is None:
         snapshot = take_snapshot(context)
         targets = list(map(resolve_target_name, targets))
-        # The snapshot contains the old counters, so saving the new ones loses no comparison.
-        counters = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
-        marks.save_counted(context.paths.counters, counters)
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:

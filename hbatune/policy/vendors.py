@@ -15,7 +15,13 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config, Site, Vendors
-from hbatune.policy.library import Library, installed_library, load_profile, load_sources
+from hbatune.policy.library import (
+    Library,
+    installed_library,
+    list_profiles,
+    load_profile,
+    load_sources,
+)
 from hbatune.policy.profile import Exactly, Name, Origin, Profile, Rule, Text, VendorRule
 from hbatune.policy.rules import Doubts, check_rules
 from hbatune.policy.schema import RuleTable, decode_file, make_error
@@ -82,12 +88,25 @@ def load_followed_rules(library: Library, site: Site) -> tuple[Rule, ...]:
     return tuple(entry.rule for entry in load_enabled_rules(library, site) if entry.use is None)
 
 
+class NoProfileError(UsageError):
+    """No profile is active, and none was named."""
+
+    def __init__(self) -> None:
+        hint = "name one with --profile; `hbatune profiles` lists them"
+        super().__init__("no profile is active", hint=hint)
+
+
 def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None) -> Profile:
-    """Return the named or the active profile (``load_profile``). UsageError if there is neither."""
+    """Return the named or the active profile (``load_profile``). NoProfileError without either."""
     wanted = name or config.profile
     if wanted is None:
-        raise UsageError(
-            "no profile is active", hint="name one with --profile; `hbatune profiles` lists them"
-        )
+        raise NoProfileError
     library = installed_library()
     return load_profile(wanted, library, load_followed_rules(library, config.site), doubts)
+
+
+def load_profiles(config: Config) -> tuple[Profile, ...]:
+    """Return all installed profiles (``load_profile``)."""
+    library = installed_library()
+    rules = load_followed_rules(library, config.site)
+    return tuple(load_profile(listed.name, library, rules) for listed in list_profiles(library))

@@ -101,7 +101,7 @@ def limit_to_offered(wanted: Value, current: Value, device: Device) -> LegalValu
 
 @limit_numbers
 def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """2048 with a scheduler; with `none` the adapter's tag set, below which it is never lowered."""
+    """2048 with a scheduler. With `none`, all tags of the adapter, which can be thousands."""
     if device.scheduler != "none":
         return _limit_value(wanted, MAX_SCHEDULER_REQUESTS, Limit.SCHEDULER_MAXIMUM)
     tags = parse_integer(device.attributes, model.TAG_COUNT_FILE)
@@ -113,7 +113,7 @@ def limit_requests(wanted: int, current: int, device: Device) -> LegalValue | Fi
     # set.
     in_effect = tags if _is_switched(device) else current
     if wanted < in_effect:
-        return LegalValue(in_effect, LimitReason(Limit.NOT_LOWERED, (in_effect,)))
+        return LegalValue(in_effect, LimitReason(Limit.NOT_LOWERED, (in_effect, wanted)))
     return _limit_value(wanted, tags, Limit.TAG_SET)
 
 

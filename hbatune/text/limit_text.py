@@ -35,7 +35,9 @@ class Limit(StrEnum):
     MAP_UNREAD = "lowering it on a path of a live map fails I/O"
     MASK_NARROWED = "its smp_affinity was narrowed to CPUs {}"
     NEAR_CPU = "one CPU of {}, which are near the adapter"
-    NOT_LOWERED = "never lowered with scheduler none: {} is the adapter's"
+    NOT_LOWERED = (
+        "with scheduler none a disk has its adapter's {} tags; {} would limit all its disks"
+    )
     NOT_LOADED = "this kernel has loaded {}: load {} with modprobe if it is a module"
     NO_CPU_LEFT = "no CPU is left for interrupts:"
     NO_SCHEDULER = "this device passes I/O on and has no scheduler"

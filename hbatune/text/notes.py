@@ -103,7 +103,7 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if not row.done and row.setting in _MESSAGES["unrestored_setting"]:
+    if row.limit is not None and not row.done and row.setting in _MESSAGES["unrestored_setting"]:
         reasons.append(_MESSAGES["unrestored_setting"][row.setting])
     return "; ".join(reasons)
 

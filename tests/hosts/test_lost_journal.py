@@ -155,7 +155,7 @@ def test_broken_character_costs_one_value(root: Path) -> None:
         *("apply: exit 0", "apply: exit 1", "uninstall: exit 1", "uninstall: exit 0"),
     ]
     assert re.findall(r"^[\d ]+ $", output, re.MULTILINE) == ["1024 2048 1024 "]
-    assert output.endswith("hbatune is not installed here any more.\nuninstall: exit 0\n")
+    assert output.endswith("remains here; the package stays.\nuninstall: exit 0\n")
 
 
 def test_daemon_reports_vanished_journal(root: Path) -> None:

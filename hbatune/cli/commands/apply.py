@@ -116,6 +116,8 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     print_line(summarise_outcomes(plan, rows, worse=0 if verified is None else len(verified.worse)))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
+        if not paths.UDEV_RULES.exists():
+            print_line("The values last until the next boot. `hbatune install` keeps them.")
         print_line(
             f"Profile {plan.profile} is active. `hbatune rollback` restores all original values."
         )

@@ -1,6 +1,6 @@
 """`hbatune check`: findings on this machine, with evidence and advice.
 
-It changes no setting. Run by root, it stores the error counters, to report increases later.
+It writes nothing. The daemon stores the error counters, and this reports increases since then.
 """
 
 import argparse

@@ -26,7 +26,7 @@ from hbatune.policy.library import installed_library, list_profiles, load_profil
 from hbatune.policy.match import Traits
 from hbatune.policy.profile import Match, OptionRule, Rule, Source
 from hbatune.policy.toml_files import suggest_nearest
-from hbatune.policy.vendors import load_vendors
+from hbatune.policy.vendors import NoProfileError, load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
@@ -65,12 +65,16 @@ class Explained(differences.SettingExplanation, frozen=True):
 
 
 class ExplainDocument(Struct, frozen=True):
-    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches."""
+    """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches.
+
+    If no profile is active or named, it has only the rows by profile, in ``profiles``.
+    """
 
     explained: tuple[Explained, ...]
     sources: tuple[Source, ...]
     schema: str = "hbatune.explain/1"
     without_rules: tuple[differences.WithoutRules, ...] = ()
+    profiles: dict[str, tuple[PrintedRow, ...]] = {}
 
 
 class SourceUse(Struct, frozen=True):
@@ -114,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
     request = SituationRequest(
         profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
     )
-    explanation = differences.explain_target(request, args.setting)
+    try:
+        explanation = differences.explain_target(request, args.setting)
+    except NoProfileError:
+        return _show_profiles(request, args)
     situation, sources = explanation.situation, explanation.sources
     print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
@@ -136,6 +143,37 @@ def run(args: argparse.Namespace) -> int:
         print_heading("Source documents")
         for source in sources:
             print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
+    return 0
+
+
+def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
+    """Print the values of all profiles side by side, since no profile is active."""
+    situation, planned = differences.plan_profiles(request)
+    print_situation(situation)
+    profiles: dict[str, tuple[PrintedRow, ...]] = {}
+    by_setting: dict[tuple[str, str], dict[str, PrintedRow]] = {}
+    for name, rows in sorted(planned.items()):
+        chosen = [row for row in rows if args.setting in (None, row.setting)]
+        profiles[name] = tuple(with_sentences(PrintedRow, row) for row in chosen)
+        for row in profiles[name]:
+            by_setting.setdefault((row.target, row.setting), {})[name] = row
+    if args.json:
+        show_json(ExplainDocument((), (), profiles=profiles))
+        return 0
+    titles = "".join(f" | value {name.upper()}" for name in profiles)
+    table = Table(make_columns(f"id TARGET | id SETTING | value CURRENT{titles}"))
+    for (target, setting), entries in sorted(
+        by_setting.items(), key=lambda item: natural_key(item[0][0])
+    ):
+        current, *_ = (row.current for row in entries.values())
+        values = [entries[name].value if name in entries else None for name in profiles]
+        table.rows.append([target, setting, *map(format_value, (current, *values))])
+    if table.rows:
+        show_table(table)
+    else:
+        print_line(f"{args.target}: no profile sets {args.setting or 'any setting of it'}")
+    command = f"`hbatune explain {args.target} --profile {next(iter(profiles))}`"
+    print_line(f"No profile is active. {command} shows the rules and sources of a profile.")
     return 0
 
 

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         arguments.require_root("uninstall")
     if not remove_installation(make_context(), root, keep_values=args.keep_values):
         return 1
-    print_line("hbatune is not installed here any more.")
+    print_line("No service, udev rule or state of hbatune remains here; the package stays.")
     return 0
 
 

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from shutil import which
 
 from msgspec.structs import replace
 
 from hbatune.act import paths
+from hbatune.act.system import LATENCY
 from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
 from hbatune.errors import HbatuneError
@@ -105,8 +107,12 @@ def _explain_no_p99() -> str:
     except PermissionError:
         return f"no p99: only root can read {paths.LATENCY}; use sudo"
     except OSError:
-        start = "start hbatune-latency.service or `watch --collect`"
-        return f"no p99: nothing measures latency; {start}"
+        remedy = "run `hbatune watch --collect` as root in another terminal"
+        if which("bpftrace") is None:
+            remedy = f"install bpftrace, then {remedy}"
+        elif (paths.UNITS / LATENCY).exists():
+            remedy = f"`systemctl start {LATENCY}` starts that"
+        return f"no p99: nothing measures latency; {remedy}"
     return "no p99 yet: latencies have not been measured for long enough"
 
 

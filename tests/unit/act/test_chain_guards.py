@@ -70,7 +70,7 @@ def test_requests_never_below_tag_set(tmp_path: Path) -> None:
     sda = disk(tmp_path)
     [result] = steps(sda, Step("nr_requests", 256, None))
     assert result.outcome is Outcome.CONFLICT
-    assert "975 is the adapter's" in (result.said or "")
+    assert "adapter's 975 tags" in (result.said or "")
     assert sda.value("queue/nr_requests") == "975"
 
 

@@ -25,6 +25,7 @@ from hbatune.agent.orders import (
 from hbatune.agent.schedule import PassHistory
 from hbatune.errors import LockedError
 from hbatune.facts.assembly import make_selector
+from hbatune.facts.health import MIN_INTERVAL_S, Health
 from hbatune.facts.machine import Scope
 from hbatune.facts.model import Attribute, Kind, Machine, Protocol
 from hbatune.operations import reconcile, situation
@@ -43,6 +44,7 @@ from hbatune.policy.profile import Exactly, Leave, Origin
 from hbatune.settings.setting import parse_selected
 from hbatune.settings.table import Cause
 from hbatune.workers import find_this_process
+from tests.unit.check_inputs import disk_health, health
 from tests.unit.disk_files import AFFINITY, NOMERGES, Disk
 from tests.unit.machines import machine, vector
 from tests.unit.profiles import DEADLINE, REQUESTS, profile
@@ -108,6 +110,29 @@ def test_start_pass_is_reversible(bench: Bench) -> None:
     assert decode_report(passes.restore_all(bench.config)).error is None
     assert bench.values("queue/nomerges") == ["0", "0"]
     assert not paths.JOURNAL.exists()
+
+
+def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed: list[Machine] = []
+
+    def observe(machine: Machine, **_: object) -> Health:
+        observed.append(machine)
+        return health(machine, disks={"sda": disk_health(timeouts=len(observed))})
+
+    monkeypatch.setattr("hbatune.facts.observe.observe_health", observe)
+    for order in (START, event("sda")):
+        bench.run(order)
+        assert not paths.COUNTERS.exists(), "only an audit reads counters"
+    bench.run(AUDIT)
+    [stored] = marks.load_counted(paths.COUNTERS)
+    assert stored.value(bench.disks[0].endpoint().id, "timeouts") == 1
+    bench.run(AUDIT)
+    assert len(observed) == 1, "the next reading is due after MIN_INTERVAL_S"
+    marks.save_counted(paths.COUNTERS, [replace(stored, at=stored.at - MIN_INTERVAL_S)])
+    bench.run(AUDIT)
+    first, second = marks.load_counted(paths.COUNTERS)
+    id = bench.disks[0].endpoint().id
+    assert (first.value(id, "timeouts"), second.value(id, "timeouts")) == (1, 2)
 
 
 def test_event_tunes_named_target(bench: Bench) -> None:

@@ -72,15 +72,29 @@ def test_interrupt_coalescing_sets_severity(
     findings = found(build_input(lun(), inspected=facts), "coalescing-on")
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
     assert all(
-        f"host0: completions wait for company for {words}" in format_finding(finding).evidence
+        f"host0: completions are coalesced for {words}" in format_finding(finding).evidence
         for finding in findings
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("zio", "--allow-reset, which resets the link"), ("lpfc_cr_delay", "apply it")],
+)
+def test_coalescing_advice_is_its_own(name: str, words: str) -> None:
+    inspected = {f"host0 {name}": "3", "host0 zio_timer": "900"}
+    inspected |= {"host0 zio": "Mode 6"} if name == "zio" else {}
+    finding = only(found(build_input(lun(), inspected=inspected), "coalescing-on"))
+    advice = format_finding(finding).advice
+    assert f'setting = "{name}" and value = 0' in advice
+    assert advice.endswith(words)
+    assert "perf_mode" not in advice
 
 
 def test_perf_mode_coalesces_all_queues() -> None:
     check_input = build_input(lun(), family="mpt3sas", options={"perf_mode": "1"})
     assert format_finding(only(found(check_input, "coalescing-on"))).evidence == (
-        "completions wait for company (perf_mode=1)"
+        "completions are coalesced (perf_mode=1)"
     )
     assert not found(build_input(lun(), options={"perf_mode": "0"}), "coalescing-on")
 
@@ -296,6 +310,7 @@ def test_hidden_vectors_are_inconclusive() -> None:
         # Without an option there is nothing to be done about it.
         (4, 8, {}, INFO),
         (4, 4, {"max_msix_vectors": "4"}, INFO),
+        (2, 2, {"max_msix_vectors": "-1", "poll_queues": "0", "smp_affinity_enable": "1"}, None),
         (1, 1, {"max_msix_vectors": "1"}, None),
     ],
 )
@@ -367,7 +382,10 @@ def test_crowded_vectors_are_reported(
 
 @pytest.mark.parametrize(
     ("managed", "severity", "advice"),
-    [(False, ADVICE, "moves the 2 that may be"), (True, INFO, "no action: the kernel")],
+    [
+        (False, ADVICE, "--profile oltp 0000:01:00.0` (movable interrupts: 2)"),
+        (True, INFO, "no action: the kernel"),
+    ],
 )
 def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice: str) -> None:
     crowded = placed(*served("0", "0", managed=managed))
@@ -393,5 +411,5 @@ def test_remote_vectors_are_reported(managed: bool, severity: Severity) -> None:
     finding = only(found(seen(sick), "vectors-far"))
     assert (finding.severity, facts(finding)["vectors"]) == (severity, ("irq31",))
     assert "another NUMA node than the adapter's (0-3)" in format_finding(finding).evidence
-    assert ("moves the 1 that may be" in format_finding(finding).advice) is not managed
+    assert ("(movable interrupts: 1)" in format_finding(finding).advice) is not managed
     assert not found(seen(placed(*served("0", "3"))), "vectors-far")

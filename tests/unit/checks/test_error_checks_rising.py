@@ -178,15 +178,20 @@ def test_check_reports_rise(
 ) -> None:
 
     def check(health: Health, timestamp: int) -> str:
+        stored = list(tmp_path.rglob("*"))
         looks = load_counted(paths.COUNTERS)
         host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
         monkeypatch.setattr(
             "hbatune.operations.snapshot.take_snapshot", lambda context: host_snapshot
         )
         main(["check"])
+        assert list(tmp_path.rglob("*")) == stored, "it writes no file"
         return capsys.readouterr().out
 
     assert "from" not in check(fares(timeouts=1), 1_000_000)
+    assert "from" not in check(fares(timeouts=4), 1_001_200), "only the daemon stores counters"
+    paths.COUNTERS.parent.mkdir(parents=True)
+    save_counted(paths.COUNTERS, [collect_counters(HOST, fares(timeouts=1), 1_000_000)])
     assert "timeouts: from 1 to 4 within 20 minutes" in check(fares(timeouts=4), 1_001_200)
 
 

@@ -93,7 +93,9 @@ def test_lost_connection_is_reported(hosts: Path, capsys: pytest.CaptureFixture[
     assert main(["-H", "db1", "apply"]) == 255
     messages = capsys.readouterr().err
     assert "ssh lost the connection to db1, or did not reach it" in messages
-    assert "`ssh db1 hbatune status`" in messages
+    assert "`hbatune status -H db1`" in messages
+    assert main(["-H", "db1", "list"]) == 255
+    assert "status" not in capsys.readouterr().err, "a list changes nothing"
 
 
 def test_missing_ssh_is_reported(

@@ -42,6 +42,18 @@ def test_closed_output_is_ignored() -> None:
     assert shell('"$@" profiles nosuch 2>&-').returncode == 2
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_messages_keep_their_order(unbuffered: str) -> None:
+    code = (
+        "import sys; from hbatune.cli.streams import open_standard_streams as open_streams\n"
+        "open_streams(); print('first', file=sys.stderr); print('second', flush=True)"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    words, both = [sys.executable, "-c", code], subprocess.STDOUT
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=both, check=True)
+    assert done.stdout.split() == [b"first", b"second"]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
 def test_terminal_output_is_transliterated(encoding: str) -> None:
     code = "from hbatune.cli import main; main(['--version']); print('a … b → 3 µs \\u202e')"

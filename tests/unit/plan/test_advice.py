@@ -98,7 +98,9 @@ def test_unsettable_advice_is_fixed(site: SiteFolder) -> None:
     advice = index_advice(site, disk=replace(LUN, attributes={**LUN.attributes, **full}))
     requests = advice["nimble-nr-requests"]
     assert (requests.stance, requests.value) == (Stance.FIXED, 8000)
-    assert "never lowered with scheduler none" in describe_limit(requests.limit)
+    assert "with scheduler none a disk has its adapter's 8000 tags" in describe_limit(
+        requests.limit
+    )
 
 
 def test_excluded_disk_gets_no_advice(site: SiteFolder) -> None:

@@ -75,7 +75,8 @@ def test_requests_never_drop_without_scheduler(switched: bool) -> None:
     disk = endpoint(attributes=queue(before, "192"), tags=192)
     row = rows(disk, NONE, ("nr_requests", Exactly(64)))["nr_requests"]
     assert row.value == 192
-    assert "never lowered" in describe_limit(row.limit)
+    text = "with scheduler none a disk has its adapter's 192 tags; 64 would limit all its disks"
+    assert describe_limit(row.limit) == text
 
 
 def test_depth_is_only_raised() -> None:

@@ -107,7 +107,7 @@ def test_tag_set_is_not_shrunk() -> None:
     changes = EarlierChanges(set_before={(lun.id, "nr_requests"): earlier(256, 975)})
     [stays] = make.make_plan(machine(lun), profile(), earlier=changes).rows
     assert (stays.state, stays.value) == (State.FIXED, None)
-    assert "975 is the adapter's" in describe_limit(stays.limit)
+    assert "adapter's 975 tags" in describe_limit(stays.limit)
 
 
 # -- written, on plain files in place of sysfs ----------------------------------------------------

@@ -1,16 +1,20 @@
 """`explain` shows a person how the depth of a shared LUN comes about."""
 
 import json
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.snapshot.file import encode_snapshot
 from tests.documented import validate
 from tests.unit.command_runs import See, lun, see_machine
 from tests.unit.machines import adapter, attributes, endpoint, machine
+from tests.unit.profiles import REQUESTS, profile
 from tests.unit.site_folder import SiteFolder
+from tests.unit.snapshots import snapshot
 
 LUNS = machine(
     *(
@@ -224,3 +228,33 @@ def test_rule_with_wrong_source_exits_2(
     assert main(["diff", "--profile", "oltp"]) == 2
     error = capsys.readouterr().err
     assert 'rule "deep": key `source`: D0-2 does not cover read_ahead_kb' in error
+
+
+def test_profiles_compare_without_active_profile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = endpoint(attributes=attributes(queue__nr_requests="256"))
+    see_machine(monkeypatch, lambda: machine(disk))
+    assert main(["explain", "sda", "nr_requests"]) == 0
+    heading, row, sentence = capsys.readouterr().out.splitlines()
+    assert heading.split()[2:] == ["CURRENT", "BALANCED", "LATENCY", "OLTP", "THROUGHPUT"]
+    assert row.split()[:2] == ["sda", "nr_requests"]
+    assert sentence.startswith("No profile is active. `hbatune explain sda --profile balanced`")
+    assert main(["explain", "sda", "irq_affinity"]) == 0
+    assert "sda: no profile sets irq_affinity" in capsys.readouterr().out
+    assert main(["explain", "sda", "nr_requests", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    rows = document["profiles"]["oltp"]
+    assert [(row["target"], row["setting"]) for row in rows] == [("sda", "nr_requests")]
+
+
+@pytest.mark.parametrize("names", [(), ("web", "batch")])
+def test_snapshot_profiles_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: tuple[str, ...]
+) -> None:
+    profiles = [replace(profile(REQUESTS), name=name) for name in names]
+    (tmp_path / "db1.snap").write_bytes(encode_snapshot(snapshot(LUNS, *profiles)))
+    assert main(["explain", "sda", "--snapshot", str(tmp_path / "db1.snap"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["profiles"]) == set(names or ("balanced", "latency", "oltp", "throughput"))

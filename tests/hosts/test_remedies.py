@@ -1,0 +1,122 @@
+"""Every command that an output recommends runs in the state in which it is printed.
+
+The commands that only look leave no file behind.
+
+A recommended command that only looks runs as it is printed, one that changes something with
+--dry-run. Neither may end as bad usage, at the lock, or with an internal error.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import fabrics, interrupts
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+
+LOOKS = (
+    *("list", "diff", "diff --profile oltp", "check", "check --profile oltp", "explain {target}"),
+    *("explain {target} nr_requests", "profiles", "profiles oltp", "status", "probe"),
+    *("watch --count 1 --interval 0.1", "rollback --dry-run", "uninstall --dry-run"),
+    *("apply --profile oltp --dry-run", "size --iops 200k", "size --iops 900m"),
+)
+"""The commands whose outputs are searched for recommended commands."""
+
+STATES = {
+    "not set up": (),
+    "applied": ("apply --profile oltp --no-probe {target}",),
+    "rolled back": ("apply --profile oltp --no-probe {target}", "rollback"),
+}
+"""The commands that bring a new host into a state; values of plain files can be refused."""
+
+HOSTS: dict[str, tuple[Callable[[], Described], str]] = {
+    "two nodes": (interrupts.two_nodes, "irq50"),
+    "fabric": (fabrics.lpfc, "sda"),
+}
+FAILED = {2, 3, 70, 127}
+"""Exit codes of bad usage, a lock, an internal error and a missing command."""
+
+_DRIVER = """
+import json, os, subprocess, sys
+HBATUNE = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+
+def hbatune(words):
+    ran = subprocess.run([*HBATUNE, *words], capture_output=True, text=True)
+    return ran.returncode, ran.stdout, ran.stderr
+
+def list_files():
+    tops = ("/etc", "/run", "/var/lib")
+    files = [(f"{at}/{name}") for top in tops for at, _, names in os.walk(top) for name in names]
+    return sorted((path, os.lstat(path).st_mtime_ns) for path in files)
+
+sys.path[:0] = [sys.argv[1]]
+from tests.hosts.test_remedies import find_runnable
+states, looks = json.load(sys.stdin)
+printed = {before: hbatune(before.split()) for before in states}
+files = list_files()
+for look in looks:
+    printed[look] = hbatune(look.split())
+done = {}
+for look, (code, out, err) in printed.items():
+    remedies = [[words, *hbatune(words)] for words in find_runnable(out + err)]
+    done[look] = [code, err, remedies]
+print(json.dumps([done, list_files() == files]))
+"""
+
+_COMMAND = re.compile(
+    r"`(?:sudo )?hbatune (?P<quoted>[^`]+)`"
+    r"|(?:with|run) (?:sudo )?hbatune (?P<named>\w+)"
+    r"|^ *(?:Next|Undo)? {2,}(?:sudo )?hbatune (?P<listed>\S+(?: \S+)*)",
+    re.MULTILINE,
+)
+_LOOKING = {
+    *("audit", "check", "compare", "diff", "explain", "forecast", "help", "history", "list"),
+    *("profiles", "size", "status"),
+}
+_CHANGING = {"apply", "rollback", "uninstall"}
+"""Commands with --dry-run. That of `install` needs systemd's and udev's own programs."""
+
+
+def find_runnable(text: str) -> Iterator[list[str]]:
+    """Yield the words of the commands in a text that can run here and change nothing."""
+    commands = ["".join(filter(None, match.groups())) for match in _COMMAND.finditer(text)]
+    for command in dict.fromkeys(commands):
+        words = command.split()
+        if {"-H", "--host"} & set(words) or any(word.isupper() for word in words):
+            continue  # it is for another host, or an example with a name to fill in
+        if words[0] in _CHANGING:
+            yield [*words, *(() if "--dry-run" in words else ("--dry-run",))]
+        elif words[0] == "watch" and "--collect" not in words:
+            yield [*words, "--count", "1", "--interval", "0.1"]
+        elif words[0] in _LOOKING:
+            yield words
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("host", HOSTS)
+def test_recommended_commands_run(
+    built: Callable[[Described], Path], host: str, state: str
+) -> None:
+    build, target = HOSTS[host]
+    texts = [[text.format(target=target) for text in texts] for texts in (STATES[state], LOOKS)]
+    script = 'given=$1; shift; printf %s "$given" | "$@"'
+    words = [*OWN_CONFIGURATION, "sh", "-c", script, "sh", json.dumps(texts)]
+    checkout = str(Path(__file__).parents[2])
+    printed = run(built(build()), [*words, sys.executable, "-c", _DRIVER, checkout])
+    looks, is_unchanged = json.loads(printed)
+    assert is_unchanged, "a command that only looks wrote a file"
+    failed, recommended = [], {}
+    for look, (_, _, remedies) in looks.items():
+        recommended[look] = [" ".join(remedy[0]) for remedy in remedies]
+        for command, code, _, problem in remedies:
+            if code in FAILED:
+                failed.append((look, " ".join(command), problem))
+    assert failed == []
+    if state == "not set up":
+        assert recommended[f"explain {target}"] == [f"explain {target} --profile balanced"]
+    if host == "two nodes" and state != "applied":
+        assert recommended["check"] == ["apply --profile oltp 0000:01:00.0 --dry-run"]
