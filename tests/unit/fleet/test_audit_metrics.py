@@ -58,6 +58,15 @@ def test_metrics_report_drift_and_findings() -> None:
     assert metrics["hbatune_audit_timestamp_seconds", ""] == NOW
 
 
+def test_uncompared_host_has_no_drift_metric() -> None:
+    audit = audit_fleet([audit_host(host(1), "1.snap", None), audit_host(host(2), "2", "oltp")])
+    text = format_metrics(audit, NOW)
+    metrics = values(text)
+    assert ("hbatune_audit_drift_settings", "db1") not in metrics
+    assert metrics["hbatune_audit_drift_settings", "db2"] == 2
+    assert re.search(rb'hbatune_audit_host_info\{.*host="db1".*state="not_set_up"', text)
+
+
 def test_adapter_info_names_hardware() -> None:
     [first, *_] = [
         sample.labels
