@@ -237,8 +237,7 @@ class Audit(Struct, frozen=True):
     @property
     def is_good(self) -> bool:
         """Whether all files were read, and all hosts are as their profiles require."""
-        good = self.list_hosts(HostState.OK)
-        return len(good) == len(self.hosts) and not self.unusable
+        return not self.unusable and all(host.state is HostState.OK for host in self.hosts)
 
 
 def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:

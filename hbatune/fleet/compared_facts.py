@@ -278,7 +278,7 @@ def _add_settings(gathered: _GatheredFacts, subject: str, device: Endpoint | Con
 
 def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
     machine, health = snapshot.machine, snapshot.health
-    profile = snapshot.policy.active or Missing(Reason.ABSENT)  # "not set up" is no odd value
+    profile = snapshot.policy.active or Missing(Reason.ABSENT)  # a host state, not an outlier
     gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", profile)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "kernel", machine.kernel)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "CPUs", machine.cpus)

@@ -154,8 +154,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
 
 def _judge_host(snapshot: Snapshot, inputs: CheckInput) -> HostState:
     if inputs.profile is None:
-        policy = snapshot.policy
-        return HostState.ROLLED_BACK if policy.rolled_back_all else HostState.NOT_SET_UP
+        return HostState.ROLLED_BACK if snapshot.policy.rolled_back_all else HostState.NOT_SET_UP
     states = {row.state for row in inputs.rows}
     if State.DRIFT in states:
         return HostState.DRIFT

@@ -336,12 +336,11 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for host in audit.hosts:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
-    for odd in audit.odd:
-        values = (format_fact_values(odd.found), format_values(odd.usual))
-        yield ("odd", odd.host, None, name_fact(odd), *values, None, None, None)
-    for lone in audit.lone:
-        adapters, near = format_adapters(lone.adapters), describe_nearest(lone)
-        yield ("lone", lone.host, None, adapters, near, None, None, None, None)
+    rows = list_audit_rows(audit)
+    for label, value, usual, _, fact in rows["odd"]:
+        yield ("odd", label, None, fact, value, usual, None, None, None)
+    for label, adapters, nearest in rows["lone"]:
+        yield ("lone", label, None, adapters, nearest, None, None, None, None)
     for drift in audit.drift:
         for name in drift.hosts:
             values = _format_drift(drift)
@@ -355,8 +354,8 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
             yield ("stock", name, None, subject, _format_stock_value(stock), None, None, None, None)
-    for unusable in map(with_reason, audit.unusable):
-        yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
+    for file, reason in rows["unusable"]:
+        yield ("unusable", file, None, reason, None, None, None, None, None)
 
 
 _WHY = {
