@@ -19,7 +19,7 @@ from msgspec import Struct
 from hbatune.checks.finding import Finding, Severity
 from hbatune.facts.names import natural_key
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
-from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostSummary, UnusableSnapshot
+from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostState, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
 from hbatune.watch.metrics import render_metrics
 
@@ -172,6 +172,7 @@ class FleetDrift(Struct, frozen=True):
 
     profile: str
     setting: str
+    kind: str
     current: Value | None
     value: Value | None
     rule: str
@@ -229,15 +230,14 @@ class Audit(Struct, frozen=True):
     unusable: tuple[UnusableSnapshot, ...]
     not_understood: tuple[str, ...] = ()
 
-    @property
-    def drifting(self) -> tuple[AuditedHost, ...]:
-        """The hosts that drift."""
-        return tuple(host for host in self.hosts if host.drift)
+    def list_hosts(self, state: HostState) -> tuple[AuditedHost, ...]:
+        """Return the hosts in this state."""
+        return tuple(host for host in self.hosts if host.state is state)
 
     @property
-    def odd_hosts(self) -> tuple[str, ...]:
-        """The names of the outliers, each once, in the order of their differences."""
-        return tuple(dict.fromkeys(outlier.host for outlier in self.odd))
+    def is_good(self) -> bool:
+        """Whether all files were read, and all hosts are as their profiles require."""
+        return not self.unusable and all(host.state is HostState.OK for host in self.hosts)
 
 
 def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
@@ -301,14 +301,14 @@ def _summarise_hosts(
         )
 
 
-_DriftKey = tuple[str, str, Value | None, Value | None, str, str]
+_DriftKey = tuple[str, str, str, Value | None, Value | None, str, str]
 
 
 def _group_drift(hosts: NamedHosts) -> list[FleetDrift]:
     counted: dict[_DriftKey, Counter[str]] = defaultdict(Counter)
     for name, host in hosts.items():
         for drift in host.drift:
-            key = (host.profile or "", drift.setting, drift.current, drift.value)
+            key = (host.profile or "", drift.setting, drift.kind, drift.current, drift.value)
             counted[*key, drift.rule, drift.source][name] += drift.count
     drifts = [FleetDrift(*key, counts.total(), tuple(counts)) for key, counts in counted.items()]
     return sorted(drifts, key=lambda drift: (-len(drift.hosts), -drift.targets))
@@ -364,9 +364,9 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
     def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"hbatune_audit_{name}", documentation, labels=labels)
 
-    host_labels = ("host", "profile", "kernel", "version", "group")
+    host_labels = ("host", "profile", "kernel", "version", "group", "state")
     adapter_labels = ("host", "adapter", "family", "product", "firmware", "driver", "link")
-    info = gauge("host_info", "Profile, kernel, version and group of a host.", *host_labels)
+    info = gauge("host_info", "Profile, versions, group and state of a host.", *host_labels)
     adapters = gauge("adapter_info", "Versions and link of an adapter.", *adapter_labels)
     drift = gauge("drift_settings", "Settings that differ from the profile.", "host")
     odd = gauge("odd_facts", "Facts in which a host differs from its peers.", "host")
@@ -376,16 +376,19 @@ def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFam
     audit_time = gauge("timestamp_seconds", "When the audit was made.")
     for host in audit.hosts:
         profile, group = host.profile or "", str(host.group)
-        info.add_metric((host.name, profile, host.kernel, host.hbatune, group), 1)
-        drift.add_metric((host.name,), host.drift)
+        labels = (host.name, profile, host.kernel, host.hbatune, group, str(host.state))
+        info.add_metric(labels, 1)
+        # Without a full comparison, 0 would look like a good result.
+        if host.state in (HostState.OK, HostState.DRIFT):
+            drift.add_metric((host.name,), host.drift)
         odd.add_metric((host.name,), host.odd)
         snapshot_time.add_metric((host.name,), host.taken)
         for severity in Severity:
             findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
         for adapter in host.adapters:
             versions = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
-            labels = (host.name, adapter.target, adapter.family, adapter.name, *versions)
-            adapters.add_metric(labels, 1)
+            identity = (host.name, adapter.target, adapter.family, adapter.name)
+            adapters.add_metric((*identity, *versions), 1)
     unusable.add_metric((), len(audit.unusable))
     audit_time.add_metric((), timestamp)
     yield from (info, adapters, drift, odd, findings, snapshot_time, unusable, audit_time)

@@ -278,7 +278,8 @@ def _add_settings(gathered: _GatheredFacts, subject: str, device: Endpoint | Con
 
 def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
     machine, health = snapshot.machine, snapshot.health
-    gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", snapshot.policy.active)
+    profile = snapshot.policy.active or Missing(Reason.ABSENT)  # a host state, not an outlier
+    gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", profile)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "kernel", machine.kernel)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "CPUs", machine.cpus)
     for daemon, runs in health.daemons.items():

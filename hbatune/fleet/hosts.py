@@ -15,10 +15,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from hbatune.checks.finding import Fact, Finding, Severity
+from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.facts.model import GENERATIONS, Adapter, Missing, TargetKind
+from hbatune.facts.model import GENERATIONS, Adapter, Machine, Missing, TargetKind
 from hbatune.facts.names import natural_key
 from hbatune.fleet import compared_facts
 from hbatune.fleet.compared_facts import HostFact, shorten_text
@@ -36,13 +36,29 @@ MAX_ENTRIES = 4000
 """Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
 
 
+THIS_HOST = "this host"
+"""The name instead of a file, for the host that makes the audit."""
+
+
+class HostState(StrEnum):
+    """The result of comparing a host with its profile. Only ``ok`` is good."""
+
+    OK = "ok"
+    DRIFT = "drift"
+    NOT_SET_UP = "not_set_up"  # no profile is active
+    ROLLED_BACK = "rolled_back"  # no profile is active since a rollback of everything
+    NOT_COMPARED = "not_compared"  # no setting was compared, or a value could not be read
+
+
 class HostDrift(Struct, frozen=True):
     """Drift of a setting on a host's targets, with its values, the rule and the rule's source.
 
-    Values are None if they differ by target, such as an interrupt's CPUs.
+    ``kind`` is the protocol and medium of the disks, or the type of other targets. Values are None
+    if they differ by target, such as an interrupt's CPUs.
     """
 
     setting: str
+    kind: str
     current: Value | None
     value: Value | None
     rule: str
@@ -82,6 +98,7 @@ class HostSummary(Struct, frozen=True, kw_only=True):
     hbatune: str
     anonymous: bool
     profile: str | None
+    state: HostState
     disks: int
     adapters: tuple[HostAdapter, ...]
 
@@ -121,9 +138,10 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         hbatune=shorten_text(snapshot.hbatune),
         anonymous=snapshot.anonymous,
         profile=None if inputs.profile is None else shorten_text(inputs.profile.name),
+        state=_judge_host(snapshot, inputs),
         disks=len(snapshot.machine.endpoints),
         adapters=tuple(map(_summarise_adapter, snapshot.machine.adapters)),
-        drift=_group_drift(inputs.rows),
+        drift=_group_drift(inputs.rows, snapshot.machine),
         findings=_group_findings(run_checks(inputs)),
         facts=compared_facts.list_host_facts(snapshot, names=MAX_NAMES),
         not_understood=() if situation is None else situation.not_understood,
@@ -132,6 +150,17 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
     if entries + sum(len(fact.found) for fact in audit.facts) > MAX_ENTRIES:
         raise UsageError(f"more than {MAX_ENTRIES} different things in it, which no host has")
     return audit
+
+
+def _judge_host(snapshot: Snapshot, inputs: CheckInput) -> HostState:
+    if inputs.profile is None:
+        return HostState.ROLLED_BACK if snapshot.policy.rolled_back_all else HostState.NOT_SET_UP
+    states = {row.state for row in inputs.rows}
+    if State.DRIFT in states:
+        return HostState.DRIFT
+    if State.UNREADABLE in states or not states & {State.OK, State.PENDING}:
+        return HostState.NOT_COMPARED
+    return HostState.OK
 
 
 def _format_link(adapter: Adapter) -> str | None:
@@ -155,15 +184,18 @@ def _summarise_adapter(adapter: Adapter) -> HostAdapter:
     )
 
 
-def _group_drift(rows: Iterable[Row]) -> tuple[HostDrift, ...]:
-    counts: Counter[tuple[str, Value | None, Value | None, str, str]] = Counter()
+def _group_drift(rows: Iterable[Row], machine: Machine) -> tuple[HostDrift, ...]:
+    counts: Counter[tuple[str, str, Value | None, Value | None, str, str]] = Counter()
+    kinds = {disk.target: (disk.protocol, disk.medium) for disk in machine.endpoints}
     for row in rows:
         if row.state is not State.DRIFT:
             continue
         current, value = _shorten_value(row.current), _shorten_value(row.value)
-        if row.setting in SETTINGS and SETTINGS[row.setting].on is TargetKind.VECTOR:
+        on = SETTINGS[row.setting].on if row.setting in SETTINGS else "module option"
+        if on is TargetKind.VECTOR:
             current = value = None  # they differ by target
-        counts[row.setting, current, value, row.rule, row.source] += 1
+        kind = " ".join(dict.fromkeys(kinds.get(row.target, (on,))))
+        counts[row.setting, kind, current, value, row.rule, row.source] += 1
     return tuple(HostDrift(*key, count) for key, count in counts.items())
 
 

@@ -74,6 +74,7 @@ def take_snapshot(context: Context) -> Snapshot:
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in options.items()),
+            rolled_back_all=record.everything,
         ),
         hbatune=__version__,
         taken=int(time.time()),

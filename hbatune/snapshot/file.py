@@ -34,8 +34,9 @@ SCHEMA = "hbatune.snapshot/1"
 class HostPolicy(Struct, frozen=True):
     """The policy of a host: its profiles, the name of the active profile, and skipped targets.
 
-    ``rolled_back`` lists the ids that a rollback excluded until an apply names them again,
-    ``reverted`` the values that regressed, ``rendered`` the module options for the next load.
+    ``rolled_back`` lists the ids that a rollback excluded until an apply names them again.
+    ``rolled_back_all`` is whether the last rollback was of everything. ``reverted`` are the
+    values that regressed, ``rendered`` the module options for the next load.
     """
 
     active: ShortText | None
@@ -44,6 +45,7 @@ class HostPolicy(Struct, frozen=True):
     rolled_back: tuple[ShortText, ...]
     reverted: tuple[RevertedValue, ...] = ()
     rendered: tuple[tuple[LongText, LongText, LongText], ...] = ()
+    rolled_back_all: bool = False
 
 
 class Snapshot(Struct, frozen=True):

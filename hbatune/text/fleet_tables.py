@@ -5,8 +5,10 @@ comma-separated values, with a line for each host and fact. A comparison has the
 between two hosts, the most important first.
 """
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
@@ -25,12 +27,12 @@ from hbatune.fleet.audit import (
 )
 from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
-from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot
+from hbatune.fleet.hosts import THIS_HOST, HostState, ReadFailure, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import EMPTY_CELL, Cell, Column, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Column, Table, group_items, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_section
 
 UNKNOWN_TEXT = "not known"
@@ -38,6 +40,34 @@ UNKNOWN_TEXT = "not known"
 
 VARIOUS_TEXT = "each its own"
 """The text for drift with different values for each target: the CPUs of interrupts."""
+
+
+MAX_REMEDIES = 10
+"""Maximum number of remedies that a screen or a page shows first."""
+
+MAX_BATCH = 8
+"""Maximum number of hosts in one command: larger rollouts go in batches."""
+
+STATE_TEXTS = {
+    HostState.OK: ("as wanted", ""),
+    HostState.DRIFT: ("drifted", "settings differ from profile {}"),
+    HostState.NOT_SET_UP: ("not set up", "no profile is active, so nothing was compared"),
+    HostState.ROLLED_BACK: ("rolled back", "a rollback ended the tuning; nothing was compared"),
+    HostState.NOT_COMPARED: ("not fully compared", "profile {} covers nothing, or reads failed"),
+}
+"""The states of hosts as text, each with a description of the problem."""
+
+
+class Remedy(Struct, frozen=True):
+    """A problem of some hosts, worst severity first, and a command that repairs or explains it.
+
+    The command runs on the machine of the audit and names its host.
+    """
+
+    severity: Severity
+    hosts: tuple[str, ...]
+    text: str
+    command: str
 
 
 class UnusableEntry(Struct, frozen=True):
@@ -50,10 +80,14 @@ class UnusableEntry(Struct, frozen=True):
 class AuditDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `audit`; groups, odd facts and hosts refer to hosts by name.
 
+    ``headline`` counts the hosts by state, ``do_first`` are the remedies, worst first.
     ``not_understood`` are settings in hosts' rules that this version ignores.
     """
 
     schema: str = "hbatune.audit/1"
+    headline: str
+    do_first: tuple[Remedy, ...]
+    not_set_up: tuple[str, ...]
     hosts: tuple[AuditedHost, ...]
     groups: tuple[PeerGroup, ...]
     odd: tuple[Outlier, ...]
@@ -67,8 +101,12 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
 
 def make_audit_document(audit: Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
-    unusable = tuple(map(with_reason, audit.unusable))
-    return AuditDocument(**asdict(audit) | {"unusable": unusable})
+    return AuditDocument(
+        **asdict(audit) | {"unusable": tuple(map(with_reason, audit.unusable))},
+        headline=summarise_audit(audit),
+        do_first=list_remedies(audit),
+        not_set_up=tuple(host.name for host in audit.list_hosts(HostState.NOT_SET_UP)),
+    )
 
 
 _FAILURES = {
@@ -96,12 +134,13 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
     for host in audit.lone:
         rows["lone"].append((host.host, format_adapters(host.adapters), describe_nearest(host)))
     for drift in audit.drift:
-        setting = (drift.setting, *_format_drift(drift), drift.profile)
+        setting = (drift.setting, drift.kind, *_format_drift(drift), drift.profile)
         counts = (str(len(drift.hosts)), str(drift.targets))
         rows["drift"].append((*setting, *counts, _format_hosts(drift.hosts), drift.source))
     for entry in audit.findings:
         check = (str(entry.severity), entry.id, str(len(entry.hosts)), _format_hosts(entry.hosts))
-        rows["findings"].append((*check, entry.evidence, entry.advice, entry.source))
+        advice = f"on {entry.hosts[0]}: {entry.advice}"
+        rows["findings"].append((*check, entry.evidence, advice, entry.source))
     for stock in audit.inventory:
         subject = (str(stock.what), format_value(stock.of), _format_stock_value(stock))
         rows["inventory"].append((*subject, str(stock.count), str(len(stock.hosts))))
@@ -110,16 +149,23 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
 
 
 def show_audit(audit: Audit) -> None:
-    """Print an audit: outliers first, then drift, findings, the inventory and unusable files."""
+    """Print an audit: the answer and the remedies first, then drift, outliers and findings."""
     rows = list_audit_rows(audit)
+    print_line(f"{summarise_audit(audit)}.", hang=2)
+    print_line()
+    remedies = []
+    for remedy in list_remedies(audit)[:MAX_REMEDIES]:
+        names = _format_hosts(remedy.hosts)
+        remedies.append((str(remedy.severity), names, remedy.command, remedy.text))
+    _show_section("Do first", "state SEVERITY | id ON | value RUN | text BECAUSE", remedies)
+    columns = "id SETTING | value KIND | value CURRENT | value WANTED | value PROFILE | "
+    columns += "number HOSTS | number TARGETS | text ON | value SOURCE"
+    _show_section("What drifts", columns, rows["drift"])
     columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
     _show_section("Outliers", columns, rows["odd"])
     columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
     lone = [(host, texts) for host, *texts in rows["lone"]]
     _show_section("Hosts without peers", columns, lone)
-    columns = "id SETTING | value CURRENT | value WANTED | value PROFILE | number HOSTS | "
-    columns += "number TARGETS | text ON | value SOURCE"
-    _show_section("What drifts", columns, rows["drift"])
     columns = "state SEVERITY | id CHECK | number HOSTS | "
     columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
     findings = []
@@ -130,24 +176,79 @@ def show_audit(audit: Audit) -> None:
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
     _show_section("What there is", columns, rows["inventory"])
     _show_section("Not audited", "id FILE | text WHY", rows["unusable"])
-    print_line(summarise_audit(audit))
+    groups, outliers = format_count(len(audit.groups), "group"), {row.host for row in audit.odd}
+    anonymous = sum(host.anonymous for host in audit.hosts)
+    parts = (f"{groups} of peers", format_count(len(outliers), "outlier"), f"{anonymous} anonymous")
+    print_line(f"{', '.join(parts)} (named by file).")
 
 
 def summarise_audit(audit: Audit) -> str:
-    """Return one sentence with the numbers of hosts."""
-    groups = format_count(len(audit.groups), "group")
-    parts = [
-        f"{format_count(len(audit.hosts), 'host')} in {groups} of peers",
-        format_count(len(audit.drifting), "drifts", "drift"),
-        format_count(len(audit.odd_hosts), "is an outlier", "are outliers"),
-    ]
-    if without := sum(host.profile is None for host in audit.hosts):
-        parts.append(f"{format_count(without, 'has', 'have')} no profile to drift from")
-    if anonymous := sum(host.anonymous for host in audit.hosts):
-        parts.append(f"{format_count(anonymous, 'is', 'are')} anonymous and named by file")
-    if audit.unusable:
-        parts.append(f"{format_count(len(audit.unusable), 'file')} could not be audited")
-    return "; ".join(parts) + "."
+    """Return the answer of an audit: the number of hosts in each state, and of unread files."""
+    counts = [(len(audit.list_hosts(state)), STATE_TEXTS[state][0]) for state in HostState]
+    counts.append((len(audit.unusable), "not read"))
+    parts = ", ".join(f"{count} {text}" for count, text in counts if count)
+    return f"{format_count(len(audit.hosts) + len(audit.unusable), 'host')}: {parts}"
+
+
+def list_remedies(audit: Audit) -> tuple[Remedy, ...]:
+    """Return the remedies of an audit: the worst first, then for the most hosts."""
+    ranks = {severity: -rank for rank, severity in enumerate(Severity)}
+    remedies = _yield_remedies(audit)
+    return tuple(sorted(remedies, key=lambda row: (ranks[row.severity], -len(row.hosts))))
+
+
+def _yield_remedies(audit: Audit) -> Iterator[Remedy]:
+    hosts = {host.name: host for host in audit.hosts}
+    get_situation = attrgetter("state", "profile", "anonymous")
+    for (state, profile, _), group in group_items(audit.hosts, get_situation).items():
+        if state is not HostState.OK:
+            names = tuple(host.name for host in group)
+            text = STATE_TEXTS[state][1].format(profile)
+            yield Remedy(Severity.WARNING, names, text, find_command(audit, group))
+    for entry in audit.findings:
+        if entry.severity in (Severity.CRITICAL, Severity.WARNING):
+            command = command_on(hosts[entry.hosts[0]], "check")
+            yield Remedy(entry.severity, entry.hosts, entry.evidence, command)
+    for file in map(with_reason, audit.unusable):
+        text = f"{file.file} could not be read: {file.reason}. Take it again on its host"
+        yield Remedy(Severity.WARNING, (), text, f"hbatune snapshot {shlex.quote(file.file)}")
+    for outlier in audit.odd:
+        command = command_on(hosts[outlier.host], "check")
+        yield Remedy(Severity.ADVICE, (outlier.host,), describe_outlier(outlier), command)
+
+
+def find_command(audit: Audit, hosts: Sequence[AuditedHost]) -> str:
+    """Return the command for hosts in one state: a rollout to several, otherwise a comparison.
+
+    A host without a profile gets the most common profile, or the list of profiles to choose from.
+    """
+    first = hosts[0]
+    profiles = [stock.value for stock in audit.inventory if stock.what is Stocked.PROFILE]
+    profile = first.profile or next(filter(None, profiles), None)
+    if not profile:
+        return "hbatune profiles"
+    is_rollout = first.state in (HostState.DRIFT, HostState.NOT_SET_UP) and not first.anonymous
+    if len(hosts) == 1 or not is_rollout:
+        return command_on(first, f"diff --profile {shlex.quote(profile)}")
+    limit = ",".join(host.hostname for host in hosts[:MAX_BATCH])
+    variables = f"-e hbatune_profile={shlex.quote(profile)} --limit {shlex.quote(limit)}"
+    return f"ansible-playbook hbatune.hbatune.rollout -i inventory {variables}"
+
+
+def command_on(host: AuditedHost, words: str) -> str:
+    """Return a command for a host: local, over ssh, or on the snapshot of an anonymous host."""
+    if host.file == THIS_HOST:
+        return f"hbatune {words}"
+    if host.anonymous:
+        return f"hbatune {words} --snapshot {shlex.quote(host.file)}"
+    return f"hbatune -H {shlex.quote(host.hostname)} {words}"
+
+
+def describe_outlier(outlier: Outlier) -> str:
+    """Describe a fact in which a host differs from its peers."""
+    values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
+    share = f"{outlier.agreeing} of {outlier.compared} peers"
+    return f"{name_fact(outlier)} is {values}, and {usual} on {share}"
 
 
 def format_fact_values(values: Sequence[Valued]) -> str:
@@ -235,12 +336,11 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
     for host in audit.hosts:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
-    for odd in audit.odd:
-        values = (format_fact_values(odd.found), format_values(odd.usual))
-        yield ("odd", odd.host, None, name_fact(odd), *values, None, None, None)
-    for lone in audit.lone:
-        adapters, near = format_adapters(lone.adapters), describe_nearest(lone)
-        yield ("lone", lone.host, None, adapters, near, None, None, None, None)
+    rows = list_audit_rows(audit)
+    for label, value, usual, _, fact in rows["odd"]:
+        yield ("odd", label, None, fact, value, usual, None, None, None)
+    for label, adapters, nearest in rows["lone"]:
+        yield ("lone", label, None, adapters, nearest, None, None, None, None)
     for drift in audit.drift:
         for name in drift.hosts:
             values = _format_drift(drift)
@@ -254,8 +354,8 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         subject = f"{stock.what}" if stock.of is None else f"{stock.what} of {stock.of}"
         for name in stock.hosts:
             yield ("stock", name, None, subject, _format_stock_value(stock), None, None, None, None)
-    for unusable in map(with_reason, audit.unusable):
-        yield ("unusable", unusable.file, None, unusable.reason, None, None, None, None, None)
+    for file, reason in rows["unusable"]:
+        yield ("unusable", file, None, reason, None, None, None, None, None)
 
 
 _WHY = {

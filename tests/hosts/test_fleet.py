@@ -1,6 +1,8 @@
 """Many described hosts, and two: the odd ones are named, and what matters comes first."""
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,14 @@ from msgspec.structs import replace
 from hbatune.facts.model import Attribute
 from hbatune.settings.table import SETTINGS
 from hbatune.snapshot.file import Snapshot, encode_snapshot
+from tests.hosts import interrupts
 from tests.hosts.conftest import NAMED
 from tests.hosts.fleet import KINDS, ODD, save_fleet, snapshot_of
+from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.recorded import output
+from tests.hosts.tree import Described
+
+Build = Callable[[Described], Path]
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +64,25 @@ def depth(snapshot: Snapshot) -> Snapshot:
     path = SETTINGS["queue_depth"].path
     deeper = replace(first, attributes={**first.attributes, path: Attribute("7", True)})
     return replace(snapshot, machine=replace(snapshot.machine, endpoints=(deeper, *more_endpoints)))
+
+
+def test_audit_knows_rolled_back_host(built: Build, tmp_path: Path) -> None:
+    """A rollback leaves no profile, so nothing is compared: that is never a good result."""
+    snapshots = tmp_path / "fleet"
+    snapshots.mkdir()
+    commands = (
+        ["apply", "--profile", "oltp", "--no-probe", "irq50"],
+        ["snapshot", str(snapshots / "applied.snap")],
+        ["rollback"],
+        ["snapshot", str(snapshots / "rolled-back.snap")],
+    )
+    script = "import subprocess, sys, json\n"
+    script += "for words in json.loads(sys.argv[1]):\n"
+    script += "    subprocess.run([sys.executable, '-m', 'hbatune', *words], check=True)\n"
+    words = [sys.executable, "-c", script, json.dumps(commands)]
+    run(built(interrupts.two_nodes()), [*OWN_CONFIGURATION, *words], timeout=300)
+    code, text = output(["audit", "--json", str(snapshots)])
+    states = [host["state"] for host in json.loads(text)["hosts"]]
+    assert (code, states) == (1, ["drift", "rolled_back"])
+    code, text = output(["audit", str(snapshots / "rolled-back.snap")])
+    assert (code, text.splitlines()[0]) == (1, "1 host: 1 rolled back.")

@@ -12,6 +12,7 @@ from hbatune.cli import main
 from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
 from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.shipped import find_shipped
+from tests.lab.wheel import CHECKOUT
 from tests.unit import machines as factory
 from tests.unit.fleets import host, save
 from tests.unit.promtool import needs_promtool, promtool
@@ -56,6 +57,15 @@ def test_metrics_report_drift_and_findings() -> None:
     assert metrics["hbatune_audit_snapshot_timestamp_seconds", "db1"] == 1_800_000_000
     assert metrics["hbatune_audit_unusable_files", ""] == 1
     assert metrics["hbatune_audit_timestamp_seconds", ""] == NOW
+
+
+def test_uncompared_host_has_no_drift_metric() -> None:
+    audit = audit_fleet([audit_host(host(1), "1.snap", None), audit_host(host(2), "2", "oltp")])
+    text = format_metrics(audit, NOW)
+    metrics = values(text)
+    assert ("hbatune_audit_drift_settings", "db1") not in metrics
+    assert metrics["hbatune_audit_drift_settings", "db2"] == 2
+    assert re.search(rb'hbatune_audit_host_info\{.*host="db1".*state="not_set_up"', text)
 
 
 def test_adapter_info_names_hardware() -> None:
@@ -110,7 +120,51 @@ def test_dashboard_is_consistent() -> None:
     ]
     assert len(set(cells)) == len(cells)  # none lies on another
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables | {"__data"}
+
+
+PLAIN_PANELS = {
+    "p99 and objective",  # the objective is a line of its own
+    "p99.9 and mean",
+    "In flight, against the knee",  # so is the knee
+    "Queue depth",  # neither high nor low is bad
+    "PCI Express links",
+    "Firmware",
+    "Links",
+}
+"""Panels without a threshold that holds for all devices."""
+
+
+@pytest.mark.parametrize("file", ["hbatune.dashboard.json", DASHBOARD])
+def test_dashboards_judge_and_link(file: str) -> None:
+    dashboard = json.loads((find_shipped("metrics") / file).read_text())
+    for panel in dashboard["panels"]:
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+        assert (len(steps) > 1) is (panel["title"] not in PLAIN_PANELS), panel["title"]
+    [worst] = [panel for panel in dashboard["panels"] if panel["title"] == "Worst hosts"]
+    assert worst["targets"][0]["expr"].startswith("topk(")
+    [first, second] = re.findall(r'"url": "([^"]*)"', json.dumps(worst))
+    assert first.startswith("/d/hbatune?")
+    assert "var-instance=${__data.fields." in first
+    assert second.partition("#")[2] in runbook_anchors()
+    annotations = {note["name"]: note["expr"] for note in dashboard["annotations"]["list"]}
+    assert annotations.keys() == {"Apply", "Rollback"}
+
+
+def runbook_anchors() -> set[str]:
+    """Return the anchors of the headings of the page that alerts link to."""
+    page = (CHECKOUT / "docs/fleet.md").read_text()
+    return {heading.lower() for heading in re.findall(r"^##+ (\w+)$", page, re.M)}
+
+
+@pytest.mark.parametrize("file", ["hbatune.rules.yml", RULES])
+def test_every_alert_links_to_runbook(file: str) -> None:
+    text = (find_shipped("metrics") / file).read_text()
+    alerts = re.findall(r"- alert: (\w+)", text)
+    linked = re.findall(r"runbook_url: https://\S+/docs/fleet\.md#(\w+)$", text, re.M)
+    assert alerts
+    assert linked == [alert.lower() for alert in alerts]
+    assert set(linked) <= runbook_anchors()
 
 
 @pytest.mark.programs
@@ -119,3 +173,16 @@ def test_promtool_accepts_metrics_and_rules() -> None:
     promtool("check", "metrics", given=format_metrics(audited(), NOW))
     promtool("check", "rules", RULES)
     promtool("test", "rules", "hbatune.fleet.rules.test.yml")
+
+
+@pytest.mark.programs
+@needs_promtool
+@pytest.mark.parametrize("file", ["hbatune.dashboard.json", DASHBOARD])
+def test_promtool_accepts_dashboard_queries(tmp_path: Path, file: str) -> None:
+    dashboard = json.loads((find_shipped("metrics") / file).read_text())
+    queries = [query["expr"] for panel in dashboard["panels"] for query in panel["targets"]]
+    queries += [note["expr"] for note in dashboard["annotations"]["list"]]
+    rules = [{"record": f"query_{n}", "expr": query} for n, query in enumerate(queries)]
+    # JSON is YAML.
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "q", "rules": rules}]}))
+    promtool("check", "rules", str(tmp_path / "rules.yml"))

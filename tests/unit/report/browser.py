@@ -18,7 +18,7 @@ POLICY = '<meta http-equiv="Content-Security-Policy"'
 # text may touch another by a pixel: boxes are a little higher than letters.
 _LOOK = """
 <script>
-const found = {overlaps: [], outside: [], wide: [], faint: [], over: []};
+const found = {overlaps: [], outside: [], wide: [], faint: [], over: [], cut: []};
 const rects = (list) => [...list].map((e) => [e, e.getBoundingClientRect()]);
 const hit = (a, b, slack) => a.left < b.right - slack && b.left < a.right - slack
   && a.top < b.bottom - slack && b.top < a.bottom - slack;
@@ -65,8 +65,13 @@ document.querySelectorAll('.scroll table').forEach((e) => {
   if (shown === 'visible' && e.getBoundingClientRect().right > innerWidth + 1)
     found.wide.push(e.textContent.slice(0, 60));
 });
+document.querySelectorAll('.scroll').forEach((e) => {
+  if (e.scrollWidth > e.clientWidth + 1) found.cut.push(e.getAttribute('aria-label'));
+});
+const cards = [...document.querySelectorAll('.cards tbody tr')]
+  .filter((e) => getComputedStyle(e).display === 'flex').length;
 if (document.documentElement.scrollWidth > innerWidth) found.wide.push('the page');
-parent.document.body.textContent = JSON.stringify({...found, smallest, width: innerWidth,
+parent.document.body.textContent = JSON.stringify({...found, smallest, cards, width: innerWidth,
   dark: page < 0.2, scripts: document.scripts.length,
   pictures: document.querySelectorAll('svg').length});
 </script>
@@ -82,7 +87,9 @@ class Look(Struct, frozen=True):
     """What a page looks like: numbers of pictures and words where something is wrong.
 
     ``overlaps`` are texts on texts, ``outside`` texts beyond their picture, ``over`` parts of the
-    page on others, ``wide`` what is wider than the page, ``faint`` what has too little contrast.
+    page on others, ``wide`` what is wider than the page, ``cut`` the labels of tables that only
+    scrolling shows in full, ``faint`` what has too little contrast. ``cards`` counts the rows of
+    tables that are laid out as cards.
     ``smallest`` is the smallest font in a picture, in pixels; ``dark`` whether its ground is.
     """
 
@@ -90,11 +97,13 @@ class Look(Struct, frozen=True):
     outside: list[tuple[int, str]]
     over: list[tuple[str, str, str]]
     wide: list[str]
+    cut: list[str]
     faint: list[tuple[str, float]]
     smallest: float
     width: int
     dark: bool
     scripts: int
+    cards: int
     pictures: int
 
 

@@ -16,6 +16,10 @@ from tests.unit.report.browser import DESK, Browser
 pytestmark = pytest.mark.programs
 
 PHONE = 390
+WIDE_PHONE = 400
+SMALL_DESK = 1050
+WIDE_DESK = 1400
+LONG = "a text of many words that no table can show in one line, " * 4
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +32,12 @@ def page() -> str:
     balanced = (_with_profile(host(number), "balanced") for number in range(20, 24))
     narrow = host(99, adapter={"link": factory.link(width=4)})
     hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
+    hosts.append(host(97, adapter={"product": LONG, "firmware": LONG}))
     audited = [
         audit_host(snapshot, f"{n}.snap", _profile(snapshot)) for n, snapshot in enumerate(hosts)
     ]
-    broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, "truncated")
+    audited += [audit_host(host(number), f"{number}.snap", None) for number in (50, 51)]
+    broken = UnusableSnapshot("broken.snap", ReadFailure.INVALID, LONG)
     return render_fleet_page(audit_fleet([*audited, broken]))
 
 
@@ -55,8 +61,10 @@ def chosen(page: str, *ids: str) -> str:
 @pytest.mark.parametrize(
     ("filters", "matching"),
     [
-        ([], 18),
+        ([], 21),
         (["state-odd"], 2),
+        (["state-not_set_up"], 2),
+        (["state-drift"], 19),
         (["state-warning"], 1),
         (["profile-p2"], 4),
         (["state-odd", "profile-p2"], 0),
@@ -69,12 +77,26 @@ def test_filter_shows_matching_hosts(
     assert browser.count(chosen(page, *filters), ".hosts tbody tr") == matching
 
 
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, WIDE_PHONE, SMALL_DESK, DESK, WIDE_DESK])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_page_fits_screen_legibly(browser: Browser, page: str, width: int, dark: bool) -> None:
     look = browser.look(page, width, dark=dark)
     assert look.over == [], "parts of the page lie on others"
     assert look.wide == [], "the page is wider than the screen"
+    assert look.cut == [], "a part of a table is off the screen"
+    assert (look.cards > 30) is (width < SMALL_DESK), "rows are cards on phones only"
     assert look.faint == [], "letters that are hard to see"
     assert look.dark is dark
     assert look.scripts == 1, "the one of this test"
+
+
+def test_page_starts_with_answer_and_remedies(page: str) -> None:
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == ["first", "odd", "drift", "findings", "hosts", "inventory", "unusable"]
+    header = " ".join(page.split("<header>")[1].split("</header>")[0].split())
+    assert "22 hosts: 19 drifted, 2 not set up, 1 not read. The worst problem is on db0" in header
+    assert "Next, run <code>ansible-playbook hbatune.hbatune.rollout" in header
+    rows = re.findall(r'<td data-label="State" class="second">([^<]*)</td>', page)
+    assert rows.count("not set up") == 2
+    assert "<code>hbatune -H db50 diff --profile oltp</code>" in page
+    assert "do not drift" not in page

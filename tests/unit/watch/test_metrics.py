@@ -171,4 +171,4 @@ def test_dashboard_is_valid() -> None:
     assert len(set(cells)) == len(cells)  # none lies on another
     assert max(x for x, _ in cells) < 24
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables | {"__data"}

@@ -7,18 +7,22 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from hbatune.checks.finding import Severity
 from hbatune.cli import main
+from hbatune.facts.model import Medium, Missing, Reason
 from hbatune.fleet import hosts
 from hbatune.fleet.hosts import HostAudit, audit_host
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
 from tests.unit import machines as factory
-from tests.unit.fleets import depth, host, save
+from tests.unit.fleets import depth, host, machine, save
+from tests.unit.snapshots import snapshot as take
 
 OLTP = ["audit", "--profile", "oltp"]
 Capture = pytest.CaptureFixture[str]
@@ -42,23 +46,33 @@ def test_audit_reports_drift_and_outliers(folder: Path, capsys: Capture) -> None
     code, out, err = audited(capsys, folder)
     assert (code, err) == (1, "")
     assert re.search(r"^db99 +4 +8 +12/13 +link width of HBA 9300-8i$", out, re.M)
-    assert re.search(r"^nr_requests +256 +2048 +oltp +13 +13 +db0\.\.db11 db99 +D0-2$", out, re.M)
+    drift = r"^nr_requests +sas ssd +256 +2048 +oltp +13 +13 +db0\.\.db11 db99 +D0-2$"
+    assert re.search(drift, out, re.M)
     assert re.search(r"^warning +pcie-link +1 +db99", out, re.M)
     assert re.search(r"^link +HBA 9300-8i +Gen3 x8 +12 +12$", out, re.M)
     assert re.search(r"^link +HBA 9300-8i +Gen3 x4 +1 +1$", out, re.M)
     last = out.splitlines()[-1]
-    assert last == "13 hosts in 1 group of peers; 13 drift; 1 is an outlier."
+    assert last == "1 group of peers, 1 outlier, 0 anonymous (named by file)."
+    assert out.startswith("13 hosts: 13 drifted.\n")
+
+
+TUNED = factory.attributes(
+    queue__scheduler="none [mq-deadline]",
+    queue__nr_requests="2048",
+    device__queue_depth="254",
+    queue__iostats="1",
+    queue__rq_affinity="2",
+)
+
+
+def with_policy(number: int, **policy: Any) -> Snapshot:
+    """Return the snapshot of a tuned host with another policy."""
+    tuned = host(number, attributes=TUNED)
+    return replace(tuned, policy=replace(tuned.policy, **policy))
 
 
 def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
-    tuned = factory.attributes(
-        queue__scheduler="none [mq-deadline]",
-        queue__nr_requests="2048",
-        device__queue_depth="254",
-        queue__iostats="1",
-        queue__rq_affinity="2",
-    )
-    save(tmp_path, *(host(number, attributes=tuned) for number in range(3)))
+    save(tmp_path, *(host(number, attributes=TUNED) for number in range(3)))
     assert audited(capsys, tmp_path)[0] == 0
     broken = tmp_path / "broken.snap"
     broken.write_bytes(b"")
@@ -66,6 +80,78 @@ def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
     broken.unlink()
     save(tmp_path, host(4))
     assert audited(capsys, tmp_path)[0] == 1
+
+
+def test_hosts_without_comparison_exit_1(tmp_path: Path, capsys: Capture) -> None:
+    unread = {**TUNED, "queue/nr_requests": Missing(Reason.UNREADABLE, 5)}
+    fleets = {
+        "not set up": with_policy(1),
+        "rolled back": with_policy(2, rolled_back_all=True),
+        "not fully compared": host(3, attributes=unread),
+    }
+    for state, snapshot in fleets.items():
+        profile = [] if state != "not fully compared" else ["--profile", "oltp"]
+        folder = tmp_path / state
+        folder.mkdir()
+        save(folder, snapshot)
+        code = main(["audit", *profile, str(folder)])
+        out = capsys.readouterr().out
+        assert (code, out.splitlines()[0]) == (1, f"1 host: 1 {state}.")
+        assert "as wanted" not in out
+
+
+def test_excluded_host_is_not_compared(tmp_path: Path, capsys: Capture) -> None:
+    excluded = tuple(endpoint.id for endpoint in host(1).machine.endpoints)
+    save(tmp_path, with_policy(1, rolled_back=excluded))
+    code, out, _ = audited(capsys, tmp_path)
+    assert (code, out.splitlines()[0]) == (1, "1 host: 1 not fully compared.")
+
+
+def test_host_without_profile_is_not_odd(tmp_path: Path, capsys: Capture) -> None:
+    save(tmp_path, *map(with_policy, range(9)), with_policy(9, active="balanced"))
+    code = main(["audit", "--json", str(tmp_path)])
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert code == 1
+    assert document["odd"] == []
+    assert document["headline"] == "10 hosts: 1 as wanted, 9 not set up"
+    assert document["not_set_up"] == [f"db{number}" for number in range(9)]
+    [remedy] = document["do_first"]
+    limit = "--limit db0,db1,db2,db3,db4,db5,db6,db7"
+    assert remedy["command"].endswith(f"-e hbatune_profile=balanced {limit}")
+
+
+def test_remedies_name_their_host(folder: Path, capsys: Capture) -> None:
+    save(folder, host(99, adapter={"link": factory.link(width=4)}))
+    (folder / "cut.snap").write_bytes(b"")
+    document = json.loads(audited(capsys, "--json", folder)[1])
+    remedies = document["do_first"]
+    severities = [remedy["severity"] for remedy in remedies]
+    assert severities == sorted(severities, key=list(reversed(Severity)).index)
+    links = [remedy for remedy in remedies if remedy["hosts"] == ["db99"]]
+    assert {remedy["command"] for remedy in links} == {"hbatune -H db99 check"}
+    for remedy in remedies:
+        assert remedy["command"].startswith(("hbatune ", "ansible-playbook "))
+        if remedy["hosts"]:
+            assert remedy["hosts"][0] in remedy["command"]
+    _, out, _ = audited(capsys, folder)
+    assert "on db99: reseat the card" in out
+
+
+def test_local_remedies_need_no_ssh(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("hbatune.cli.commands.audit.take_snapshot", lambda context: host(1))
+    assert main(OLTP) == 1
+    out = capsys.readouterr().out
+    assert "hbatune diff --profile oltp" in out
+    assert "-H" not in out
+
+
+def test_drift_names_kind_of_disk(tmp_path: Path, capsys: Capture) -> None:
+    two = [factory.endpoint(), factory.endpoint(target="sdb", medium=Medium.HDD)]
+    save(tmp_path, take(machine(1, *two)))
+    out = audited(capsys, tmp_path)[1]
+    assert re.search(r"^nr_requests +sas ssd +256", out, re.M)
+    assert re.search(r"^nr_requests +sas hdd +256", out, re.M)
 
 
 def test_json_matches_schema(folder: Path, capsys: Capture) -> None:
@@ -107,7 +193,7 @@ def test_bad_files_are_listed(folder: Path, capsys: Capture) -> None:
     )
     assert reasons["fifo"] == "not a regular file"
     assert reasons["gone"] == "cannot be read: No such file or directory"
-    assert "12 hosts in 1 group" in out
+    assert "18 hosts: 12 drifted, 6 not read" in out
 
 
 def test_crashing_file_is_listed(
@@ -122,7 +208,7 @@ def test_crashing_file_is_listed(
     code, out, _ = audited(capsys, folder)
     assert code == 1
     assert re.search(r"db3\.snap +signal 9 killed the process that read it$", out, re.M)
-    assert "11 hosts in 1 group" in out
+    assert "12 hosts: 11 drifted, 1 not read" in out
 
 
 def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
@@ -130,7 +216,8 @@ def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
     (folder / "hidden.snap").write_bytes(encode_snapshot(hidden))
     _, out, _ = audited(capsys, folder)
     assert re.search(r"/hidden\.snap +2 +8 +12/13 +link width", out)
-    assert "1 is anonymous and named by file" in out
+    assert "1 anonymous (named by file)" in out
+    assert re.search(r"hbatune diff --profile oltp --snapshot \S+/hidden\.snap", out)
     assert hidden.machine.hostname not in out
 
 
