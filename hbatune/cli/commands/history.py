@@ -124,7 +124,7 @@ def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[
         results += _describe_previous(row[0])
     elif measured:
         top = format_rate(max(run.figures.iops for run in measured))
-        results = [f"up to {top} IOPS in {len(measured)} runs"]
+        results = [f"up to {top} IOPS in {format_count(len(measured), 'run')}"]
     results += _describe_verdict(row, standing)
     record, what = row[0].record, _describe_work(row)
     return [format_time(record.time), record.target, what, ", ".join(results)]
