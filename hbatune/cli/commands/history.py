@@ -52,8 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the results; it changes nothing."""
     records = history.load(paths.HISTORY).records
-    deadline = load_configuration().act.deadline_seconds
-    machine = gather_machine((), deadline=deadline)
+    machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
     wanted = _resolve_ids(args.targets, machine, records)
     chosen = [record for record in records if wanted is None or record.id in wanted]
     entries = list_entries(chosen, machine)
@@ -67,14 +66,13 @@ def run(args: argparse.Namespace) -> int:
         disk = args.targets[0] if args.targets else "DISK"
         print_line(f"Nothing has been measured yet: `sudo hbatune probe depth-sweep {disk}` does.")
         return 0
-    # The record of a knee is no run. Only it has a workload itself.
+    # Only the record of a sweep's knee has a workload itself, and it is not a run.
     shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]
     rows = group_items(shown, id if args.runs else _get_row_key).values()
     table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
     for row in rows:
-        standing = None
-        if row[0].record.knee is not None and (last := row[-1].record.result) is not None:
-            standing = compare_on_machine(last, machine, None, yardsticks)
+        run = None if row[0].record.knee is None else row[-1].record.result
+        standing = None if run is None else compare_on_machine(run, machine, None, yardsticks)
         table.rows.append(_make_cells(row, standing))
     show_table(table)
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
@@ -123,8 +121,11 @@ def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[
         results += filter(None, [probe_tables.describe_doubt(measured[0])])
         results += _describe_previous(row[0])
     elif measured:
-        top = format_rate(max(run.figures.iops for run in measured))
-        results = [f"up to {top} IOPS in {len(measured)} runs"]
+        # A run that must not be trusted is the best one only if all are like it.
+        best = max(measured, key=lambda run: (run.doubt is None, run.figures.iops))
+        untrusted = sum(run.doubt is not None for run in measured)
+        top, count = format_rate(best.figures.iops), format_count(len(measured), "run")
+        results = [f"up to {top} IOPS in {count}{f' ({untrusted} untrusted)' if untrusted else ''}"]
     results += _describe_verdict(row, standing)
     record, what = row[0].record, _describe_work(row)
     return [format_time(record.time), record.target, what, ", ".join(results)]

@@ -162,7 +162,7 @@ def _show_vectors(vectors: Sequence[Vector]) -> None:
 
 
 def _get_group_key(disk: Endpoint) -> tuple[Cell, ...]:
-    """Return what equal disks, or equal paths, of an adapter share; a map shares nothing."""
+    """Return the values that equal disks or paths of an adapter share. A map has its own."""
     texts = (_describe_kind(disk), disk.model or EMPTY_CELL, _format_depth(disk))
     return *texts, " ".join(disk.paths)
 

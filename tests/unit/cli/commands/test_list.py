@@ -139,23 +139,24 @@ def test_ids_are_listed_alone(see: See, capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+def lun(target: str, **overrides: object) -> Endpoint:
+    return endpoint(target=target, vendor="DGC", model="VRAID", **overrides)
+
+
 def test_map_is_one_line(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("sda", "sdb", "sdc", "sdd")
-    states = dict(zip(names, ("running", "offline", "running", "running"), strict=True))
-    shared = {"vendor": "DGC", "model": "VRAID", "attributes": attributes(device__queue_depth="64")}
-    paths = [
-        endpoint(target=name, kind=Kind.PATH, map="dm-0", state=state, **shared)
-        for name, state in states.items()
-    ]
-    shown = {"target": "dm-0", "kind": Kind.MAP, "adapter": None, "paths": names}
-    shown = {**shared, **shown, "attributes": {}, "mounts": ("/u01",)}
-    see(machine(*paths, endpoint(**shown)))
+    depths = attributes(device__queue_depth="64")
+    paths = []
+    for name in names:
+        state = "offline" if name == "sdb" else "running"
+        paths.append(lun(name, kind=Kind.PATH, map="dm-0", state=state, attributes=depths))
+    see(machine(*paths, lun("dm-0", kind=Kind.MAP, adapter=None, paths=names, mounts=("/u01",))))
     assert main(["list"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "db1: 4 paths, 1 map behind 1 adapter" in text
     assert "3 sas ssd, path VRAID 372.6 GiB 64 0 of 3 sda sdc sdd" in text
     assert "1 sas ssd, offline, path VRAID 372.6 GiB 64 - sdb" in text
-    assert "1 sas ssd, map VRAID 372.6 GiB - /u01 dm-0 over sda..sdd (4)" in text
+    assert "1 sas ssd, map VRAID 372.6 GiB 254 /u01 dm-0 over sda..sdd (4)" in text
 
 
 def test_json_has_no_values(see: See, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,44 @@
+"""Tests of hbatune/cli/commands/history.py."""
+
+import pytest
+
+from hbatune.act import paths
+from hbatune.cli import main
+from hbatune.probe import history
+from hbatune.probe.result import Workload
+from tests.unit.command_runs import See
+from tests.unit.probe.test_history import HOST, record
+
+
+def show_history(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert main(["history", *words]) == 0
+    return [" ".join(line.split()[2:]) for line in capsys.readouterr().out.splitlines()[1:]]
+
+
+def test_untrusted_run_is_not_best(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 12 issued, 24 are in flight by Little's law."""
+    see(HOST)
+    sweep = [
+        record(iops=iops, workload=Workload(depth=depth))
+        for depth, iops in ((12, 9000.0), (24, 1000.0), (25, 1500.0))
+    ]
+    history.append(paths.HISTORY, sweep)
+    [row, *_] = show_history(capsys)
+    load = "sda probe, 4K random reads, 12 to 25 in flight"
+    assert row == f"{load} up to 1,500 IOPS in 3 runs (1 untrusted)"
+
+
+def test_runs_of_other_times_are_rows(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(HOST)
+    history.append(paths.HISTORY, [record(0, 1000.0), record(60, 2000.0)])
+    latest, earlier, *_ = show_history(capsys)
+    assert "2,000 IOPS, mean 12.0 ms" in latest
+    assert "the last time 1,000 IOPS and p99 100 ms" in latest
+    assert "1,000 IOPS, mean 24.0 ms" in earlier
+
+
+def test_empty_history_names_probe(see: See, capsys: pytest.CaptureFixture[str]) -> None:
+    see(HOST)
+    assert main(["history", "sda"]) == 0
+    out = capsys.readouterr().out
+    assert "`sudo hbatune probe depth-sweep sda`" in out
