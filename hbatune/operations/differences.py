@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -97,7 +98,7 @@ def plan_profiles(request: SituationRequest) -> tuple[Situation, dict[str, tuple
     A snapshot without profiles is compared with those of this machine.
     """
     profiles = load_profiles(load_configuration())
-    if request.snapshot is not None:
+    if isinstance(request.snapshot, Path):
         from hbatune.snapshot.file import drop_unknown_rules, load_snapshot
 
         snapshot = load_snapshot(request.snapshot)
