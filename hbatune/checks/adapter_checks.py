@@ -250,31 +250,31 @@ def _is_number_above_one(option: str) -> bool:
     return value.isdecimal() and int(value) > 1
 
 
-class _CrowdedVectors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter"
-    )
-    vectors: int
-    cpu: str | None
-    near: int
+class _VectorPlacement(CheckEvidence, frozen=True, kw_only=True):
     movable: int | None
     profile: str
 
     def advise(self, target: str) -> str:
         if self.movable is None:
             return "no action: the kernel manages these interrupts"
-        return _advise_placement(self.movable, f"--profile {self.profile} {target}")
+        return f"move them: `hbatune apply --profile {self.profile} {target}`"
 
 
-def _advise_placement(movable: int, arguments: str) -> str:
-    return f"move them with `hbatune apply {arguments}` (movable interrupts: {movable})"
+def _choose_profile(inputs: CheckInput) -> str:
+    """Return the name of the profile if it places interrupts, or else of one that does."""
+    profile = inputs.profile
+    if profile and any(rule.setting == IRQ_AFFINITY for rule in profile.rules):
+        return profile.name
+    return "oltp"
 
 
-def _choose_profile(inputs: CheckInput, setting: str) -> str:
-    """Return the name of the profile if it has this setting, or else of one for databases."""
-    rules = inputs.profile.rules if inputs.profile else ()
-    has_setting = any(rule.setting == setting for rule in rules)
-    return inputs.profile.name if inputs.profile and has_setting else "oltp"
+class _CrowdedVectors(_VectorPlacement, frozen=True):
+    DESCRIPTION = (
+        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter"
+    )
+    vectors: int
+    cpu: str | None
+    near: int
 
 
 def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -292,23 +292,15 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         near = sum(cpu in allowed for cpu in local)
         if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
             movable = _count_movable(unpinned)
-            evidence = _CrowdedVectors(
-                len(data), data[0].effective, near, movable, _choose_profile(inputs, IRQ_AFFINITY)
-            )
+            cpu, profile = data[0].effective, _choose_profile(inputs)
+            evidence = _CrowdedVectors(len(data), cpu, near, movable=movable, profile=profile)
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 
-class _FarVectors(CheckEvidence, frozen=True):
+class _FarVectors(_VectorPlacement, frozen=True):
     DESCRIPTION = "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})"
     vectors: tuple[str, ...]
     near: str
-    movable: int | None
-    profile: str
-
-    def advise(self, target: str) -> str:
-        if self.movable is None:
-            return "no action: the kernel places these interrupts on the CPUs of their queues"
-        return _advise_placement(self.movable, f"--profile {self.profile} {target}")
 
 
 def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -318,11 +310,9 @@ def find_far_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         data = _find_unpinned_vectors(inputs, adapter)
         far = [vector for vector in data if _is_far(vector, near)]
         if near and far:
-            targets = tuple(vector.target for vector in far)
-            movable = _count_movable(far)
-            evidence = _FarVectors(
-                targets, names.join_cpus(near), movable, _choose_profile(inputs, IRQ_AFFINITY)
-            )
+            targets, cpus = tuple(vector.target for vector in far), names.join_cpus(near)
+            movable, profile = _count_movable(far), _choose_profile(inputs)
+            evidence = _FarVectors(targets, cpus, movable=movable, profile=profile)
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)
 
 

@@ -354,7 +354,7 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 
 class _SharedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "reports the same WWN or serial number as {others}: {name}"
+    DESCRIPTION = "{disks} have the same WWN or serial number: {name}"
     ADVICE = (
         "if these are paths to one LUN, configure multipath before you use either. If they are two "
         "drives, give each its own name with the vendor's tool, because hbatune distinguishes "
@@ -362,6 +362,7 @@ class _SharedName(CheckEvidence, frozen=True):
     )
     name: str
     others: tuple[str, ...]
+    disks: tuple[str, ...]
 
 
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -372,10 +373,11 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         if endpoint.kind is Kind.DISK and not is_nameless(endpoint):
             by_name[extract_stable_part(endpoint.id)].append(endpoint)
     for name, namesakes in by_name.items():
+        disks = tuple(disk.target for disk in namesakes)
         for endpoint in namesakes:
-            others = tuple(other.target for other in namesakes if other is not endpoint)
+            others = tuple(disk for disk in disks if disk != endpoint.target)
             if others and endpoint.id in ids:
-                yield check.report(Severity.WARNING, endpoint, _SharedName(name, others))
+                yield check.report(Severity.WARNING, endpoint, _SharedName(name, others, disks))
 
 
 class _MissingName(CheckEvidence, frozen=True):

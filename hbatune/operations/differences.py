@@ -15,10 +15,8 @@ from hbatune.operations.situation import Situation, SituationRequest, read_situa
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy import match
 from hbatune.policy.budget import DepthBudget
-from hbatune.policy.config import load_configuration
-from hbatune.policy.library import installed_library
+from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import Rule, Source
-from hbatune.policy.vendors import load_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
 
@@ -50,6 +48,12 @@ def find_differences(request: SituationRequest, *, module_options: bool = False)
 
         rows += list_option_rows(situation, request.targets)
     return Differences(situation, plan, rows, situation.advice(plan))
+
+
+def compare_profiles(request: SituationRequest) -> dict[str, Differences]:
+    """Compare the chosen targets with each profile of this machine, by name."""
+    names = [listed.name for listed in list_profiles(installed_library())]
+    return {name: find_differences(replace(request, profile=name)) for name in names}
 
 
 class SettingExplanation(Struct, frozen=True):
@@ -89,26 +93,6 @@ class Explanation(Struct, frozen=True):
     without_rules: tuple[WithoutRules, ...]
     traits: Mapping[str, match.Traits]
     sources: tuple[Source, ...]
-
-
-def plan_profiles(request: SituationRequest) -> tuple[Situation, dict[str, tuple[Row, ...]]]:
-    """Return the rows of the chosen targets by profile, from one scan for all profiles.
-
-    A snapshot without profiles is compared with those of this machine.
-    """
-    profiles = load_profiles(load_configuration())
-    if request.snapshot is not None:
-        from hbatune.snapshot.file import drop_unknown_rules, load_snapshot
-
-        snapshot = load_snapshot(request.snapshot)
-        profiles = tuple(map(drop_unknown_rules, snapshot.policy.profiles)) or profiles
-        request = replace(request, snapshot=snapshot)
-    request = replace(request, profile=profiles[0], extra_settings=SETTINGS, narrow=False)
-    situation = read_situation(request)
-    rows_by_profile = {}
-    for profile in profiles:
-        rows_by_profile[profile.name] = replace(situation, profile=profile).plan().rows
-    return situation, rows_by_profile
 
 
 def explain_target(request: SituationRequest, setting: str | None) -> Explanation:

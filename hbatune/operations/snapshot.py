@@ -33,10 +33,10 @@ from hbatune.operations.situation import (
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import Plan
 from hbatune.policy.config import load_configuration
-from hbatune.policy.library import Yardsticks, installed_library
+from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
 from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
-from hbatune.policy.vendors import load_profiles
+from hbatune.policy.vendors import load_followed_rules
 from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
@@ -49,8 +49,9 @@ def take_snapshot(context: Context) -> Snapshot:
     """
     paths = context.paths
     require_readable(paths, paths.counters)
-    config = load_configuration()
-    profiles = load_profiles(config)
+    config, library = load_configuration(), installed_library()
+    rules = load_followed_rules(library, config.site)
+    profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
@@ -69,7 +70,7 @@ def take_snapshot(context: Context) -> Snapshot:
         health=observe_health(machine, deadline=deadline, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
-            profiles=profiles,
+            profiles=tuple(profiles),
             site=resolve_site_links(machine, config.site, resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from shutil import which
 from typing import Self
 
 from msgspec import Struct
@@ -154,7 +155,8 @@ class Verification:
 
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
-        if endpoints := len(self.budget.subjects):
+        endpoints = len(self.budget.subjects)
+        if endpoints and which("fio") is not None:
             seconds = self.budget.seconds
             self._context.note(ComparisonsAhead(endpoints, self._pairs, seconds, self._limit))
         current = read_affected_values(self._situation.machine, self._plan.drift, means)

@@ -15,13 +15,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.policy.config import Config, Site, Vendors
-from hbatune.policy.library import (
-    Library,
-    installed_library,
-    list_profiles,
-    load_profile,
-    load_sources,
-)
+from hbatune.policy.library import Library, installed_library, load_profile, load_sources
 from hbatune.policy.profile import Exactly, Name, Origin, Profile, Rule, Text, VendorRule
 from hbatune.policy.rules import Doubts, check_rules
 from hbatune.policy.schema import RuleTable, decode_file, make_error
@@ -103,10 +97,3 @@ def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None)
         raise NoProfileError
     library = installed_library()
     return load_profile(wanted, library, load_followed_rules(library, config.site), doubts)
-
-
-def load_profiles(config: Config) -> tuple[Profile, ...]:
-    """Return all installed profiles (``load_profile``)."""
-    library = installed_library()
-    rules = load_followed_rules(library, config.site)
-    return tuple(load_profile(listed.name, library, rules) for listed in list_profiles(library))

@@ -148,29 +148,26 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
     """Print the values of all profiles side by side, since no profile is active."""
-    situation, planned = differences.plan_profiles(request)
-    print_situation(situation)
     profiles: dict[str, tuple[PrintedRow, ...]] = {}
     by_setting: dict[tuple[str, str], dict[str, PrintedRow]] = {}
-    for name, rows in sorted(planned.items()):
-        chosen = [row for row in rows if args.setting in (None, row.setting)]
-        profiles[name] = tuple(with_sentences(PrintedRow, row) for row in chosen)
+    for name, compared in sorted(differences.compare_profiles(request).items()):
+        rows = [row for row in compared.rows if args.setting in (None, row.setting)]
+        profiles[name] = tuple(with_sentences(PrintedRow, row) for row in rows)
         for row in profiles[name]:
             by_setting.setdefault((row.target, row.setting), {})[name] = row
+    print_situation(compared.situation)
     if args.json:
         show_json(ExplainDocument((), (), profiles=profiles))
         return 0
     titles = "".join(f" | value {name.upper()}" for name in profiles)
     table = Table(make_columns(f"id TARGET | id SETTING | value CURRENT{titles}"))
-    for (target, setting), entries in sorted(
-        by_setting.items(), key=lambda item: natural_key(item[0][0])
-    ):
-        current, *_ = (row.current for row in entries.values())
+    for key in sorted(by_setting, key=lambda key: natural_key(key[0])):
+        entries = by_setting[key]
+        current = next(iter(entries.values())).current
         values = [entries[name].value if name in entries else None for name in profiles]
-        table.rows.append([target, setting, *map(format_value, (current, *values))])
-    if table.rows:
-        show_table(table)
-    else:
+        table.rows.append([*key, *map(format_value, (current, *values))])
+    show_table(table)
+    if not table.rows:
         print_line(f"{args.target}: no profile sets {args.setting or 'any setting of it'}")
     command = f"`hbatune explain {args.target} --profile {next(iter(profiles))}`"
     print_line(f"No profile is active. {command} shows the rules and sources of a profile.")

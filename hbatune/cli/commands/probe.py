@@ -6,6 +6,7 @@ It only reads. Workloads that write require --destructive and the name of an emp
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from shutil import which
 from typing import Literal
 
 from msgspec import Struct, field
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
-from hbatune.errors import UsageError
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
 from hbatune.policy.library import installed_library
 from hbatune.probe.comparison import Standing
@@ -114,6 +115,10 @@ def run(args: argparse.Namespace) -> int:
         _check_file_request(args, chosen)
     else:
         _check_request(args, chosen)
+    if which("fio") is None:
+        raise HbatuneError(
+            "nothing was probed: fio is not installed", hint="install the package fio"
+        )
     if args.runtime is not None:
         runs = [replace(workload, runtime=args.runtime) for workload in chosen.runs]
         chosen = replace(chosen, runs=tuple(runs))

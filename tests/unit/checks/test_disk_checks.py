@@ -323,6 +323,8 @@ def test_duplicate_names_are_reported() -> None:
     ]
     assert {finding.severity for finding in findings} == {WARNING}
     assert "vendor's tool" in format_finding(findings[0]).advice
+    [text] = {format_finding(finding).evidence for finding in findings}
+    assert text == "sda, sdb have the same WWN or serial number: naa.5", "one row for all paths"
     paths = (replace(disk, kind=Kind.PATH) for disk in (first, second))
     assert found(seen(machine(*paths)), "same-name") == []
 

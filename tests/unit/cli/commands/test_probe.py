@@ -628,3 +628,13 @@ def test_missed_rate_is_reported(
     assert f"randread at {rate}/s" in out
     assert message in out
     assert ("could not be held" in out) == bool(message)
+
+
+def test_missing_fio_is_no_announcement(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["probe", "reference-short", "sda"]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hbatune: nothing was probed: fio is not installed")
