@@ -1,9 +1,9 @@
-"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
+"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis.
 
-A figure is a picture with its caption and its values. The sections supply all texts.
+A figure is a picture with its caption and its values. Its texts are in templates/report.toml.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from xml.etree.ElementTree import Element
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.report import svg
 from hbatune.report.page import Figure, ShownValue
+from hbatune.shipped import load_texts
 from hbatune.text.units import format_digits
 
 _PLOT = 200.0
@@ -45,7 +46,7 @@ class Dot(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """The points of one curve, in order."""
+    """The points of one curve, in order. A nameless one is named after its y axis."""
 
     name: str
     dots: tuple[Dot, ...]
@@ -363,11 +364,83 @@ def _list_y(curves: Iterable[Series]) -> list[float]:
     return [dot.y for curve in curves for dot in curve.dots]
 
 
-def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
-    """Return a guide for the ceiling of a link in GB/s, or None if it would flatten the curves."""
-    if ceiling is None or ceiling > _NEAR * max(_list_y(curves)):
-        return None
-    return Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
+class PictureTexts(Struct, frozen=True):
+    """The texts of a picture: its title, axes and caption."""
+
+    title: str
+    x: str = ""
+    y: str = ""
+    caption: str = ""
+
+
+def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> PictureTexts:
+    """Return the texts of a picture, filled with the facts. The ``notes`` follow its caption."""
+    shipped = load_texts("report.toml")
+    facts = {**shipped["axes"], **facts}
+    texts = {part: text.format(**facts) for part, text in shipped["pictures"][name].items()}
+    sentences = [texts.pop("caption", "")]
+    for note in notes:
+        sentences.append(shipped["notes"][note].format(**facts))
+    return PictureTexts(**texts, caption=" ".join(filter(None, sentences)))
+
+
+def draw_curves(
+    name: str,
+    curves: Iterable[Series],
+    x: svg.Axis | None = None,
+    *,
+    notes: Iterable[str] = (),
+    band: tuple[float, float] | None = None,
+    upright: Guide | None = None,
+    level: Guide | None = None,
+    ceiling: float | None = None,
+    **facts: object,
+) -> Figure:
+    """Return the figure of this ``name`` in templates/report.toml, with these curves.
+
+    Without ``x``, that axis covers the points. ``notes`` are sentences after the caption, and
+    ``facts`` fill the texts. ``ceiling`` is the throughput of a link in GB/s.
+    """
+    series, names = tuple(curves), list(notes)
+    if ceiling is not None:
+        names.append("link")
+        facts["ceiling"] = format_digits(ceiling)
+        # A far ceiling would flatten the curves.
+        if ceiling <= _NEAR * max(_list_y(series)):
+            level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
+    if any(dot.doubted for curve in series for dot in curve.dots):
+        names.append("doubted")
+    texts = _read_texts(name, names, facts)
+    chart = Curves(texts.title, x or texts.x, texts.y, series, band, upright, level)
+    return make_curves_figure(chart, texts.caption)
+
+
+def draw_rows(
+    name: str,
+    rows: Iterable[ChartRow],
+    keys: Iterable[svg.LegendEntry],
+    axis: svg.Axis | None = None,
+    *,
+    pitch: float = 44.0,
+    bands: tuple[tuple[float, float], ...] = (),
+    upright: Guide | None = None,
+    notes: Iterable[str] = (),
+    **facts: object,
+) -> Figure:
+    """Return the figure of this ``name`` in templates/report.toml, with these rows.
+
+    Without ``axis``, it covers all bars and marks. The other values are as for ``draw_curves``.
+    """
+    drawn, names, values = tuple(rows), list(notes), list[float]()
+    for row in drawn:
+        values += [mark.value for mark in row.marks]
+        values += chain.from_iterable((bar.low, bar.high) for bar in row.bars)
+    if any(mark.doubted for row in drawn for mark in row.marks):
+        names.append("doubted")
+    texts = _read_texts(name, names, facts)
+    axis = axis or _fit_axis(texts.x, values)
+    chart = Rows(texts.title, axis, drawn, tuple(keys), pitch, bands, upright)
+    return make_rows_figure(chart, texts.caption)
 
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
@@ -375,7 +448,7 @@ def make_curves_figure(chart: Curves, caption: str) -> Figure:
     values, x_axis, y_axis = [], chart.x_axis.title, chart.y_axis.title
     for series in chart.series:
         for dot in series.dots:
-            value = ShownValue(series.name, dot.label, x_axis, dot.x, y_axis=y_axis)
+            value = ShownValue(series.name or y_axis, dot.label, x_axis, dot.x, y_axis=y_axis)
             values.append(replace(value, y=dot.y, trusted=not dot.doubted))
     return Figure(chart.title, _CurveDrawing(chart).picture(), caption, tuple(values))
 
