@@ -37,14 +37,10 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
     import argparse
 
     group = parser.add_argument_group(GLOBAL_OPTIONS)
-    group.add_argument("-h", "--help", action="help", help="show this help")
-    purpose = "run the command on this host over ssh; hbatune must be installed there, and "
-    purpose += "file names refer to that host"
-    host = group.add_argument("-H", "--host", metavar="USER@HOST", help=purpose)
-    purpose = "auto (on a terminal, unless NO_COLOR is set), always or never"
-    color = group.add_argument("--color", metavar="WHEN", choices=COLORS, help=purpose)
-    purpose = "print only warnings and errors"
-    quiet = group.add_argument("--quiet", action="store_true", help=purpose)
+    group.add_argument("-h", "--help", action="help")
+    host = group.add_argument("-H", "--host", metavar="USER@HOST")
+    color = group.add_argument("--color", metavar="WHEN", choices=COLORS)
+    quiet = group.add_argument("--quiet", action="store_true")
     if not defaults:
         for option in (host, color, quiet):
             option.default = argparse.SUPPRESS
@@ -55,37 +51,42 @@ def add_flag(parser: "argparse._ActionsContainer", name: str, purpose: str) -> N
     parser.add_argument(name, action="store_true", help=purpose)
 
 
+def add_flags(parser: "argparse._ActionsContainer", *names: str) -> None:
+    """Add options without a value, whose help is in templates/commands.toml."""
+    for name in names:
+        parser.add_argument(name, action="store_true")
+
+
 def add_path(
-    parser: "argparse._ActionsContainer", name: str, purpose: str, metavar: str = "FILE"
+    parser: "argparse._ActionsContainer",
+    name: str,
+    purpose: str | None = None,
+    metavar: str = "FILE",
 ) -> None:
-    """Add a file or a directory: an option, or an argument if the name has no hyphens."""
+    """Add a file or a directory: an option, or an argument if the name has no hyphens.
+
+    Without a ``purpose``, its help is in templates/commands.toml.
+    """
     parser.add_argument(name, metavar=metavar, type=Path, help=purpose)
 
 
 _FLAG = {"action": "store_true"}
-_SNAPSHOT = "use the host in FILE, written by `hbatune snapshot`, instead of this machine"
-_ALLOW_RESET = "also write settings that reset an adapter, whose link then goes down and up"
-_MODULE_OPTIONS = "also set options of drivers' modules, which the next load of a module applies; "
-_MODULE_OPTIONS += "for the adapter of the root disk only if it is named"
-_ROOT = {"metavar": "DIR", "type": Path, "default": Path("/")}
-
-_SHARED: "dict[str, tuple[Mapping[str, Any], str]]" = {
-    "--allow-reset": (_FLAG, _ALLOW_RESET),
-    "--json": (_FLAG, "print JSON to standard output"),
-    "--module-options": (_FLAG, _MODULE_OPTIONS),
-    "--no-pager": ({"action": "store_false", "dest": "pager"}, "print without a pager"),
-    "--profile": ({"metavar": "P"}, "the profile; without it, the active one"),
-    "--root": (_ROOT, "the root of an image, not of the running system"),
-    "--snapshot": ({"metavar": "FILE", "type": Path}, _SNAPSHOT),
+_SHARED: "dict[str, Mapping[str, Any]]" = {
+    "--allow-reset": _FLAG,
+    "--json": _FLAG,
+    "--module-options": _FLAG,
+    "--no-pager": {"action": "store_false", "dest": "pager"},
+    "--profile": {"metavar": "P"},
+    "--root": {"metavar": "DIR", "type": Path, "default": Path("/")},
+    "--snapshot": {"metavar": "FILE", "type": Path},
 }
-"""The options that several commands share, each with its form and its help."""
+"""The options that several commands share, each with its form."""
 
 
 def add_shared(parser: "argparse.ArgumentParser", *options: str) -> None:
     """Add options that several commands share. Without --no-pager, a pager shows the text."""
     for option in options:
-        form, purpose = _SHARED[option]
-        parser.add_argument(option, **form, help=purpose)
+        parser.add_argument(option, **_SHARED[option])
 
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:

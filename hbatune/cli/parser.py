@@ -64,7 +64,10 @@ def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modu
 
 def make_full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, the source of man page and completion."""
-    return _make_parser({name: import_command(name) for name in COMMANDS})
+    parser = _make_parser({name: import_command(name) for name in COMMANDS})
+    for command_parser in (parser, *find_subparsers(parser).values()):
+        _fill_help(command_parser)
+    return parser
 
 
 def format_help_page(command: str | None) -> str:
@@ -205,6 +208,7 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the complete help."""
+        _fill_help(self)
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
@@ -269,8 +273,18 @@ def _group_commands(
 
 
 def load_help() -> dict[str, Any]:
-    """Return the summary and the examples of each command, and the examples of ``main``."""
+    """Return summary, examples and options of each command; ``main`` has what they share."""
     return load_texts("commands.toml")
+
+
+def _fill_help(parser: argparse.ArgumentParser) -> None:
+    """Add the help of the arguments that have none in the code."""
+    texts = load_help()
+    command = texts.get(parser.prog.rpartition(" ")[2], {})
+    options = {**texts["main"]["options"], **command.get("options", {})}
+    for action in parser._actions:
+        if action.help is None:
+            action.help = options.get((action.option_strings or [action.dest])[-1])
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

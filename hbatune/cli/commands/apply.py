@@ -28,19 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
     arguments.add_targets(parser, "what to tune")
     arguments.add_shared(parser, "--profile")
-    arguments.add_flag(parser, "--dry-run", "show the plan and write nothing")
-    arguments.add_flag(parser, "--once", "do not change the active profile")
-    arguments.add_flag(parser, "--no-probe", "do not measure the effects")
-    purpose = "measure longer for narrower intervals; see [probe] in hbatune.toml"
-    arguments.add_flag(parser, "--verify", purpose)
-    purpose = "keep settings that regressed; still exit with 1"
-    arguments.add_flag(parser, "--keep-worse", purpose)
-    purpose = "measure the disk of this directory, including writes, through a temporary file"
-    arguments.add_path(parser, "--file", purpose, "DIR")
-    purpose = "measure with writes on the named disks, which must be empty"
-    arguments.add_flag(parser, "--destructive", purpose)
-    arguments.add_flag(parser, "--probe-shared", "measure fc and iscsi endpoints, too")
-    arguments.add_flag(parser, "--all", "every LUN on its own line, and what was right, too")
+    arguments.add_flags(parser, "--dry-run", "--once", "--no-probe", "--verify", "--keep-worse")
+    arguments.add_path(parser, "--file", metavar="DIR")
+    arguments.add_flags(parser, "--destructive", "--probe-shared", "--all")
     arguments.add_shared(parser, "--allow-reset", "--module-options", "--json")
 
 

@@ -21,12 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, only this host"
     parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
     arguments.add_shared(parser, "--profile", "--json")
-    arguments.add_flag(parser, "--csv", "print one table of comma-separated values")
-    arguments.add_path(parser, "--html", "also write an HTML page")
-    purpose = "write metrics for Prometheus as well, for node_exporter's textfile collector; the "
-    purpose += "file is replaced"
-    arguments.add_path(parser, "--metrics", purpose)
-    arguments.add_flag(parser, "--force", "let --html replace an existing file")
+    arguments.add_flags(parser, "--csv")
+    arguments.add_path(parser, "--html")
+    arguments.add_path(parser, "--metrics")
+    arguments.add_flags(parser, "--force")
     purpose = "read N snapshots in parallel; without it, one for each CPU, "
     purpose += f"{hosts.MAX_PROCESSES} at most"
     number = arguments.make_number_type(1)

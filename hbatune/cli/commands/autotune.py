@@ -29,16 +29,11 @@ class AutotuneDocument(Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autotune`."""
-    parser.add_argument("targets", metavar="TARGET", nargs="+", help="a disk, adapter or stable id")
+    parser.add_argument("targets", metavar="TARGET", nargs="+")
     arguments.add_shared(parser, "--profile")
-    seconds = arguments.make_seconds_type()
-    purpose = "the maximum duration of the whole search"
-    parser.add_argument("--minutes", metavar="N", type=seconds, help=purpose)
-    purpose = "also compare schedulers, with a bulk writer to a file in this directory on the disk"
-    arguments.add_path(parser, "--file", purpose, "DIR")
-    purpose = "also compare schedulers, with writes to the named disks, which must be empty"
-    arguments.add_flag(parser, "--destructive", purpose)
-    arguments.add_flag(parser, "--write", "write local rules for the better values")
+    parser.add_argument("--minutes", metavar="N", type=arguments.make_seconds_type())
+    arguments.add_path(parser, "--file", metavar="DIR")
+    arguments.add_flags(parser, "--destructive", "--write")
     arguments.add_shared(parser, "--json")
 
 

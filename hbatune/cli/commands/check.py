@@ -59,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     arguments.add_targets(parser, "what to check")
     arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
-    purpose = "with --snapshot: an earlier one of the same host, to say which counters rose"
-    arguments.add_path(parser, "--since", purpose, "OLD")
+    arguments.add_path(parser, "--since", metavar="OLD")
 
 
 def run(args: argparse.Namespace) -> int:

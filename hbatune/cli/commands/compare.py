@@ -18,14 +18,9 @@ from hbatune.text.terminal import print_note, show_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""
-    arguments.add_path(parser, "first", "the snapshot of the reference host", "FIRST")
-    purpose = "the snapshot of the host to compare; without it, this host"
-    parser.add_argument("second", metavar="SECOND", nargs="?", type=Path, help=purpose)
-    purpose = "a copy of a host's history.json, to compare its results, too: first the copy of the "
-    purpose += "first host, then, given again, of the second; this host's file is read anyway"
-    parser.add_argument(
-        "--history", metavar="FILE", action="append", type=Path, default=[], help=purpose
-    )
+    arguments.add_path(parser, "first", metavar="FIRST")
+    parser.add_argument("second", metavar="SECOND", nargs="?", type=Path)
+    parser.add_argument("--history", metavar="FILE", action="append", type=Path, default=[])
     arguments.add_shared(parser, "--json", "--no-pager")
 
 

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_shared(
         parser, "--profile", "--module-options", "--json", "--no-pager", "--snapshot"
     )
-    arguments.add_flag(parser, "--all", "every LUN on its own line, and what is right, too")
+    arguments.add_flags(parser, "--all")
 
 
 def run(args: argparse.Namespace) -> int:

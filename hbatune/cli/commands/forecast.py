@@ -49,8 +49,7 @@ class ForecastDocument(Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `forecast`."""
-    purpose = "the kernel to boot, as 7.3 or 7.3.4+deb13-amd64; an older one works, too"
-    parser.add_argument("--kernel", metavar="VERSION", required=True, help=purpose)
+    parser.add_argument("--kernel", metavar="VERSION", required=True)
     arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 

@@ -15,7 +15,7 @@ from hbatune.text.terminal import print_line, show_line
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `install`."""
     arguments.add_shared(parser, "--profile", "--root")
-    arguments.add_flag(parser, "--dry-run", "show what would be placed and place nothing")
+    arguments.add_flags(parser, "--dry-run")
     arguments.add_shared(parser, "--module-options")
 
 

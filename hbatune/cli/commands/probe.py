@@ -78,36 +78,23 @@ class WorkloadsDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
-    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="without any: list them")
-    parser.add_argument("targets", metavar="TARGET", nargs="*", help="a disk, adapter or stable id")
-    purpose = "let a workload write to the named disks, which must be empty"
-    arguments.add_flag(parser, "--destructive", purpose)
-    purpose = "probe a temporary file in this directory instead of a disk, including its filesystem"
-    arguments.add_path(parser, "--file", purpose, "DIR")
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?")
+    parser.add_argument("targets", metavar="TARGET", nargs="*")
+    arguments.add_flags(parser, "--destructive")
+    arguments.add_path(parser, "--file", metavar="DIR")
     # More than 64 MiB, since the rate of filling is measured on these. ext4 allows 16 TiB.
-    size, purpose = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE), "bytes of that file, as 8g"
-    parser.add_argument("--size", metavar="SIZE", type=size, help=purpose)
+    size = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE)
+    parser.add_argument("--size", metavar="SIZE", type=size)
     group = parser.add_argument_group("your own workload, instead of WORKLOAD")
-    depth, rate = arguments.make_number_type(1, 4096), arguments.make_number_type(1, 100_000_000)
-    percent, jobs = arguments.make_number_type(0, 100), arguments.make_number_type(1, 256)
+    group.add_argument("--depth", metavar="N", type=arguments.make_number_type(1, 4096))
     size = arguments.make_size_type(MAX_BLOCK_SIZE)
-    rate_purpose = "start this many I/Os each second, whether earlier ones have ended or not"
-    for option, metavar, parse, purpose in (
-        ("--depth", "N", depth, "I/Os in flight of each job"),
-        ("--block", "SIZE", size, "bytes of an I/O, as 8k or 1m"),
-        ("--mix", "PERCENT", percent, "the share of reads: 100, or fewer and writes"),
-        ("--jobs", "N", jobs, "how many do so at once"),
-        ("--rate", "IOPS", rate, rate_purpose),
-    ):
-        group.add_argument(option, metavar=metavar, type=parse, help=purpose)
-    purpose = "with the mean I/Os in flight of TARGET in this output of `hbatune watch --json`"
-    arguments.add_path(group, "--watch", purpose)
-    seconds = arguments.make_seconds_type()
-    purpose = "measured time of a run"
-    parser.add_argument("--runtime", metavar="SECONDS", type=seconds, help=purpose)
-    purpose = "then all disks of an adapter together, and the bottleneck: disks, link, CPU, "
-    purpose += "or the adapter itself"
-    arguments.add_flag(parser, "--together", purpose)
+    group.add_argument("--block", metavar="SIZE", type=size)
+    group.add_argument("--mix", metavar="PERCENT", type=arguments.make_number_type(0, 100))
+    group.add_argument("--jobs", metavar="N", type=arguments.make_number_type(1, 256))
+    group.add_argument("--rate", metavar="IOPS", type=arguments.make_number_type(1, 100_000_000))
+    arguments.add_path(group, "--watch")
+    parser.add_argument("--runtime", metavar="SECONDS", type=arguments.make_seconds_type())
+    arguments.add_flags(parser, "--together")
     arguments.add_shared(parser, "--profile", "--json")
 
 

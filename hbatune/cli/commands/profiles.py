@@ -42,7 +42,7 @@ class ProfileDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="show the rules of this one")
+    parser.add_argument("name", metavar="NAME", nargs="?")
     add_shared(parser, "--json", "--no-pager")
 
 

@@ -30,7 +30,7 @@ class RollbackDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     arguments.add_targets(parser, "what to restore")
-    arguments.add_flag(parser, "--dry-run", "preview the restore and write nothing")
+    arguments.add_flags(parser, "--dry-run")
     arguments.add_shared(parser, "--allow-reset", "--json")
 
 

@@ -13,10 +13,8 @@ from hbatune.text.terminal import print_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `snapshot`."""
-    arguments.add_path(parser, "file", "the file to make")
-    purpose = "leave out serial numbers, world-wide names, host names and mount points"
-    arguments.add_flag(parser, "--anonymous", purpose)
-    arguments.add_flag(parser, "--force", "replace an existing file")
+    arguments.add_path(parser, "file")
+    arguments.add_flags(parser, "--anonymous", "--force")
 
 
 def run(args: argparse.Namespace) -> int:

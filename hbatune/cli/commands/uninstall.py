@@ -29,10 +29,9 @@ class RemovalDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
     arguments.add_shared(parser, "--root")
-    arguments.add_flag(parser, "--dry-run", "show what would be removed and remove nothing")
+    arguments.add_flags(parser, "--dry-run")
     arguments.add_shared(parser, "--json")
-    purpose = "leave the settings as they are until the next boot; nothing knows the old ones then"
-    arguments.add_flag(parser, "--keep-values", purpose)
+    arguments.add_flags(parser, "--keep-values")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -49,10 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S, help=purpose
     )
-    purpose = "stop after N readings, not at Ctrl-C"
-    parser.add_argument("--count", metavar="N", type=number, help=purpose)
-    purpose = "measure latencies with bpftrace, for `watch` and the daemon to read; prints nothing"
-    arguments.add_flag(parser, "--collect", purpose)
+    parser.add_argument("--count", metavar="N", type=number)
+    arguments.add_flags(parser, "--collect")
 
 
 def run(args: argparse.Namespace) -> int:
