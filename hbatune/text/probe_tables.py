@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from hbatune.facts.model import Machine
 from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
-from hbatune.probe.comparison import Headroom
-from hbatune.probe.history import Bottleneck, HistoryEntry, KeptTogether, Stale
+from hbatune.probe.history import HistoryEntry, KeptTogether, Stale
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
@@ -244,15 +243,9 @@ def _format_difference(share: float) -> str:
 
 def _describe_goal(goal: comparison.Goal, profile: str) -> str:
     spare = units.format_percent(abs(goal.spare))
-    words = {
-        Headroom.MISSED: f"missed by {spare}",
-        Headroom.SCANT: f"met, but with only {spare} to spare where 20 to 40 % are wise (D0-9)",
-        Headroom.ENOUGH: f"met, with {spare} to spare",
-        Headroom.AMPLE: f"met, with {spare} to spare, more than the 20 to 40 % of D0-9",
-    }
     return (
         f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} requires at most "
-        f"{goal.p99_ms:g} ms ({goal.source}): {words[goal.headroom]}"
+        f"{goal.p99_ms:g} ms ({goal.source}): {find_message(goal.headroom).format(spare=spare)}"
     )
 
 
@@ -364,22 +357,11 @@ def _describe_figures(result: TogetherResult) -> str:
 
 def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
     """Describe the bottleneck of an adapter's disks, with the measured value."""
-    match result.bottleneck:
-        case Bottleneck.DISKS:
-            return "the disks are the limit, and the adapter carries them all"
-        case Bottleneck.LINK:
-            assert result.ceiling is not None
-            used = units.format_percent(result.figures.bandwidth / 1e9 / result.ceiling)
-            ceiling = units.format_digits(result.ceiling)
-            limit = f"the link is the limit: {used} of the {ceiling} GB/s"
-            return f"{limit} that it carries as it runs now"
-        case Bottleneck.CPU:
-            return (
-                "the CPUs are the limit: the CPUs of its interrupts, or of fio, are busy "
-                f"{units.format_percent(result.busy)} of the time"
-            )
-        case Bottleneck.ADAPTER:
-            return "the adapter is the limit: neither its link nor the CPUs are full"
+    facts = {"busy": units.format_percent(result.busy)}
+    if result.ceiling is not None:
+        facts["used"] = units.format_percent(result.figures.bandwidth / 1e9 / result.ceiling)
+        facts["ceiling"] = units.format_digits(result.ceiling)
+    return find_message(result.bottleneck).format(**facts)
 
 
 CSV_HEAD = (

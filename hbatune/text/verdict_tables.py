@@ -15,6 +15,7 @@ from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Hidden, Unexercised
+from hbatune.shipped import find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
@@ -140,17 +141,9 @@ def format_compared_settings(proof: Proof) -> str:
 
 def explain_unexercised(hidden: Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
-    if hidden.why is Hidden.PARTLY:
-        return f"{hidden.setting}: exercised up to {hidden.reach} of {hidden.needed}"
-    words = {
-        Hidden.NOT_REACHED: f"{hidden.reach} in flight reach neither value",
-        Hidden.READS_ALONE: "the probe only reads; --file DIR also writes",
-        Hidden.BUFFERED: "it is for buffered I/O, and the probe passes the page cache by",
-        Hidden.UNMERGED: "random I/Os have nothing to be merged with",
-        Hidden.TOO_SMALL: f"requests of {hidden.reach} KiB are below both values",
-        Hidden.AWAKE: "a drive sleeps only when it is idle, and the probe keeps it busy",
-    }
-    return f"{hidden.setting}: not exercised: {words[hidden.why]}"
+    prefix = "" if hidden.why is Hidden.PARTLY else "not exercised: "
+    reason = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
+    return f"{hidden.setting}: {prefix}{reason}"
 
 
 def _yield_notes(verified: VerificationResult) -> Iterator[str]:

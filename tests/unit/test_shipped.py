@@ -1,16 +1,21 @@
 """The texts that ship: each value has its text, and each text its value."""
 
+from enum import StrEnum
+
 import pytest
 
+from hbatune.probe.comparison import Headroom
+from hbatune.probe.history import Bottleneck
 from hbatune.probe.knee import KneeDoubt
 from hbatune.probe.result import Doubt, Failure, Skip
+from hbatune.probe.workloads import Hidden
 from hbatune.shipped import find_message, load_texts
 
-ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt)
+ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden)
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)
-def test_each_member_has_message(enumeration: type[Skip | Failure | Doubt | KneeDoubt]) -> None:
+def test_each_member_has_message(enumeration: type[StrEnum]) -> None:
     messages = load_texts("messages.toml")[enumeration.__name__]
     assert set(messages) == {member.name for member in enumeration}
     for member in enumeration:
