@@ -9,8 +9,9 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
-from hbatune.operations.context import Event, Message, Note, Task
+from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
 from hbatune.text.plan_tables import (
@@ -138,44 +139,8 @@ def _is_information(note: Message) -> bool:
     return isinstance(note, context.ComparisonsAhead)
 
 
-_FAILURES = {
-    Task.LIFT_ROLLBACK: "{message}; {hint}; until then the daemon skips these disks",
-    Task.READ_CONFIGURATION: "{message}; the rollback was completed anyway",
-    Task.DEACTIVATE_PROFILE: "{message}; the daemon skips all disks anyway",
-    Task.FORGET_PROFILE: "{message}; it is left",
-    Task.SAVE_HISTORY: "the results are not kept: {message}",
-    Task.PLACE_RULES: "the udev rules were not changed: {message}",
-    Task.REMOVE_RULES: "{message}",
-    Task.REMOVE_OPTIONS: "{message}",
-    Task.FIT_MEMORY: "{message}",
-    Task.WRITE_RULES: "{message}",
-    Task.MARK_DISKS: "{message}; {hint}; until then the daemon takes these disks for new ones",
-    Task.COMPARE: "nothing was compared: {message}; {hint}",
-}
-
-_EVENTS = {
-    Event.FILE_REMOVED: "{subject} was removed.",
-    Event.FILE_KEPT: "{subject} is not as hbatune wrote it, and is left",
-    Event.RULES_KEPT: "{subject} is not as hbatune wrote it, and is left: it tunes disks still",
-    Event.OPTIONS_WRITTEN: "{subject} was written; a module uses it when it is loaded next",
-    Event.OPTIONS_REMOVED: "{subject} was removed; a loaded module keeps its values until it "
-    "is reloaded",
-    Event.OPTIONS_NOT_REMOVED: "cannot remove {subject}: {reason}",
-    Event.UNIT_NOT_STARTED: "systemd is not running: {subject} will not start",
-    Event.JOURNAL_OUTDATED: "the journal is from an earlier boot: the reboot has reset those "
-    "values",
-    Event.JOURNAL_REPLACED: "the journal of an earlier boot was removed: the reboot has reset "
-    "those values",
-    Event.WRITING_STOPPED: "stopped on request: the rows show the settings that were not tried; "
-    "`hbatune rollback` restores the others",
-    Event.COMPARISON_STOPPED: "stopped on request: the applied values remain; `hbatune rollback` "
-    "restores the original ones",
-    Event.NOTHING_COMPARED: "nothing was compared: no disk has a setting that hbatune changed",
-    Event.ROLLBACK_RECORDED: "a rollback was recorded during this run, so no profile becomes "
-    "active; to tune again, run the same command again",
-    Event.VALUES_UNRESTORED: "not all values could be restored, so hbatune keeps its own state: "
-    "run `hbatune uninstall` again, or with --keep-values to keep the current values",
-}
+# Read with the code: a message during a rollback must not depend on reading one more file.
+_TEXTS = load_texts("notes.toml")
 
 _SHOWN_WORDS = 12
 """The number of shown words of a command: udevadm gets a path for each disk."""
@@ -191,11 +156,12 @@ def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
         case context.TaskFailed(task, error):
-            template = _FAILURES.get(task, "{message}; {hint}")
+            template: str = _TEXTS["Task"].get(task.name, "{message}; {hint}")
             return template.format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
-            return _EVENTS[event].format(subject=subject, reason=reason)
+            text: str = _TEXTS["Event"][event.name].format(subject=subject, reason=reason)
+            return text
         case context.CommandFailed():
             return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
