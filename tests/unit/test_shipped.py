@@ -10,6 +10,7 @@ from hbatune.probe.knee import KneeDoubt
 from hbatune.probe.result import Doubt, Failure, Skip
 from hbatune.probe.workloads import Hidden
 from hbatune.shipped import find_message, load_texts
+from hbatune.watch.alerts import AlertCondition
 
 ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden)
 
@@ -24,4 +25,11 @@ def test_each_member_has_message(enumeration: type[StrEnum]) -> None:
 
 def test_each_table_has_enumeration() -> None:
     tables = {enumeration.__name__ for enumeration in ENUMERATIONS}
-    assert set(load_texts("messages.toml")) == tables | {"kernel_change"}
+    assert set(load_texts("messages.toml")) == tables | {"alerts", "kernel_change"}
+
+
+def test_each_alert_has_texts() -> None:
+    alerts = load_texts("messages.toml")["alerts"]
+    assert set(alerts) == set(AlertCondition)
+    for texts in alerts.values():
+        assert {"raised", "end"} <= set(texts)
