@@ -101,16 +101,9 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if not row.done and row.setting in _ADVICE:
-        reasons.append(_ADVICE[row.setting])
+    if not row.done and row.setting in _TEXTS["restore"]:
+        reasons.append(_TEXTS["restore"][row.setting])
     return "; ".join(reasons)
-
-
-_ADVICE = {
-    "nr_requests": "set its former scheduler and roll back again",
-    "max_sectors_kb": "lower the map's max_sectors_kb or flush the map, and roll back again",
-}
-"""Advice if the kernel would reject the old value now."""
 
 
 def show_note(note: Note) -> None:
@@ -145,12 +138,6 @@ _TEXTS = load_texts("notes.toml")
 _SHOWN_WORDS = 12
 """The number of shown words of a command: udevadm gets a path for each disk."""
 
-_REMEDIES = {
-    "systemctl": "`systemctl list-jobs` and `systemctl status hbatune` show the cause",
-    "udevadm": "`ps -eo pid,stat,wchan,args | grep udev` shows the hung worker",
-}
-"""Remedies for commands that were stopped at their deadline."""
-
 
 def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
@@ -177,24 +164,28 @@ def format_note(note: Message) -> str:
             limit = ""
             if note.limit is not None:
                 limit = f", and no longer than {format_duration(note.limit)}"
-            return (
-                f"searching {format_count(note.disks, 'disk')}, for about "
-                f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and "
-                "changes no setting"
-            )
+            disks, time = format_count(note.disks, "disk"), format_duration(note.seconds)
+            writes = _describe_writes(note)
+            return _fill("search", disks=disks, time=time, limit=limit, writes=writes)
         case context.ComparisonsAhead():
-            if note.again:
-                return f"{note.again}: worse, so compared again, for at most {note.seconds:.0f} s"
-            return (
-                f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
-                f"change, {format_count(note.pairs, 'time')} each, for about "
-                f"{note.seconds:.0f} s, or {note.limit} s at most to confirm regressions"
+            endpoints, times = (
+                format_count(note.endpoints, "endpoint"),
+                format_count(note.pairs, "time"),
             )
+            name = "comparison-again" if note.again else "comparison"
+            return _fill(name, note=note, endpoints=endpoints, times=times)
+
+
+def _fill(name: str, **facts: object) -> str:
+    text: str = _TEXTS["messages"][name].format(**facts)
+    return text
 
 
 def _describe_command(note: context.CommandFailed) -> str:
     tool = note.ran
-    remedy = "" if tool.finished else f"; {_REMEDIES.get(tool.command[0], 'run hbatune again')}"
+    remedy = ""
+    if not tool.finished:
+        remedy = f"; {_TEXTS['remedies'].get(tool.command[0], 'run hbatune again')}"
     if note.reloading:
         return f"udev could not reload its rules: {tool.said}{remedy}"
     command = " ".join(tool.command[:_SHOWN_WORDS])
@@ -205,27 +196,16 @@ def _describe_command(note: context.CommandFailed) -> str:
 
 def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
     if isinstance(irqbalance, Missing):
-        return (
-            "it is unknown whether irqbalance moves the interrupts that were placed "
-            f"({irqbalance.text or irqbalance.reason}); if it runs, start it as "
-            f"irqbalance.service with --policyscript={script}"
-        )
+        reason = irqbalance.text or irqbalance.reason
+        return _fill("irqbalance-unknown", reason=reason, script=script)
     policy = f", which is {irqbalance.policy} now" if irqbalance.policy else ""
-    return (
-        f"irqbalance (process {irqbalance.pid}) runs and may move the interrupts that were "
-        f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
-    )
+    return _fill("irqbalance", pid=irqbalance.pid, script=script, policy=policy)
 
 
 def _describe_initramfs(note: context.InitramfsStale) -> str:
     how = f"`{note.command}`" if note.command else "as your distribution does it"
-    modules = ", ".join(note.modules)
-    if not note.of_root:
-        return f"where the initramfs holds {modules}, rebuild that: {how}"
-    return (
-        f"{modules} is loaded from the initramfs, since the root disk needs it: "
-        f"rebuild that, {how}, or the next boot does not see the change"
-    )
+    name = "initramfs-root" if note.of_root else "initramfs"
+    return _fill(name, modules=", ".join(note.modules), how=how)
 
 
 def _describe_runs(note: context.RunsAhead) -> str:
