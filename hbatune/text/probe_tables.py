@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from hbatune.facts.model import Machine
 from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
-from hbatune.probe.history import HistoryEntry, KeptTogether, Stale
+from hbatune.probe.history import HistoryEntry, KeptTogether
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
-from hbatune.shipped import find_message
+from hbatune.shipped import find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
@@ -41,13 +41,6 @@ BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may 
 BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
 """The fraction of busy CPU time at which a probe measures the CPUs instead of the drive."""
-
-
-_STALE: Mapping[Stale, str] = {
-    Stale.DRIVER: "its driver",
-    Stale.FIRMWARE: "its firmware",
-    Stale.KERNEL: "the kernel",
-}
 
 
 def format_shape(workload: Workload) -> str:
@@ -198,12 +191,10 @@ def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:
     for entry in entries:
         for stale in entry.stale:
             target = entry.record.target
-            if stale.what is Stale.GONE:
-                device = "adapter" if entry.record.together is not None else "disk"
-                yield f"{target}: the {device} is not there any more."
-            else:
-                change = f"was {stale.then or 'unknown'} then and is {stale.now or 'unknown'} now"
-                yield f"{target}: stale: {_STALE[stale.what]} {change} (D1-3)."
+            device = "disk" if entry.record.together is None else "adapter"
+            then, current = stale.then or "unknown", stale.now or "unknown"
+            text = find_message(stale.what).format(device=device, then=then, current=current)
+            yield f"{target}: {text}."
         rule = entry.record.rule
         if entry.stale and rule is not None and newest[rule] is entry:
             command = f"hbatune autotune {entry.record.target}"
@@ -253,20 +244,12 @@ DOCUMENT_COLUMNS = make_columns(
     "id DISK | value LOAD | value FIGURE | number DOCUMENT | number MEASURED | number RATIO | "
     "value SOURCE"
 )
-_FIGURE_NAMES = {
-    "iops": "IOPS",
-    "bandwidth": "GB/s",
-    "mean_us": "mean",
-    "p50_us": "p50",
-    "p95_us": "p95",
-    "p99_us": "p99",
-    "p999_us": "p99.9",
-}
 
 
 def make_document_cells(row: comparison.DocumentRow) -> list[str]:
     """Return the cells of a document's figure next to the measured one."""
-    workload, name = row.result.workload, _FIGURE_NAMES[row.figure]
+    workload = row.result.workload
+    name: str = load_texts("messages.toml")["figures"][row.figure]
     if row.depth is not None and row.depth != workload.issued:
         name += f" at depth {row.depth}"
     if row.raid is not None:

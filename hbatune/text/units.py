@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe.result import Figures, Pattern, Workload
+from hbatune.shipped import find_message
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
 
 _KIB, _MIB = 1 << 10, 1 << 20
-
-_PATTERNS = {
-    Pattern.RANDOM_READ: "random reads",
-    Pattern.READ: "sequential reads",
-    Pattern.RANDOM_WRITE: "random writes",
-    Pattern.WRITE: "sequential writes",
-    Pattern.RANDOM_MIX: "random I/O",
-}
-
 
 _SHOWN_SETTINGS = ("scheduler", "nr_requests", "queue_depth")
 """The settings that affect results most."""
@@ -66,7 +58,7 @@ def format_block_size(size: int) -> str:
 
 def format_pattern(workload: Workload) -> str:
     """Return the pattern of a workload as text, without depth and block size."""
-    words = _PATTERNS[workload.pattern]
+    words = find_message(workload.pattern)
     if workload.pattern is Pattern.RANDOM_MIX:
         words += f", {workload.reads} % reads"
     return words
@@ -80,7 +72,7 @@ def format_workload(workload: Workload) -> str:
 
 def format_profile_load(spec: ProbeSpec) -> str:
     """Return the load of a profile as text, with its source."""
-    shape = f"{format_block_size(spec.block_bytes)} {_PATTERNS[Pattern(spec.pattern)]}"
+    shape = f"{format_block_size(spec.block_bytes)} {find_message(Pattern(spec.pattern))}"
     return f"{shape}, {spec.depth} in flight ({spec.source})"
 
 

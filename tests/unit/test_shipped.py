@@ -5,14 +5,14 @@ from enum import StrEnum
 import pytest
 
 from hbatune.probe.comparison import Headroom
-from hbatune.probe.history import Bottleneck
+from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
-from hbatune.probe.result import Doubt, Failure, Skip
+from hbatune.probe.result import Doubt, Failure, Pattern, Skip
 from hbatune.probe.workloads import Hidden
 from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
 
-ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden)
+ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)
@@ -25,7 +25,7 @@ def test_each_member_has_message(enumeration: type[StrEnum]) -> None:
 
 def test_each_table_has_enumeration() -> None:
     tables = {enumeration.__name__ for enumeration in ENUMERATIONS}
-    assert set(load_texts("messages.toml")) == tables | {"alerts", "kernel_change"}
+    assert set(load_texts("messages.toml")) == tables | {"alerts", "figures", "kernel_change"}
 
 
 def test_each_alert_has_texts() -> None:
