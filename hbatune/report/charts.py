@@ -1,18 +1,19 @@
-"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis. Pure.
+"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis.
 
-A figure is a picture with its caption and its values. The sections supply all texts.
+A figure is a picture with its caption and its values. Its texts are in templates/report.toml.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.render import render_template
 from hbatune.report import svg
 from hbatune.report.page import Figure, ShownValue
+from hbatune.shipped import load_texts
 from hbatune.text.units import format_digits
 
 _PLOT = 200.0
@@ -45,7 +46,7 @@ class Dot(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """The points of one curve, in order."""
+    """The points of one curve, in order. A nameless one is named after its y axis."""
 
     name: str
     dots: tuple[Dot, ...]
@@ -94,67 +95,52 @@ def _fit_axis(axis: svg.Axis | str, values: Iterable[float]) -> svg.Axis:
 
 
 class _CurveDrawing:
-    """The layout and picture of one chart with curves."""
+    """The layout of one chart with curves, which templates/curves.html.j2 draws."""
 
     def __init__(self, chart: Curves) -> None:
-        self._chart = chart
-        self._x_axis, self._y_axis = chart.x_axis, chart.y_axis
+        self.chart = chart
+        self.x_axis, self.y_axis = chart.x_axis, chart.y_axis
         keys = []
         if len(chart.series) > 1:
             for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
                 keys.append(svg.LegendEntry(series.name, style, shape))
-        self._legend, high = svg.draw_legend(keys, svg.LINE_HEIGHT + 4)
+        self.legend, high = svg.place_legend(keys, svg.LINE_HEIGHT + 4)
         top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
-        left = max(svg.estimate_width(tick.label) for tick in self._y_axis.ticks) + 10
-        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self._x_axis.ticks[-1].label) / 2)
-        self._plot = svg.Box(left, top, right, top + _PLOT)
+        left = max(svg.estimate_width(tick.label) for tick in self.y_axis.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x_axis.ticks[-1].label) / 2)
+        self.plot = svg.Box(left, top, right, top + _PLOT)
+        self.upright_ticks = _place_upright_ticks(self.x_axis, self.x, self.plot)
+        self.level_ticks = self._place_level_ticks()
+        if (upright := chart.upright) is not None:
+            self.upright = _place_upright_guide(upright, self.x(upright.value), left)
+        if chart.level is not None:
+            self.level_name = svg.fit_text(chart.level.text, right - left - 8)
+            self.level_box = self._place_level_box(self.y(chart.level.value))
 
-    def picture(self) -> Markup:
-        parts = [*self._draw_frame(), *self._legend, *self._draw_guides()]
-        parts += [*self._draw_curves(), *self._draw_labels()]
-        return svg.draw_picture(self._chart.title, self._plot, parts)
+    def x(self, value: float) -> float:
+        """Return the position of a value on the x axis."""
+        return self.x_axis.place(value, self.plot.left + 8, self.plot.right - 4)
 
-    def _locate(self, dot: Dot) -> tuple[float, float]:
-        return self._x(dot.x), self._y(dot.y)
+    def y(self, value: float) -> float:
+        """Return the position of a value on the y axis."""
+        return self.y_axis.place(value, self.plot.bottom, self.plot.top)
 
-    def _x(self, value: float) -> float:
-        return self._x_axis.place(value, self._plot.left + 8, self._plot.right - 4)
+    @property
+    def curves(self) -> Iterator[tuple[str, svg.Shape, list[tuple[Dot, float, float]]]]:
+        """The style and shape of each curve, and its dots with their places."""
+        for series, style, shape in zip(self.chart.series, _STYLES, _SHAPES, strict=False):
+            yield style, shape, [(dot, self.x(dot.x), self.y(dot.y)) for dot in series.dots]
 
-    def _y(self, value: float) -> float:
-        return self._y_axis.place(value, self._plot.bottom, self._plot.top)
-
-    def _draw_frame(self) -> Iterator[Element]:
-        chart, plot = self._chart, self._plot
-        yield svg.draw_text(self._y_axis.title, 0, svg.LINE_HEIGHT - 5, "axis")
-        if chart.band is not None:
-            low, high = map(self._x, chart.band)
-            yield svg.draw_rectangle(low, plot.top, high - low, plot.bottom - plot.top, "band")
-        heights = [self._y(tick.value) for tick in self._y_axis.ticks]
+    def _place_level_ticks(self) -> list[tuple[float, str]]:
+        """Return the places of the ticks on the y axis, with the labels that fit."""
+        heights = [self.y(tick.value) for tick in self.y_axis.ticks]
         labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
-        for number, (tick, y) in enumerate(zip(self._y_axis.ticks, heights, strict=True)):
-            yield svg.draw_line(plot.left, y, plot.right, y, "grid")
-            if number in labelled:
-                yield svg.draw_text(tick.label, plot.left - 6, y + 4.5, "tick", "end")
-        yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from _draw_upright_ticks(self._x_axis, self._x, plot)
+        ticks = enumerate(zip(self.y_axis.ticks, heights, strict=True))
+        return [(y, tick.label if number in labelled else "") for number, (tick, y) in ticks]
 
-    def _draw_guides(self) -> Iterator[Element]:
-        upright, level, plot = self._chart.upright, self._chart.level, self._plot
-        if upright is not None:
-            yield from _draw_upright_guide(upright, self._x(upright.value), plot, plot.left)
-        if level is not None:
-            y = self._y(level.value)
-            yield svg.draw_line(plot.left, y, plot.right, y, "guide")
-            box = self._place_level_box(level)
-            yield svg.draw_text(self._fit_level_name(level), box.left, box.bottom - 4, "strong")
-
-    def _fit_level_name(self, level: Guide) -> str:
-        return svg.fit_text(level.text, self._plot.right - self._plot.left - 8)
-
-    def _place_level_box(self, level: Guide) -> svg.Box:
+    def _place_level_box(self, y: float) -> svg.Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
-        y, plot = self._y(level.value), self._plot
-        across = svg.estimate_width(self._fit_level_name(level))
+        plot, across = self.plot, svg.estimate_width(self.level_name)
         boxes = []
         for top in (y - svg.LINE_HEIGHT, y + 2):
             bottom = top + svg.LINE_HEIGHT - 2
@@ -164,84 +150,76 @@ class _CurveDrawing:
         points = self._sample_lines()
         return min(boxes, key=lambda box: box.held(points))
 
-    def _draw_curves(self) -> Iterator[Element]:
-        for series, style, shape in zip(self._chart.series, _STYLES, _SHAPES, strict=False):
-            yield svg.draw_polyline(list(map(self._locate, series.dots)), f"curve {style}")
-            for dot in series.dots:
-                x, y = self._locate(dot)
-                if dot.chosen:
-                    yield svg.draw_mark(svg.Shape.CIRCLE, x, y, "chosen")
-                yield svg.draw_mark(shape, x, y, f"{style} doubted" if dot.doubted else style)
-
-    def _draw_labels(self) -> Iterator[Element]:
+    def list_labels(self) -> Iterator[tuple[Dot, svg.Box]]:
+        """Yield the dots whose labels fit, with the boxes of these labels."""
         obstacles, wishes, labelled = [], [], []
-        dots = chain.from_iterable(series.dots for series in self._chart.series)
+        dots = chain.from_iterable(series.dots for series in self.chart.series)
         # The label of the chosen point is placed first.
         for dot in sorted(dots, key=lambda dot: not dot.chosen):
-            x, y = self._locate(dot)
+            x, y = self.x(dot.x), self.y(dot.y)
             obstacles.append(svg.Box(x - 5, y - 5, x + 5, y + 5))
             if dot.label:
                 labelled.append(dot)
                 wishes.append(svg.LabelRequest(x, y, dot.label))
-        if self._chart.level is not None:
-            obstacles.append(self._place_level_box(self._chart.level))
-        plot = self._plot
+        if self.chart.level is not None:
+            obstacles.append(self.level_box)
+        plot = self.plot
         frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
         boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines())
         for dot, box in zip(labelled, boxes, strict=True):
             if box is not None:
-                middle = (box.left + box.right) / 2
-                style = "strong" if dot.chosen else "dot"
-                yield svg.draw_text(dot.label, middle, box.bottom - 3.2, style, "middle")
+                yield dot, box
 
     def _sample_lines(self) -> list[tuple[float, float]]:
-        upright, level, plot = self._chart.upright, self._chart.level, self._plot
+        upright, level, plot = self.chart.upright, self.chart.level, self.plot
         points: list[tuple[float, float]] = []
-        for series in self._chart.series:
-            for start, end in pairwise(map(self._locate, series.dots)):
+        for _, _, dots in self.curves:
+            for (_, *start), (_, *end) in pairwise(dots):
                 points += _sample_line(start, end, _SAMPLES)
         if upright is not None:
-            x = self._x(upright.value)
+            x = self.x(upright.value)
             points += _sample_line((x, plot.top), (x, plot.bottom), _DENSE)
         if level is not None:
-            y = self._y(level.value)
+            y = self.y(level.value)
             points += _sample_line((plot.left, y), (plot.right, y), _DENSE)
         return points
 
 
 def _sample_line(
-    start: tuple[float, float], end: tuple[float, float], parts: int
+    start: Sequence[float], end: Sequence[float], parts: int
 ) -> Iterator[tuple[float, float]]:
     (x1, y1), (x2, y2) = start, end
     for part in range(parts + 1):
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
-def _draw_upright_guide(guide: Guide, x: float, plot: svg.Box, left: float) -> Iterator[Element]:
-    """Yield a line at ``x`` with its label above the plot, right of ``left``."""
+class _PlacedGuide(Struct, frozen=True):
+    """A line at ``x`` with its label above the plot, centred on ``middle``."""
+
+    text: str
+    x: float
+    middle: float
+
+
+def _place_upright_guide(guide: Guide, x: float, left: float) -> _PlacedGuide:
+    """Return a guide at ``x`` with its label right of ``left``."""
     name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left)
     half = svg.estimate_width(name) / 2
     middle = min(max(x, left + half), svg.PICTURE_WIDTH - half)
-    yield svg.draw_line(x, plot.top - 4, x, plot.bottom, "guide")
-    yield svg.draw_text(name, middle, plot.top - 8, "strong", "middle")
+    return _PlacedGuide(name, x, middle)
 
 
-def _draw_upright_ticks(
+def _place_upright_ticks(
     axis: svg.Axis, place: Callable[[float], float], plot: svg.Box
-) -> Iterator[Element]:
-    """Yield the ticks below a plot, the labels that fit, and the axis title."""
-    baseline = plot.bottom + svg.LINE_HEIGHT
-    places, boxes = [], []
-    for tick in axis.ticks:
-        x = place(tick.value)
-        places.append(x)
-        boxes.append(svg.make_centred_box(f"{tick.label} ", x, baseline))
+) -> list[tuple[float, str]]:
+    """Return the places of the ticks below a plot, with the labels that fit."""
+    places = [place(tick.value) for tick in axis.ticks]
+    boxes = []
+    for tick, x in zip(axis.ticks, places, strict=True):
+        boxes.append(svg.make_centred_box(f"{tick.label} ", x, plot.bottom + svg.LINE_HEIGHT))
     visible = svg.select_apart(boxes)
-    for number, (tick, x) in enumerate(zip(axis.ticks, places, strict=True)):
-        yield svg.draw_line(x, plot.bottom, x, plot.bottom + 4, "base")
-        if number in visible:
-            yield svg.draw_text(tick.label, x, baseline, "tick", "middle")
-    yield svg.draw_text(axis.title, plot.right, baseline + svg.LINE_HEIGHT, "axis", "end")
+    ticks = enumerate(zip(axis.ticks, places, strict=True))
+    return [(x, tick.label if number in visible else "") for number, (tick, x) in ticks]
 
 
 class Bar(Struct, frozen=True):
@@ -294,11 +272,11 @@ class Rows(Struct, frozen=True):
 
 
 class _RowDrawing:
-    """The layout and picture of one chart with rows."""
+    """The layout of one chart with rows, which templates/rows.html.j2 draws."""
 
     def __init__(self, chart: Rows) -> None:
-        self._chart = chart
-        self._legend, high = svg.draw_legend(chart.keys, 0)
+        self.chart = chart
+        self.legend, high = svg.place_legend(chart.keys, 0)
         top = high + 8 + (svg.LINE_HEIGHT if chart.upright else 0)
         self._names = 0.0
         for row in chart.rows:
@@ -309,65 +287,111 @@ class _RowDrawing:
         first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
         left = max(self._names + 12, svg.estimate_width(first) / 2)
         right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
-        self._plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
-
-    def picture(self) -> Markup:
-        parts = [*self._draw_frame(), *self._legend, *self._draw_rows()]
-        return svg.draw_picture(self._chart.title, self._plot, parts)
-
-    def _x(self, value: float) -> float:
-        return self._chart.axis.place(value, self._plot.left, self._plot.right)
-
-    def _draw_frame(self) -> Iterator[Element]:
-        chart, plot = self._chart, self._plot
-        for low, high in chart.bands:
-            x = self._x(low)
-            yield svg.draw_rectangle(x, plot.top, self._x(high) - x, plot.bottom - plot.top, "band")
-        for tick in chart.axis.ticks:
-            x = self._x(tick.value)
-            yield svg.draw_line(x, plot.top, x, plot.bottom, "grid")
-        yield svg.draw_line(plot.left, plot.bottom, plot.right, plot.bottom, "base")
-        yield from _draw_upright_ticks(chart.axis, self._x, plot)
+        self.plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
+        self.upright_ticks = _place_upright_ticks(chart.axis, self.x, self.plot)
         if chart.upright is not None:
-            yield from _draw_upright_guide(chart.upright, self._x(chart.upright.value), plot, 0)
+            self.upright = _place_upright_guide(chart.upright, self.x(chart.upright.value), 0)
 
-    def _draw_rows(self) -> Iterator[Element]:
-        rows, top, pitch = self._chart.rows, self._plot.top + 3, self._chart.pitch
+    def x(self, value: float) -> float:
+        """Return the position of a value on the axis."""
+        return self.chart.axis.place(value, self.plot.left, self.plot.right)
+
+    def list_rows(self) -> Iterator[tuple[ChartRow, float, list[tuple[str, str, float]]]]:
+        """Yield each row, the middle of its height, and its texts with style and distance to it."""
+        rows, top, pitch = self.chart.rows, self.plot.top + 3, self.chart.pitch
         middles = [top + (number + 0.5) * pitch for number in range(len(rows))]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
         visible = svg.select_lines(middles, svg.TEXT_SIZE)
         for number, (row, y) in enumerate(zip(rows, middles, strict=True)):
-            if number in visible:
-                yield from self._draw_name(row, y)
-            yield from self._draw_row(row, y)
-
-    def _draw_name(self, row: ChartRow, y: float) -> Iterator[Element]:
-        shift = svg.LINE_HEIGHT / 2 if row.note else 0
-        name = svg.fit_text(row.name, self._names)
-        yield svg.draw_text(name, 0, y + 4.5 - shift, "strong" if row.note else "name")
-        if row.note:
-            note = svg.fit_text(row.note, self._names)
-            yield svg.draw_text(note, 0, y + 4.5 + shift, "tick")
-
-    def _draw_row(self, row: ChartRow, y: float) -> Iterator[Element]:
-        for bar in row.bars:
-            x = self._x(bar.low)
-            across = max(self._x(bar.high) - x, _MIN_BAR_WIDTH)
-            yield svg.draw_rectangle(x, y - bar.thickness / 2, across, bar.thickness, bar.style)
-        for mark in row.marks:
-            style = f"{mark.style} doubted" if mark.doubted else mark.style
-            yield svg.draw_mark(mark.shape, self._x(mark.value), y, style)
+            name, note = svg.fit_text(row.name, self._names), svg.fit_text(row.note, self._names)
+            shift = svg.LINE_HEIGHT / 2
+            texts = [(name, "strong", -shift), (note, "tick", shift)]
+            if not row.note:
+                texts = [(name, "name", 0.0)]
+            yield row, y, texts if number in visible else []
 
 
 def _list_y(curves: Iterable[Series]) -> list[float]:
     return [dot.y for curve in curves for dot in curve.dots]
 
 
-def mark_ceiling(ceiling: float | None, curves: Iterable[Series]) -> Guide | None:
-    """Return a guide for the ceiling of a link in GB/s, or None if it would flatten the curves."""
-    if ceiling is None or ceiling > _NEAR * max(_list_y(curves)):
-        return None
-    return Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
+class PictureTexts(Struct, frozen=True):
+    """The texts of a picture: its title, axes and caption."""
+
+    title: str
+    x: str = ""
+    y: str = ""
+    caption: str = ""
+
+
+def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> PictureTexts:
+    """Return the texts of a picture, filled with the facts. The ``notes`` follow its caption."""
+    shipped = load_texts("report.toml")
+    facts = {**shipped["axes"], **facts}
+    texts = {part: text.format(**facts) for part, text in shipped["pictures"][name].items()}
+    sentences = [texts.pop("caption", "")]
+    for note in notes:
+        sentences.append(shipped["notes"][note].format(**facts))
+    return PictureTexts(**texts, caption=" ".join(filter(None, sentences)))
+
+
+def draw_curves(
+    name: str,
+    curves: Iterable[Series],
+    x: svg.Axis | None = None,
+    *,
+    notes: Iterable[str] = (),
+    band: tuple[float, float] | None = None,
+    upright: Guide | None = None,
+    level: Guide | None = None,
+    ceiling: float | None = None,
+    **facts: object,
+) -> Figure:
+    """Return the figure of this ``name`` in templates/report.toml, with these curves.
+
+    Without ``x``, that axis covers the points. ``notes`` are sentences after the caption, and
+    ``facts`` fill the texts. ``ceiling`` is the throughput of a link in GB/s.
+    """
+    series, names = tuple(curves), list(notes)
+    if ceiling is not None:
+        names.append("link")
+        facts["ceiling"] = format_digits(ceiling)
+        # A far ceiling would flatten the curves.
+        if ceiling <= _NEAR * max(_list_y(series)):
+            level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
+    if any(dot.doubted for curve in series for dot in curve.dots):
+        names.append("doubted")
+    texts = _read_texts(name, names, facts)
+    chart = Curves(texts.title, x or texts.x, texts.y, series, band, upright, level)
+    return make_curves_figure(chart, texts.caption)
+
+
+def draw_rows(
+    name: str,
+    rows: Iterable[ChartRow],
+    keys: Iterable[svg.LegendEntry],
+    axis: svg.Axis | None = None,
+    *,
+    pitch: float = 44.0,
+    bands: tuple[tuple[float, float], ...] = (),
+    upright: Guide | None = None,
+    notes: Iterable[str] = (),
+    **facts: object,
+) -> Figure:
+    """Return the figure of this ``name`` in templates/report.toml, with these rows.
+
+    Without ``axis``, it covers all bars and marks. The other values are as for ``draw_curves``.
+    """
+    drawn, names, values = tuple(rows), list(notes), list[float]()
+    for row in drawn:
+        values += [mark.value for mark in row.marks]
+        values += chain.from_iterable((bar.low, bar.high) for bar in row.bars)
+    if any(mark.doubted for row in drawn for mark in row.marks):
+        names.append("doubted")
+    texts = _read_texts(name, names, facts)
+    axis = axis or _fit_axis(texts.x, values)
+    chart = Rows(texts.title, axis, drawn, tuple(keys), pitch, bands, upright)
+    return make_rows_figure(chart, texts.caption)
 
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
@@ -375,14 +399,30 @@ def make_curves_figure(chart: Curves, caption: str) -> Figure:
     values, x_axis, y_axis = [], chart.x_axis.title, chart.y_axis.title
     for series in chart.series:
         for dot in series.dots:
-            value = ShownValue(series.name, dot.label, x_axis, dot.x, y_axis=y_axis)
+            value = ShownValue(series.name or y_axis, dot.label, x_axis, dot.x, y_axis=y_axis)
             values.append(replace(value, y=dot.y, trusted=not dot.doubted))
-    return Figure(chart.title, _CurveDrawing(chart).picture(), caption, tuple(values))
+    return Figure(chart.title, _render("curves", _CurveDrawing(chart)), caption, tuple(values))
 
 
 def make_rows_figure(chart: Rows, caption: str) -> Figure:
     """Return a figure of rows along one axis, named after the chart's title."""
-    return Figure(chart.title, _RowDrawing(chart).picture(), caption, tuple(_list_signs(chart)))
+    picture = _render("rows", _RowDrawing(chart))
+    return Figure(chart.title, picture, caption, tuple(_list_signs(chart)))
+
+
+def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
+    """Return a picture by its template."""
+    text = render_template(
+        "templates",
+        f"{name}.html.j2",
+        drawing=drawing,
+        width=svg.PICTURE_WIDTH,
+        line_height=svg.LINE_HEIGHT,
+        key_width=svg.KEY_WIDTH,
+        min_bar_width=_MIN_BAR_WIDTH,
+    )
+    # The template has escaped it: Markup prevents the page's template from escaping it again.
+    return Markup(text)
 
 
 def _list_signs(chart: Rows) -> Iterator[ShownValue]:

@@ -21,7 +21,7 @@ from hbatune.probe.sweeps import (
     group_by_jobs,
 )
 from hbatune.report import charts, page, sweep_sections
-from hbatune.report.svg import LegendEntry, Shape, make_log_axis
+from hbatune.report.svg import LegendEntry, Shape
 from hbatune.text import units
 from hbatune.text.basic_output import format_sentence
 from hbatune.text.plan_tables import format_value
@@ -92,67 +92,62 @@ def _draw_throughput_latency(sweep: Sweep, knee: Knee | None) -> page.Figure:
         is_knee = knee is not None and knee.past is not None and depth == knee.depth
         label, doubted = f"knee: {depth}" if is_knee else str(depth), bool(result.doubt)
         dots.append(charts.Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
-    curves = (charts.Series("p99", tuple(dots)),)
-    title, rate = "Throughput against latency", sweep_sections.IOPS_TITLE
-    chart = charts.Curves(title, rate, "p99 latency, ms", curves)
-    caption = "Each point is a depth, labelled with its number. Right is more, up is slower."
-    if knee is not None and knee.past is not None:
-        caption += " The ring is the knee, where IOPS over p99 are greatest (Kleinrock 1979)."
-    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
+    notes = [] if knee is None or knee.past is None else ["knee-ring"]
+    return charts.draw_curves("depth-throughput", [charts.Series("p99", tuple(dots))], notes=notes)
 
 
 def _draw_rate(sweep: Sweep, knee: Knee | None) -> page.Figure:
-    curves = (sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops),)
-    axis, unit = sweep_sections.make_sweep_axis(sweep), sweep_sections.IOPS_TITLE
+    curves = [sweep_sections.make_series(sweep, "IOPS", sweep_sections.get_iops)]
+    axis, notes = sweep_sections.make_sweep_axis(sweep), _list_knee_notes(knee, sweep)
     band, upright = _get_knee_range(knee), _mark_knee(knee)
-    chart = charts.Curves("IOPS over depth", axis, unit, curves, band=band, upright=upright)
-    caption = _caption_rate(knee, ranged=sweep.ranged) + sweep_sections.note_doubts(sweep)
-    return charts.make_curves_figure(chart, caption)
+    return charts.draw_curves("depth-iops", curves, axis, notes=notes, band=band, upright=upright)
 
 
-def _caption_rate(knee: Knee | None, *, ranged: bool) -> str:
-    """Return the caption for the rate over depth, with the confidence in the knee."""
+def _list_knee_notes(knee: Knee | None, sweep: Sweep) -> list[str]:
+    """Return the sentences on the rate over depth, with the confidence in the knee."""
     if knee is None or knee.past is None:
-        return "If the line goes flat, the device is full. Up to the last depth it has no knee."
-    caption = "Past the knee the line is flat: the device is full."
+        return ["no-knee"]
     if knee.low < knee.high:
-        return f"{caption} The shaded stretch is where the knee may as well be, 95 % sure."
-    if ranged:
-        return caption
-    return f"{caption} Of the windows of these runs none were kept, so how sure it is is unknown."
+        return ["knee", "knee-range"]
+    return ["knee"] if sweep.ranged else ["knee", "knee-unsure"]
 
 
 def _draw_latency(sweep: Sweep, knee: Knee | None, goal: Goal | None, profile: str) -> page.Figure:
     curves = (
         sweep_sections.make_series(sweep, "p50", lambda load: load.p50_us / 1000),
-        sweep_sections.make_series(sweep, "p99", lambda load: load.p99_us / 1000),
+        sweep_sections.make_series(sweep, "p99", sweep_sections.get_p99_ms),
         sweep_sections.make_series(sweep, "p99.9", lambda load: load.p999_us / 1000),
     )
-    level, caption = None, "From submission to completion, on logarithmic axes."
+    axis = sweep_sections.make_sweep_axis(sweep)
+    band, upright = _get_knee_range(knee), _mark_knee(knee)
+    level, notes, source = None, [], ""
     if goal is not None:
         level = charts.Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
-        caption += f" The line across is the objective of {profile} for p99 ({goal.source})."
-    axis, title = sweep_sections.make_sweep_axis(sweep), "Latency over depth"
-    band, upright = _get_knee_range(knee), _mark_knee(knee)
-    chart = charts.Curves(title, axis, "latency, ms", curves, band, upright, level)
-    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
+        notes, source = ["objective"], goal.source
+    return charts.draw_curves(
+        "depth-latency",
+        curves,
+        axis,
+        notes=notes,
+        band=band,
+        upright=upright,
+        level=level,
+        profile=profile,
+        source=source,
+    )
 
 
 def _draw_cpu(sweep: Sweep, knee: Knee | None) -> page.Figure:
     curves = [sweep_sections.make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
-    caption = "User and system time of the load's own threads"
+    name = "depth-cpu"
     if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
         curve = sweep_sections.make_series(
             sweep, "load and interrupts", lambda figures: figures.cost_us_per_io
         )
         curves.append(curve)
-        caption += ", and with it what the cores involved spend in interrupts."
-    else:
-        caption += "; what the kernel does in interrupts on other CPUs was not counted."
-    title, axis = "CPU time per I/O over depth", sweep_sections.make_sweep_axis(sweep)
-    upright, unit = _mark_knee(knee), "CPU time per I/O, µs"
-    chart = charts.Curves(title, axis, unit, tuple(curves), upright=upright)
-    return charts.make_curves_figure(chart, caption + sweep_sections.note_doubts(sweep))
+        name = "depth-cpu-interrupts"
+    axis = sweep_sections.make_sweep_axis(sweep)
+    return charts.draw_curves(name, curves, axis, upright=_mark_knee(knee))
 
 
 def _get_knee_range(knee: Knee | None) -> tuple[float, float] | None:
@@ -202,18 +197,7 @@ def _list_latencies(pair: Interference) -> tuple[float, ...]:
 
 
 def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
-    chart = charts.Rows(
-        "Latency of a reader, with and without a bulk writer",
-        make_log_axis("latency, ms", chain.from_iterable(map(_list_latencies, pairs))),
-        tuple(map(_make_interference_row, pairs)),
-        _KEYS,
-    )
-    caption = (
-        "Each row is a disk with a scheduler. The further a row's marks with the writer are from "
-        "its other marks, the less its scheduler protects the reader (I-schedulers)."
-    )
-    doubted = any(pair.alone.doubt or pair.beside.doubt for pair in pairs)
-    return charts.make_rows_figure(chart, caption + (sweep_sections.HOLLOW_NOTE if doubted else ""))
+    return charts.draw_rows("interference", map(_make_interference_row, pairs), _KEYS)
 
 
 def _make_interference_row(pair: Interference) -> charts.ChartRow:
@@ -227,8 +211,6 @@ def _make_interference_row(pair: Interference) -> charts.ChartRow:
 
 
 def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
-    first = ("Disk", "Scheduler", "Reader", "Measured")
-    heads = (*first, "IOPS", "p50", "p99", "p99 with", "Writer")
     rows = []
     for pair in pairs:
         alone, beside = pair.alone.figures, pair.beside.figures
@@ -243,7 +225,7 @@ def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
         cells += [f"{units.format_rate(alone.iops)} → {units.format_rate(beside.iops)}"]
         cells += [_show_both(alone.p50_us, beside.p50_us), _show_both(alone.p99_us, beside.p99_us)]
         rows.append((*cells, change, written))
-    return page.PageTable("Without and with the writer", heads, tuple(rows), frozenset(range(4, 9)))
+    return page.make_table("interference", rows)
 
 
 def _show_both(lone: float, loaded: float) -> str:

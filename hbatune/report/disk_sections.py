@@ -9,6 +9,7 @@ from itertools import chain
 from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.probe.comparison import (
@@ -91,7 +92,6 @@ def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Bl
 
 
 def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.PageTable:
-    heads = ("Disk", "p99", "Objective", "IOPS", "Share of the link")
     rows = []
     for record in records:
         standing = None if record.result is None else data.standing(record.result)
@@ -102,7 +102,7 @@ def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.
             cells = [record.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
             rows.append((*cells, format_value(links or None)))
-    return page.PageTable("Objectives and links", heads, tuple(rows), frozenset({1, 3}))
+    return page.make_table("standings", rows)
 
 
 def _describe_goal(goal: Goal | None) -> str:
@@ -129,19 +129,8 @@ def _is_drawable(record: Record) -> bool:
 
 
 def _draw_percentiles(records: list[Record]) -> page.Figure:
-    rows, values = [], []
-    for record in records:
-        if record.result is not None:
-            row = _make_latency_row(record.result)
-            rows.append(row)
-            values += [mark.value for mark in row.marks]
-    axis = svg.make_log_axis("latency, ms", values)
-    chart = charts.Rows("Percentiles of latency", axis, tuple(rows), _KEYS)
-    caption = (
-        "The latest result of each disk, from submission to completion, on a logarithmic axis. "
-        "Half of all I/Os took no longer than p50, all but one in a thousand no longer than p99.9."
-    )
-    return charts.make_rows_figure(chart, caption)
+    results = [record.result for record in records if record.result is not None]
+    return charts.draw_rows("percentiles", map(_make_latency_row, results), _KEYS)
 
 
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
@@ -153,7 +142,6 @@ def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
 
 
 def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
-    heads = ("Disk", "Workload", "Measured", "IOPS", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO")
     rows = []
     for record in records:
         if record.result is not None:
@@ -163,7 +151,7 @@ def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
             cells = [record.target, load, units.format_time(record.time)]
             cells += [units.format_rate(figures.iops), *times]
             rows.append((*cells, f"{units.format_digits(figures.cost_us_per_io)} µs"))
-    return page.PageTable(caption, heads, tuple(rows), frozenset(range(2, 10)))
+    return replace(page.make_table("latency", rows), caption=caption)
 
 
 MAX_ADAPTERS = 6
@@ -281,38 +269,26 @@ def _name_load(run: _Run) -> str:
 def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Figure]:
     """Yield the pictures of a load over block size. With ``apart``, their names show the load."""
     kind = f": {units.format_pattern(runs[0].found.workload)}" if apart else ""
-    untrusted = _note_doubts(runs)
-    caption = f"If the lines diverge, the disks slow each other down (D1-5).{untrusted}"
-    name = f"IOPS of all disks over block size{kind}"
-    yield _draw_against_sum(runs, name, sweep_sections.IOPS_TITLE, caption, lambda _, iops: iops)
+    yield _draw_against_sum("together-iops", runs, lambda _, iops: iops, kind=kind)
     ceiling = runs[0].found.ceiling
-    caption = "Large blocks show what adapter and link carry (D4-9)."
-    if ceiling is not None:
-        caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
-    caption += untrusted
-    name = f"Throughput of all disks over block size{kind}"
     yield _draw_against_sum(
-        runs, name, "throughput, GB/s", caption, lambda size, iops: size * iops / 1e9, ceiling
+        "together-throughput", runs, lambda size, iops: size * iops / 1e9, ceiling, kind=kind
     )
     dots = []
     for run in runs:
         x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
         dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
-    curve, title = charts.Series("all together", tuple(dots)), "IOPS of all disks over CPU time"
-    yield sweep_sections.draw_cpu_curve(f"{title}{kind}", curve, "block size", "D1-5", untrusted)
-
-
-def _note_doubts(runs: Sequence[_Run]) -> str:
-    return sweep_sections.HOLLOW_NOTE if any(run.found.doubt for run in runs) else ""
+    curves = [charts.Series("all together", tuple(dots))]
+    yield charts.draw_curves("together-iops-by-cpu", curves, kind=kind)
 
 
 def _draw_against_sum(
-    runs: Sequence[_Run],
     name: str,
-    unit: str,
-    caption: str,
+    runs: Sequence[_Run],
     take: Callable[[int, float], float],
     ceiling: float | None = None,
+    *,
+    kind: str,
 ) -> page.Figure:
     """Draw the disks in parallel against the sum of single disks, over block size.
 
@@ -327,26 +303,20 @@ def _draw_against_sum(
         charts.Series("all together", tuple(at_once)),
         charts.Series("sum of single runs", tuple(added)),
     )
-    level = charts.mark_ceiling(ceiling, curves)
-    block_axis = sweep_sections.make_block_axis([run.block_size for run in runs])
-    chart = charts.Curves(name, block_axis, unit, curves, level=level)
-    return charts.make_curves_figure(chart, caption)
+    axis = sweep_sections.make_block_axis([run.block_size for run in runs])
+    return charts.draw_curves(name, curves, axis, ceiling=ceiling, kind=kind)
 
 
 def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
-    rows, values = [], []
+    rows = []
     for run in runs:
         iops, share = run.found.figures.iops, units.format_percent(run.found.share)
-        values += [run.alone, iops]
         bars = (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, iops, "s0", 8))
         note = f"{share}, untrusted" if run.found.doubt else share
         rows.append(charts.ChartRow(_name_load(run), note, bars))
     added = svg.LegendEntry("sum of single runs", "room", None)
     keys = (svg.LegendEntry("all together", "s0", None), added)
-    axis = svg.make_linear_axis(sweep_sections.IOPS_TITLE, values)
-    chart = charts.Rows("All disks together", axis, tuple(rows), keys)
-    caption = "If the bar ends before its outline, the disks slow each other down."
-    return charts.make_rows_figure(chart, caption)
+    return charts.draw_rows("together-loads", rows, keys)
 
 
 def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
@@ -370,14 +340,10 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
         charts.Series("in proportion", tuple(in_proportion)),
     )
     axis = svg.make_linear_axis("disks at once", newest, integral=True)
-    chart = charts.Curves("IOPS over the number of disks", axis, sweep_sections.IOPS_TITLE, curves)
-    caption = f"{_name_load(last)} on each disk (D4-10).{_note_doubts(list(newest.values()))}"
-    return charts.make_curves_figure(chart, caption)
+    return charts.draw_curves("together-disks", curves, axis, load=_name_load(last))
 
 
 def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
-    numbers = ("At once", "GB/s", "Alone, added", "Share", "CPUs busy", "CPU/IO")
-    heads = ("Load of each disk", *numbers, "Note")
     rows = []
     for run in runs:
         figures = run.found.figures
@@ -389,4 +355,4 @@ def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
             probe_tables.describe_doubt(run.found),
         ]
         rows.append(tuple(cells))
-    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(1, 7)))
+    return page.make_table("together", rows)

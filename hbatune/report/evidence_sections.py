@@ -12,9 +12,9 @@ from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
 from hbatune.probe.verdict import Conclusion, Design, MetricChange
 from hbatune.report import charts, page, svg
-from hbatune.report.sweep_sections import IOPS_TITLE
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
+from hbatune.shipped import load_texts
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit
@@ -25,8 +25,6 @@ from hbatune.text.verdict_tables import (
     format_metric_change,
     format_verdict,
 )
-
-_WHY = "Why (source)"
 
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
@@ -47,22 +45,11 @@ def explain_no_changes(data: page.ReportData) -> str:
 
 
 def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
-    caption = "Settings that hbatune has changed since this host was booted"
-    heads = ("Target", "Setting", "Before", "Set to", _WHY)
-    rows = tuple(_list_change_cells(find_changed(data)))
-    yield "Set", page.PageTable(caption, heads, rows, wide=True)
-    caption = "Settings that cost more than they gave"
-    heads = ("Target", "Setting", "Back at", "Tried", "What it cost")
-    rows = tuple(_list_reverted_cells(data))
-    yield "Tried and reverted", page.PageTable(caption, heads, rows, wide=True)
-    caption = "Settings that differ from the profile"
-    heads = ("Target", "Setting", "Current", "Wanted", _WHY)
-    rows = tuple(_list_change_cells(_select_state(data, State.DRIFT)))
-    yield "Still to change", page.PageTable(caption, heads, rows, wide=True)
-    caption = "Settings that the kernel or the driver fixes"
-    heads = ("Target", "Setting", "Current", "Wanted", "Why not")
-    rows = tuple(_list_fixed_cells(_select_state(data, State.FIXED)))
-    yield "Cannot be changed here", page.PageTable(caption, heads, rows, wide=True)
+    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
+    yield "Set", page.make_table("set", _list_change_cells(find_changed(data)))
+    yield "Tried and reverted", page.make_table("reverted", _list_reverted_cells(data))
+    yield "Still to change", page.make_table("drift", _list_change_cells(drift))
+    yield "Cannot be changed here", page.make_table("fixed", _list_fixed_cells(fixed))
 
 
 def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
@@ -191,11 +178,9 @@ def _make_proof_block(data: page.ReportData, recorded: _RecordedProof) -> page.B
         values.append((setting.setting, before, str(setting.after)))
     tables = []
     if values:
-        switched = ("Setting", "Without", "With")
-        tables.append(page.PageTable("What was switched", switched, tuple(values)))
+        tables.append(page.make_table("switched", values))
     if figures := tuple(map(_list_proof_cells, proof.verdict.changes)):
-        heads = ("Metric", "Before", "After", "Change (interval)", "Verdict")
-        tables.append(page.PageTable("Means of all runs", heads, figures, frozenset({1, 2, 3})))
+        tables.append(page.make_table("proof", figures))
     return page.Block(
         name=f"{proof.target}, {format_compared_settings(proof)}: {verdict}",
         notes=tuple(_describe_proof(data, record, proof)),
@@ -236,34 +221,25 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     # Another profile's tolerance would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
-    rows, ends = [], []
+    rows = []
     keys: dict[Conclusion | None, svg.LegendEntry] = {}
     is_clamped = False
     for change in proof.verdict.changes:
-        row = _make_proof_row(change, tolerance)
-        rows.append(row)
-        for bar in row.bars:
-            ends += [bar.low, bar.high]
+        rows.append(_make_proof_row(change, tolerance))
         shape, style = _SIGNS[change.word]
         keys[change.word] = svg.LegendEntry(str(change.word), style, shape)
         is_clamped |= max(abs(_to_percent(change.low)), abs(_to_percent(change.high))) > _EDGE
     if tolerance is not None:
         keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
-    chart = charts.Rows(
-        f"Effect of the settings on {proof.target}",
-        svg.make_linear_axis("change with the settings, %", ends),
-        tuple(rows),
-        tuple(keys.values()),
+    return charts.draw_rows(
+        "proof",
+        rows,
+        keys.values(),
         pitch=46,
         upright=charts.Guide(0, "no change"),
+        notes=["clamped"] if is_clamped else [],
+        target=proof.target,
     )
-    caption = (
-        "The mark is the change, the bar the interval in which it lies, 99 % sure of all three "
-        "together. More IOPS and less latency are better."
-    )
-    if is_clamped:
-        caption += " A bar that reaches the edge goes on beyond it."
-    return charts.make_rows_figure(chart, caption)
 
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
@@ -288,12 +264,6 @@ def _clamp_percent(ratio: float) -> float:
 
 MAX_SEARCHES = 6
 """Maximum number of disks drawn, the latest first."""
-_WORDS = {
-    "best": "better than the value before",
-    "as good as": "as good as the best",
-    "out of reach": "no depth meets the objective; this one comes nearest",
-    "cannot tell": "the most likely, but not certain enough",
-}
 _RecordedSearch = tuple[history.Record, history.Searched]
 _LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
 
@@ -328,8 +298,9 @@ def _make_search_block(data: page.ReportData, recorded: _RecordedSearch) -> page
 
 def _describe_search(record: history.Record, searched: history.Searched) -> Iterator[str]:
     yield f"Searched {units.format_time(record.time)} on kernel {record.kernel}."
+    conclusions = load_texts("report.toml")["conclusions"]
     if (depth := searched.depth) is not None:
-        conclusion = _WORDS.get(depth.word, depth.word)
+        conclusion = conclusions.get(depth.word, depth.word)
         yield (
             f"queue_depth {depth.depth}: {conclusion}, {units.format_percent(depth.chance)} sure; "
             f"the value before was {depth.current}."
@@ -337,7 +308,7 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
     for setting in searched.settings:
         if setting.leader < len(setting.candidates):
             leader = _show_values(setting.candidates[setting.leader], setting.in_force)
-            conclusion = _WORDS.get(setting.word, setting.word)
+            conclusion = conclusions.get(setting.word, setting.word)
             suffix = " with a bulk writer" if setting.interference else ""
             yield f"{leader}: {conclusion}, {setting.depth} deep{suffix}."
     if record.rule is not None:
@@ -362,19 +333,14 @@ def _draw_depths(
     depths[max(searched.depth, 1)] = str(searched.depth)
     axis = svg.make_measured_axis("depth, I/Os in flight", depths)
     answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
-    curves = (_make_series("IOPS", rates, searched.depth),)
-    chart = charts.Curves("IOPS at the depths tried", axis, IOPS_TITLE, curves, upright=answer)
-    caption = "Each point is a probe; its number says when it was made. The dashed line is the "
-    yield charts.make_curves_figure(chart, f"{caption}answer.")
-    curves = (_make_series("p99", times, searched.depth),)
-    level, caption = None, "No objective: the highest rate was searched."
+    curves = [_make_series("IOPS", rates, searched.depth)]
+    yield charts.draw_curves("search-iops", curves, axis, upright=answer)
+    curves = [_make_series("p99", times, searched.depth)]
+    level, name = None, "search-p99-free"
     if objective_us is not None and objective_us > 0:
         level = charts.Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
-        caption = "The best depth has the highest rate of those below the objective."
-    chart = charts.Curves(
-        "p99 at the depths tried", axis, "p99 latency, ms", curves, upright=answer, level=level
-    )
-    yield charts.make_curves_figure(chart, caption)
+        name = "search-p99"
+    yield charts.draw_curves(name, curves, axis, upright=answer, level=level)
 
 
 def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> charts.Series:
@@ -389,8 +355,7 @@ def _make_depth_table(searched: history.SearchedDepth) -> page.PageTable:
     for number, probe in enumerate(searched.probes, 1):
         figures = (units.format_digits(probe.iops), units.format_latency(probe.p99_us))
         rows.append((str(number), str(probe.depth), *figures))
-    heads = ("Probe", "Depth", "IOPS", "p99")
-    return page.PageTable("The probes of this search", heads, tuple(rows), frozenset(range(4)))
+    return page.make_table("search", rows)
 
 
 def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
@@ -402,24 +367,13 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         values += [mark.value for mark in row.marks]
     if not values or min(values) <= 0:
         return None
-    axis: svg.Axis
-    if searched.interference:
-        name = "Candidates with a bulk writer"
-        axis = svg.make_log_axis("p99 of the reader, ms", values)
-        caption = "Less is better; the rates below the names are the writer's. "
-    else:
-        name = "Candidates by their rate"
-        axis = svg.make_linear_axis("IOPS, less where p99 misses the objective", values)
-        caption = "More is better. "
     keys = (
         svg.LegendEntry("a probe of the answer", *_LEADER),
         svg.LegendEntry("another probe", *_REST),
     )
-    caption += (
-        "Each mark is a probe, in random order. Each round drops the worse half. "
-        "Pairs of probes compare the last one with the value before."
+    return charts.draw_rows(
+        "candidates-writer" if searched.interference else "candidates", rows, keys
     )
-    return charts.make_rows_figure(charts.Rows(name, axis, tuple(rows), keys), caption)
 
 
 def _make_search_row(

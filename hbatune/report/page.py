@@ -1,16 +1,17 @@
 """The input data of a report, and the parts of the page that the template renders."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from markupsafe import Markup
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from hbatune.operations.snapshot import MeasuredHost
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import Record, list_entries
 from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
+from hbatune.shipped import load_texts
 from hbatune.text.probe_tables import describe_stale
 
 
@@ -66,6 +67,12 @@ class PageTable(Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[int] = frozenset()
     wide: bool = False
+
+
+def make_table(name: str, rows: Iterable[tuple[str, ...]], *heads: str) -> PageTable:
+    """Return the table of this ``name`` in templates/report.toml. ``heads`` precede its heads."""
+    texts = load_texts("report.toml")["tables"][name]
+    return convert({**texts, "heads": [*heads, *texts["heads"]], "rows": tuple(rows)}, PageTable)
 
 
 class ShownValue(Struct, frozen=True):

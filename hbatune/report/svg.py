@@ -1,7 +1,7 @@
-"""SVG elements, and the layout of a chart: axes with ticks, and labels that do not overlap. Pure.
+"""The layout of a chart: axes with ticks, a legend, and labels that do not overlap. Pure.
 
-Text cannot become markup, because the serialiser escapes it. The page's style sheet sets the
-colours by class, for light and dark mode.
+The templates of charts draw it. Text cannot become markup, because they escape it. The page's style
+sheet sets the colours by class, for light and dark mode.
 
 Text widths are estimates, since no font is available. They use the widest common sans-serif font
 (DejaVu Sans), so a text may be shorter than estimated, but never longer.
@@ -11,9 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from xml.etree.ElementTree import Element, tostring
 
-from markupsafe import Markup
 from msgspec import Struct
 
 PICTURE_WIDTH = 460.0
@@ -21,7 +19,7 @@ PICTURE_WIDTH = 460.0
 TEXT_SIZE = 13.0
 """The font size in pixels. The style sheet must use the same size."""
 LINE_HEIGHT = 18.0
-_KEY = 22.0
+KEY_WIDTH = 22.0
 """The width of a legend's mark with its gap, in pixels."""
 
 
@@ -35,14 +33,6 @@ class Shape(StrEnum):
     CROSS = "cross"
 
 
-_OUTLINES = {
-    Shape.SQUARE: "M-3.8 -3.8H3.8V3.8H-3.8Z",
-    Shape.DIAMOND: "M0 -5.4L5.4 0L0 5.4L-5.4 0Z",
-    Shape.TRIANGLE: "M0 -5.2L5 3.8H-5Z",
-    Shape.CROSS: "M-4.5 -1.5H-1.5V-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5Z",
-}
-
-
 class LegendEntry(Struct, frozen=True):
     """An entry of a legend: a mark of this shape, or a bar if ``shape`` is None."""
 
@@ -51,82 +41,26 @@ class LegendEntry(Struct, frozen=True):
     shape: Shape | None
 
 
-def draw_picture(title: str, plot: "Box", parts: Iterable[Element]) -> Markup:
-    """Return a picture, with the x axis below the plot. Screen readers announce its ``title``."""
-    height = plot.bottom + 2 * LINE_HEIGHT + 8
-    svg = Element("svg", {"viewBox": f"0 0 {PICTURE_WIDTH:g} {round(height)}", "role": "img"})
-    heading = Element("title")
-    heading.text = title
-    svg.append(heading)
-    svg.extend(parts)
-    # The serialiser has escaped it: Markup prevents the template from escaping it again.
-    return Markup(tostring(svg, encoding="unicode"))
+class PlacedKey(Struct, frozen=True):
+    """An entry of a legend, its name as far as it fits, its left end and the middle of its line."""
+
+    entry: LegendEntry
+    name: str
+    x: float
+    y: float
 
 
-def draw_text(content: str, x: float, y: float, style: str = "", anchor: str = "start") -> Element:
-    """Return a text whose baseline starts at, ends at or is centred on the point."""
-    element = _make_element("text", style, x=x, y=y)
-    if anchor != "start":
-        element.set("text-anchor", anchor)
-    element.text = content
-    return element
-
-
-def draw_line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
-    """Return a straight line."""
-    return _make_element("line", style, x1=x1, y1=y1, x2=x2, y2=y2)
-
-
-def draw_rectangle(x: float, y: float, across: float, high: float, style: str) -> Element:
-    """Return a rectangle from its upper left corner."""
-    return _make_element("rect", style, x=x, y=y, width=max(across, 0.0), height=high)
-
-
-def draw_polyline(points: Sequence[tuple[float, float]], style: str) -> Element:
-    """Return the line through the points."""
-    element = _make_element("polyline", style)
-    element.set("points", " ".join(f"{_format_number(x)},{_format_number(y)}" for x, y in points))
-    return element
-
-
-def draw_mark(shape: Shape, x: float, y: float, style: str) -> Element:
-    """Return a mark centred on the point."""
-    if shape is Shape.CIRCLE:
-        return _make_element("circle", f"mark {style}", cx=x, cy=y, r=4.2)
-    element = _make_element("path", f"mark {style}")
-    element.set("d", _OUTLINES[shape])
-    element.set("transform", f"translate({_format_number(x)} {_format_number(y)})")
-    return element
-
-
-def draw_legend(keys: Sequence[LegendEntry], top: float) -> tuple[list[Element], float]:
+def place_legend(entries: Sequence[LegendEntry], top: float) -> tuple[list[PlacedKey], float]:
     """Return a legend, broken into lines as needed, and its height."""
-    elements, x, y = list[Element](), 0.0, top
-    for key in keys:
-        name = fit_text(key.text, PICTURE_WIDTH - _KEY)
-        across = _KEY + estimate_width(name) + 12
+    keys, x, y = list[PlacedKey](), 0.0, top
+    for entry in entries:
+        name = fit_text(entry.text, PICTURE_WIDTH - KEY_WIDTH)
+        across = KEY_WIDTH + estimate_width(name) + 12
         if x and x + across - 12 > PICTURE_WIDTH:
             x, y = 0.0, y + LINE_HEIGHT
-        middle = y + LINE_HEIGHT / 2
-        if key.shape is None:
-            elements.append(draw_rectangle(x, middle - 4, 14, 8, key.style))
-        else:
-            elements.append(draw_line(x, middle, x + 16, middle, f"curve {key.style}"))
-            elements.append(draw_mark(key.shape, x + 8, middle, key.style))
-        elements.append(draw_text(name, x + _KEY, middle + 4.5))
+        keys.append(PlacedKey(entry, name, x, y + LINE_HEIGHT / 2))
         x += across
-    return elements, (y + LINE_HEIGHT - top) if keys else 0.0
-
-
-def _make_element(tag: str, style: str, **numbers: float) -> Element:
-    element = Element(tag, {name: _format_number(value) for name, value in numbers.items()})
-    if style:
-        element.set("class", style)
-    return element
-
-
-def _format_number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+    return keys, (y + LINE_HEIGHT - top) if keys else 0.0
 
 
 _STEPS = (1.0, 2.0, 5.0)

@@ -10,15 +10,15 @@ loads, and loads with sweeps of several disks, with a curve for each disk.
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts, page
-from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
+from hbatune.report.charts import Dot, Series, draw_curves
 from hbatune.report.svg import Axis, Tick, make_measured_axis
+from hbatune.shipped import load_texts
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.tables import group_items
@@ -26,19 +26,15 @@ from hbatune.text.tables import group_items
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
 
-HOLLOW_NOTE = " Hollow points break Little's law: they must not be trusted."
-CPU_TITLE = "CPU time, % of one CPU"
 MetricGetter = Callable[[Figures], float]
 _CurveName = Callable[[Sweep], str]
 
-_NAMES = {
-    SweptParameter.DEPTH: ("depth", "Depth"),
-    SweptParameter.BLOCK: ("block size", "Block"),
-    SweptParameter.MIX: ("share of reads", "Reads"),
-}
-"""The names of the swept parameter in a sentence and in the head of a table."""
-IOPS_TITLE = "IOPS, I/Os per second"
 get_iops: MetricGetter = attrgetter("iops")
+
+
+def get_p99_ms(figures: Figures) -> float:
+    """Return the p99 of a run in ms."""
+    return figures.p99_us / 1000
 
 
 def make_sweep_blocks(data: page.ReportData, swept: SweptParameter) -> list[page.Block]:
@@ -78,14 +74,6 @@ def make_series(
     return Series(name, tuple(dots))
 
 
-def note_doubts(*sweeps: Sweep) -> str:
-    """Return a note on untrusted points, or an empty text if all are trusted."""
-    for sweep in sweeps:
-        if any(result.doubt for result in sweep.results):
-            return HOLLOW_NOTE
-    return ""
-
-
 def make_sweep_axis(sweep: Sweep) -> Axis:
     """Return the axis of the swept value."""
     values = [sweep.swept.of(result.workload) for result in sweep.results]
@@ -115,15 +103,11 @@ def get_cpu_percent(figures: Figures) -> float:
 
 def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    curve, point = make_series(sweep, "IOPS", get_iops, get_cpu_percent), _NAMES[sweep.swept][0]
-    return draw_cpu_curve("IOPS over CPU time", curve, point, "D1-1", note_doubts(sweep))
-
-
-def draw_cpu_curve(title: str, curve: Series, point: str, source: str, doubts: str) -> page.Figure:
-    """Draw IOPS over CPU time. The label of each point is its ``point``, such as its depth."""
-    chart = Curves(title, CPU_TITLE, IOPS_TITLE, (curve,))
-    caption = f"Each point is a {point}, which labels it. The steeper, the less an I/O "
-    return make_curves_figure(chart, f"{caption}costs the CPUs ({source}).{doubts}")
+    curve, point = (
+        make_series(sweep, "IOPS", get_iops, get_cpu_percent),
+        load_texts("report.toml")["points"][sweep.swept],
+    )
+    return draw_curves("iops-by-cpu", [curve], point=point)
 
 
 def make_sweep_table(sweep: Sweep) -> page.PageTable:
@@ -131,9 +115,7 @@ def make_sweep_table(sweep: Sweep) -> page.PageTable:
     rows = []
     for result in sweep.results:
         rows.append((_show_value(sweep.swept, result.workload), *_list_cells(result)))
-    columns = ("IOPS", "MB/s", "Of depth", "Mean", "p50", "p95", "p99", "p99.9", "CPU/IO", "Note")
-    heads = (_NAMES[sweep.swept][1], *columns)
-    return page.PageTable("The figures of these runs", heads, tuple(rows), frozenset(range(10)))
+    return page.make_table("sweep", rows, load_texts("report.toml")["heads"][sweep.swept])
 
 
 def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:
@@ -167,44 +149,24 @@ def _name_sweep(sweep: Sweep) -> str:
     return f"{target}: {size} random I/O, {workload.issued} deep"
 
 
-class _Picture(Struct, frozen=True):
-    """A picture of one metric: its title, the metric with its unit, and the caption."""
-
-    title: str
-    unit: str
-    take: MetricGetter
-    caption: str
-
-
 def _draw_sizes(sweep: Sweep) -> Iterator[page.Figure]:
-    caption = "Small blocks show how many I/Os disk and adapter manage."
-    yield _draw_curve(sweep, _Picture("IOPS over block size", IOPS_TITLE, get_iops, caption))
-    title, caption = "Throughput over block size", "Large blocks show what disk and link carry."
-    picture = _Picture(title, "throughput, MB/s", lambda load: load.bandwidth / 1e6, caption)
-    yield _draw_curve(sweep, picture)
-    title, caption = "CPU time over block size", "CPU time of the load and its interrupts; several "
-    caption += "CPUs together may take more than 100 %."
-    yield _draw_curve(sweep, _Picture(title, CPU_TITLE, get_cpu_percent, caption))
+    yield _draw_curve("block-iops", sweep, get_iops)
+    yield _draw_curve("block-throughput", sweep, lambda load: load.bandwidth / 1e6)
+    yield _draw_curve("block-cpu", sweep, get_cpu_percent)
     yield draw_rate_by_cpu(sweep)
 
 
 def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
-    caption = "From only writes on the left to only reads on the right."
-    title = "IOPS over the percentage of reads"
-    yield _draw_curve(sweep, _Picture(title, IOPS_TITLE, get_iops, caption))
+    yield _draw_curve("mix-iops", sweep, get_iops)
     curves = (
         make_series(sweep, "p50", lambda load: load.p50_us / 1000),
-        make_series(sweep, "p99", lambda load: load.p99_us / 1000),
+        make_series(sweep, "p99", get_p99_ms),
     )
-    title = "Latency over the share of reads"
-    chart = Curves(title, make_sweep_axis(sweep), "latency, ms", curves)
-    yield make_curves_figure(chart, f"Reads and writes together.{note_doubts(sweep)}")
+    yield draw_curves("mix-latency", curves, make_sweep_axis(sweep))
 
 
-def _draw_curve(sweep: Sweep, picture: _Picture) -> page.Figure:
-    curve = make_series(sweep, picture.unit, picture.take)
-    chart = Curves(picture.title, make_sweep_axis(sweep), picture.unit, (curve,))
-    return make_curves_figure(chart, picture.caption + note_doubts(sweep))
+def _draw_curve(name: str, sweep: Sweep, take: MetricGetter) -> page.Figure:
+    return draw_curves(name, [make_series(sweep, "", take)], make_sweep_axis(sweep))
 
 
 def _show_value(swept: SweptParameter, workload: Workload) -> str:
@@ -227,23 +189,18 @@ def _list_cells(result: ProbeResult) -> list[str]:
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
-    captions = (
-        "Past the LUN's own depth a line is flat: further requests wait above it (D2-1).",
-        "The latency includes requests that wait above the LUN.",
-    )
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
         drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
-        yield _make_several_block(data, drawn, criterion, _name_lun_depth, captions)
+        yield _make_several_block(data, "lun", drawn, criterion, _name_lun_depth)
 
 
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
-    caption = "The same I/Os in flight, by one thread or by several (D0-14)."
-    captions, drawn = (caption, "The same for p99."), sweeps[: charts.MAX_SERIES]
-    return _make_several_block(data, drawn, "by number of jobs", _name_jobs, captions, notes)
+    drawn = sweeps[: charts.MAX_SERIES]
+    return _make_several_block(data, "jobs", drawn, "by number of jobs", _name_jobs, notes)
 
 
 def _name_lun_depth(sweep: Sweep) -> str:
@@ -256,21 +213,17 @@ def _name_jobs(sweep: Sweep) -> str:
 
 def _make_several_block(
     data: page.ReportData,
+    pictures: str,
     sweeps: Sequence[Sweep],
     criterion: str,
     name: _CurveName,
-    captions: tuple[str, str],
     notes: tuple[str, ...] = (),
 ) -> page.Block:
     last = sweeps[-1].records[-1]
     stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
-    variable = criterion.removeprefix("by ").removesuffix(" itself")
-    rate_title, p99_title = f"IOPS over depth, by {variable}", f"p99 over depth, by {variable}"
-    pictures = (
-        _Picture(rate_title, IOPS_TITLE, get_iops, captions[0]),
-        _Picture(p99_title, "p99 latency, ms", lambda load: load.p99_us / 1000, captions[1]),
-    )
     axis = "depth of the workload, I/Os in flight"
+    rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, get_iops)
+    p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, get_p99_ms)
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
         notes=(
@@ -279,7 +232,7 @@ def _make_several_block(
             units.format_conditions(last),
             *stale,
         ),
-        figures=tuple(_draw_several(sweeps, name, axis, picture) for picture in pictures),
+        figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
     )
 
@@ -296,18 +249,17 @@ def _describe_several(
 
 
 def _draw_several(
+    picture: str,
     sweeps: Sequence[Sweep],
     name: _CurveName,
     axis: str,
-    picture: _Picture,
+    take: MetricGetter,
     ceiling: float | None = None,
 ) -> page.Figure:
     """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
-    curves = tuple(make_series(sweep, name(sweep), picture.take) for sweep in sweeps)
+    curves = [make_series(sweep, name(sweep), take) for sweep in sweeps]
     depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    level, x_axis = charts.mark_ceiling(ceiling, curves), make_depth_axis(axis, list(depths))
-    chart = Curves(picture.title, x_axis, picture.unit, curves, level=level)
-    return make_curves_figure(chart, picture.caption + note_doubts(*sweeps))
+    return draw_curves(picture, curves, make_depth_axis(axis, list(depths)), ceiling=ceiling)
 
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
@@ -323,16 +275,16 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     standing = data.standing(corners.sequential[0].results[0])
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
-    caption = "Random I/Os show the maximum rate of disk and adapter (D4-8)."
-    rate = _Picture("IOPS of random I/O over depth", IOPS_TITLE, get_iops, caption)
-    caption = "Sequential I/Os show the maximum throughput of the link (D4-8, D4-9)."
-    if ceiling is not None:
-        caption += f" The adapter's link carries {units.format_digits(ceiling)} GB/s."
-    title = "Throughput of sequential I/O over depth"
-    throughput = _Picture(title, "throughput, GB/s", lambda load: load.bandwidth / 1e9, caption)
     axis = "depth, I/Os in flight"
-    random = _draw_several(corners.random, _name_load, axis, rate)
-    sequential = _draw_several(corners.sequential, _name_load, axis, throughput, ceiling)
+    random = _draw_several("corners-random", corners.random, _name_load, axis, get_iops)
+    sequential = _draw_several(
+        "corners-sequential",
+        corners.sequential,
+        _name_load,
+        axis,
+        lambda load: load.bandwidth / 1e9,
+        ceiling,
+    )
     notes = [*_describe_corners(data, corners), units.format_conditions(last)]
     return page.Block(
         name=last.target,
@@ -374,9 +326,9 @@ def is_mix(sweep: Sweep) -> bool:
 
 def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     drawn = sweeps[: charts.MAX_SERIES]
-    title = "Mean response time over IOPS"
+    title = "Mean response time"
     mean = _draw_load(drawn, title, "mean", lambda load: load.mean_us / 1000)
-    p99 = _draw_load(drawn, "p99 over IOPS", "p99", lambda load: load.p99_us / 1000)
+    p99 = _draw_load(drawn, "p99", "p99", get_p99_ms)
     return page.Block(
         name=_name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
@@ -400,11 +352,6 @@ def _describe_load(
     yield from data.list_stale(*(sweep.records[-1] for sweep in drawn))
 
 
-def _draw_load(sweeps: Sequence[Sweep], name: str, metric: str, take: MetricGetter) -> page.Figure:
+def _draw_load(sweeps: Sequence[Sweep], title: str, metric: str, take: MetricGetter) -> page.Figure:
     curves = [make_series(sweep, sweep.results[0].target, take, get_iops) for sweep in sweeps]
-    caption = (
-        "Each point is a depth, labelled with its number if it fits. Further right is more, "
-        "further up is slower; if a curve turns up, the disk is full."
-    )
-    chart = Curves(name, IOPS_TITLE, f"{metric} response time, ms", tuple(curves))
-    return make_curves_figure(chart, caption + note_doubts(*sweeps))
+    return draw_curves("load", curves, title=title, metric=metric)

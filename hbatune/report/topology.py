@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from hbatune.facts import model, names
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, Rows, make_rows_figure
+from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text.basic_output import format_count
@@ -97,7 +97,7 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
-    rows, values = [], []
+    rows = []
     for adapter in adapters:
         link = adapter.link
         current = None if link is None else compute_link_ceiling(link)
@@ -108,19 +108,12 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         )
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
-        values += [current, maximum or current]
         rows.append(ChartRow(adapter.target, f"link {format_link(link)}", tuple(bars)))
     if not rows:
         return None
     maximum_key = LegendEntry("as fast as the card can", "room", None)
     keys = (LegendEntry("as it runs", "s0", None), maximum_key)
-    axis = make_linear_axis("GB/s each way", values)
-    chart = Rows("Throughput of the PCI links", axis, tuple(rows), keys)
-    caption = (
-        "The maximum of each link after encoding; packet headers take a further share. "
-        "If the outline goes beyond the bar, the link runs below the card's maximum."
-    )
-    return make_rows_figure(chart, caption)
+    return draw_rows("links", rows, keys)
 
 
 def _draw_interrupts(
@@ -137,18 +130,19 @@ def _draw_interrupts(
     keys.append(LegendEntry("may be served there", "allowed", None))
     if partial:
         keys.append(LegendEntry("CPUs near the adapter", "band", None))
-    chart = Rows(
-        f"Interrupts of {adapter.target} ({adapter.family})",
+    isolated = machine.processors.isolated
+    return draw_rows(
+        "interrupts",
+        [_make_row(vector, pitch) for vector in vectors],
+        keys,
         _make_cpu_axis(last),
-        tuple(_make_row(vector, pitch) for vector in vectors),
-        tuple(keys),
         pitch=pitch,
         bands=tuple(_find_stretches(near)) if partial else (),
+        notes=["isolated"] if isolated else [],
+        adapter=adapter.target,
+        family=adapter.family,
+        isolated=names.join_cpus(isolated),
     )
-    caption = "Each row is an interrupt vector; its sign is at the CPU that serves it now."
-    if machine.processors.isolated:
-        caption += f" Isolated CPUs: {names.join_cpus(machine.processors.isolated)}."
-    return make_rows_figure(chart, caption)
 
 
 def _make_cpu_axis(last: int) -> Axis:

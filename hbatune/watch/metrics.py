@@ -1,11 +1,11 @@
 """Render the results of the watch as Prometheus metrics. Pure: returns text, publishes nothing.
 
-Names and units follow Prometheus's conventions: base units, ``_total`` for counters. Metrics that
-node_exporter already exports for every disk (I/Os, bytes, busy time) are not repeated.
-prometheus_client takes 10 MiB of memory, so it is imported only if metrics are configured.
+templates/metrics.toml has the help and the labels of each metric. Metrics that node_exporter
+already exports for every disk (I/Os, bytes, busy time) are not repeated. prometheus_client takes
+10 MiB of memory, so it is imported only if metrics are configured.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts.health import COMMAND_ERRORS
+from hbatune.shipped import load_texts
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
 from hbatune.watch.watch import WatchState
@@ -20,39 +21,29 @@ from hbatune.watch.watch import WatchState
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_Figure = Callable[[Reading], float | None]
+_Sample = tuple[tuple[str, ...], float | None]
+"""The values of a metric's labels, and its value."""
 
-_TAIL = "99.9th percentile of latency, by bpftrace."
-_STALLED = "How long at least I/O waits while none is done."
-_GAUGES: tuple[tuple[str, str, float, _Figure], ...] = (
-    ("latency_mean_seconds", "Mean latency from the request on.", 1e-3, lambda disk: disk.mean_ms),
-    ("latency_p99_seconds", "99th percentile of latency, by bpftrace.", 1e-3, lambda d: d.p99_ms),
-    ("latency_p999_seconds", _TAIL, 1e-3, lambda disk: disk.p999_ms),
-    ("stalled_seconds", _STALLED, 1e-3, lambda disk: disk.stalled_ms),
-    ("objective_p99_seconds", "The required p99.", 1e-3, lambda disk: disk.objective_ms),
-    ("in_flight", "I/Os in flight on average.", 1.0, lambda disk: disk.in_flight),
-    (
-        "knee_depth",
-        "The knee: more I/Os in flight only wait.",
-        1.0,
-        lambda disk: disk.knee,
-    ),
-    (
-        "queue_depth",
-        "Maximum commands in flight to the device.",
-        1.0,
-        lambda disk: disk.depth,
-    ),
-    ("utilisation_ratio", "Fraction of time with any I/O in flight.", 1.0, lambda d: d.utilisation),
-)
-"""The gauges of each endpoint: name, help, factor to the base unit, and the value."""
+_GAUGES: dict[str, Callable[[Reading], float | None]] = {
+    "latency_mean_seconds": lambda disk: _to_seconds(disk.mean_ms),
+    "latency_p99_seconds": lambda disk: _to_seconds(disk.p99_ms),
+    "latency_p999_seconds": lambda disk: _to_seconds(disk.p999_ms),
+    "stalled_seconds": lambda disk: _to_seconds(disk.stalled_ms),
+    "objective_p99_seconds": lambda disk: _to_seconds(disk.objective_ms),
+    "in_flight": lambda disk: disk.in_flight,
+    "knee_depth": lambda disk: disk.knee,
+    "queue_depth": lambda disk: disk.depth,
+    "utilisation_ratio": lambda disk: disk.utilisation,
+}
+"""The gauges of each endpoint."""
 
-_NOT_GOOD = (
-    "Commands that ended with any status other than good since the device came: also polls of its "
-    "health that succeeded, resets and full queues. Not a count of failures."
-)
-_ENDPOINT = ("device", "endpoint", "adapter")
+_LABELS = {"endpoint": ("device", "endpoint", "adapter"), "adapter": ("adapter",)}
+"""The labels of metrics of endpoints and adapters, unless they have others."""
 _GIGA = 1e9
+
+
+def _to_seconds(value_ms: float | None) -> float | None:
+    return None if value_ms is None else value_ms * 1e-3
 
 
 class DaemonFigures(Struct, frozen=True):
@@ -102,92 +93,63 @@ def require_library() -> None:
         ) from error
 
 
-def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
+def _make_metric(name: str, samples: Iterable[_Sample]) -> "Metric":
+    """Return a metric. An unknown value is omitted: 0 would look like a measurement."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    labels = ("version", "profile")
-    info = GaugeMetricFamily("hbatune_info", "Version and active profile.", labels=labels)
-    info.add_metric((keeping.version, keeping.profile), 1.0)
-    yield info
-    plain = (
-        ("endpoints", "Endpoints that are watched.", keeping.endpoints),
-        ("drift_settings", "Settings that differ from the profile.", keeping.drift),
-        ("last_pass_timestamp_seconds", "Time of the last scan of all settings.", keeping.passed),
+    texts = load_texts("metrics.toml")[name]
+    labels = texts.get("labels") or _LABELS.get(name.partition("_")[0], ())
+    make_family = CounterMetricFamily if texts.get("counter") else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = make_family(
+        f"hbatune_{name}", texts["help"], labels=labels
     )
-    for name, help_text, value in plain:
+    for label_values, value in samples:
         if value is not None:
-            yield GaugeMetricFamily(f"hbatune_{name}", help_text, value=float(value))
-    help_text = "Settings that were set again since the daemon began."
-    yield CounterMetricFamily("hbatune_repaired_settings", help_text, value=float(keeping.repaired))
+            family.add_metric(label_values, float(value))
+    return family
+
+
+def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
+    yield _make_metric("info", [((keeping.version, keeping.profile), 1.0)])
+    yield _make_metric("endpoints", [((), keeping.endpoints)])
+    yield _make_metric("drift_settings", [((), keeping.drift)])
+    if keeping.passed is not None:
+        yield _make_metric("last_pass_timestamp_seconds", [((), keeping.passed)])
+    yield _make_metric("repaired_settings", [((), keeping.repaired)])
 
 
 def _collect_disks(state: WatchState) -> "Iterator[Metric]":
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    for name, help_text, unit, figure in _GAUGES:
-        gauge = GaugeMetricFamily(f"hbatune_endpoint_{name}", help_text, labels=_ENDPOINT)
-        for disk in state.disks:
-            # A gauge of unknown value is omitted: 0 would look like a measurement.
-            if (value := figure(disk)) is not None:
-                gauge.add_metric(_list_labels(disk), value * unit)
-        yield gauge
-    help_text = "Times that the kernel was seen to lower the queue depth since the daemon began."
-    lowered = CounterMetricFamily(
-        "hbatune_endpoint_queue_depth_lowered", help_text, labels=_ENDPOINT
-    )
-    for disk in state.disks:
-        lowered.add_metric(_list_labels(disk), float(state.lowered.get(disk.id, 0)))
-    yield lowered
-    for counter, help_text in (
-        (COMMAND_ERRORS, _NOT_GOOD),
-        ("timeouts", "Commands that timed out since the device came."),
-    ):
-        family = CounterMetricFamily(f"hbatune_endpoint_{counter}", help_text, labels=_ENDPOINT)
-        for disk in state.disks:
-            if (count := disk.counted.get(counter)) is not None:
-                family.add_metric(_list_labels(disk), float(count))
-        yield family
-
-
-def _list_labels(disk: Reading) -> tuple[str, str, str]:
-    return disk.target, disk.id, disk.adapter or ""
+    labelled = [((disk.target, disk.id, disk.adapter or ""), disk) for disk in state.disks]
+    for name, figure in _GAUGES.items():
+        yield _make_metric(
+            f"endpoint_{name}", [(labels, figure(disk)) for labels, disk in labelled]
+        )
+    lowered = [(labels, state.lowered.get(disk.id, 0)) for labels, disk in labelled]
+    yield _make_metric("endpoint_queue_depth_lowered", lowered)
+    for counter in (COMMAND_ERRORS, "timeouts"):
+        counts = [(labels, disk.counted.get(counter)) for labels, disk in labelled]
+        yield _make_metric(f"endpoint_{counter}", counts)
 
 
 def _collect_servers(state: WatchState) -> "Iterator[Metric]":
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"hbatune_adapter_{name}", help_text, labels=("adapter",))
-
-    speeds = gauge("link_transfers_per_second", "Speed of each lane of the PCI Express link.")
-    lanes = gauge("link_lanes", "Lanes of the PCI Express link.")
-    help_text = "Utilisation of the busiest CPU that serves its interrupts, 0 to 1."
-    busy = gauge("cpu_utilisation_ratio", help_text)
-    help_text = "Errors on the PCI Express link since boot, at both ends."
-    labels = ("adapter", "severity")
-    errors = CounterMetricFamily("hbatune_adapter_bus_errors", help_text, labels=labels)
+    speeds, lanes = list[_Sample](), list[_Sample]()
+    busy, errors = list[_Sample](), list[_Sample]()
     for server in state.servers:
         if server.link is not None:
-            speeds.add_metric((server.target,), server.link.speed * _GIGA)
-            lanes.add_metric((server.target,), float(server.link.width))
-        if server.cpu_busy is not None:
-            busy.add_metric((server.target,), server.cpu_busy)
+            speeds.append(((server.target,), server.link.speed * _GIGA))
+            lanes.append(((server.target,), server.link.width))
+        busy.append(((server.target,), server.cpu_busy))
         for severity, count in server.counted.items():
-            errors.add_metric((server.target, severity), float(count))
-    yield from (speeds, lanes, busy, errors)
+            errors.append(((server.target, severity), count))
+    yield _make_metric("adapter_link_transfers_per_second", speeds)
+    yield _make_metric("adapter_link_lanes", lanes)
+    yield _make_metric("adapter_cpu_utilisation_ratio", busy)
+    yield _make_metric("adapter_bus_errors", errors)
 
 
 def _collect_alerts(state: WatchState) -> "Iterator[Metric]":
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    labels = ("condition", "target", "id")
-    active = GaugeMetricFamily("hbatune_alert_active", "Alerts that are raised now.", labels=labels)
     # Several counters of one target are one series: the same labels twice are invalid.
-    for key in dict.fromkeys((alert.condition, alert.target, alert.id) for alert in state.alerts):
-        active.add_metric(key, 1.0)
-    yield active
-    help_text = "Alerts that were raised since the daemon began."
-    raised = CounterMetricFamily("hbatune_alerts_raised", help_text, labels=("condition",))
-    for condition in AlertCondition:
-        raised.add_metric((condition,), float(state.raised.get(condition, 0)))
-    yield raised
+    raised_now = dict.fromkeys((alert.condition, alert.target, alert.id) for alert in state.alerts)
+    yield _make_metric("alert_active", [(key, 1.0) for key in raised_now])
+    raised = [((condition,), state.raised.get(condition, 0)) for condition in AlertCondition]
+    yield _make_metric("alerts_raised", raised)

@@ -23,7 +23,6 @@ REFERENCE_TEXT = {
     "settings/setting.py": "the allowed values of a format, which an error quotes",
     "settings/table.py": "a setting's description, next to its limits; docs/settings.md shows it",
     "snapshot/anonymous.py": "the words that are public",
-    "watch/metrics.py": "the help of each metric, next to its name",
 }
 """Files and folders whose texts are data about an entry, with the reason."""
 

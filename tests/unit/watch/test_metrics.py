@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.errors import UsageError
 from hbatune.facts.sampler import LinkSample
-from hbatune.shipped import find_shipped
+from hbatune.shipped import find_shipped, load_texts
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.metrics import DaemonFigures, format_metrics
 from hbatune.watch.watch import Watcher, WatchState
@@ -135,6 +135,12 @@ def test_promtool_accepts_alert_rules() -> None:
 def exposed() -> set[bytes]:
     """Return the names of all metrics that there are."""
     return set(re.findall(rb"^# TYPE (\S+)", format_metrics(state(), KEEPING), re.MULTILINE))
+
+
+def test_each_help_has_metric() -> None:
+    texts = load_texts("metrics.toml")
+    names = {f"hbatune_{name}{'_total' * ('counter' in texts[name])}" for name in texts}
+    assert {name.decode() for name in exposed()} == names
 
 
 @pytest.mark.parametrize("file", ["hbatune.rules.yml", "hbatune.dashboard.json"])
