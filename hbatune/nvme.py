@@ -27,8 +27,6 @@ _STATUS = 0x7FF
 """Mask of status code and type; higher bits request a retry (NVMe base specification)."""
 
 INVALID_FIELD = 0x002
-NOT_SAVEABLE = 0x10D
-NOT_CHANGEABLE = 0x10E
 
 
 class StatusText(StrEnum):
@@ -42,8 +40,8 @@ class StatusText(StrEnum):
 
 _TEXTS = {
     INVALID_FIELD: StatusText.INVALID_FIELD,
-    NOT_SAVEABLE: StatusText.NOT_SAVEABLE,
-    NOT_CHANGEABLE: StatusText.NOT_CHANGEABLE,
+    0x10D: StatusText.NOT_SAVEABLE,
+    0x10E: StatusText.NOT_CHANGEABLE,
 }
 
 

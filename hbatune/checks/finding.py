@@ -77,7 +77,7 @@ class CheckEvidence(Struct, frozen=True):
 
     def _has_facts(self, template: str) -> bool:
         for name in re.findall(_FACT, template):
-            if getattr(self, name, "") in (None, (), UNSET):  # a target is no field, and known
+            if getattr(self, name, "") in (None, (), UNSET):  # the target is known
                 return False
         return True
 

@@ -31,7 +31,6 @@ def is_option(argument: str, *options: str) -> bool:
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
     """Add the options of every command to the parser.
 
-    ``templates/commands.toml`` has the help of options, except if it contains a value of the code.
     Without ``defaults``, an option that is not given does not change an earlier value. The parser
     of a command needs this, since it runs after the main parser.
     """
@@ -53,7 +52,7 @@ def add_flag(parser: "argparse._ActionsContainer", name: str, purpose: str) -> N
 
 
 def add_flags(parser: "argparse._ActionsContainer", *names: str) -> None:
-    """Add options without a value, whose help is in ``templates/commands.toml``."""
+    """Add options without a value, whose help is in templates/commands.toml."""
     for name in names:
         parser.add_argument(name, action="store_true")
 
@@ -64,7 +63,10 @@ def add_path(
     purpose: str | None = None,
     metavar: str = "FILE",
 ) -> None:
-    """Add a file or a directory: an option, or an argument if the name has no hyphens."""
+    """Add a file or a directory: an option, or an argument if the name has no hyphens.
+
+    Without a ``purpose``, its help is in templates/commands.toml.
+    """
     parser.add_argument(name, metavar=metavar, type=Path, help=purpose)
 
 

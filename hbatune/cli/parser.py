@@ -66,7 +66,7 @@ def make_full_parser() -> argparse.ArgumentParser:
     """Return the parser with every command, the source of man pages and completion."""
     parser = _make_parser({name: import_command(name) for name in COMMANDS})
     for command_parser in (parser, *find_subparsers(parser).values()):
-        _add_purposes(command_parser)
+        _fill_help(command_parser)
     return parser
 
 
@@ -208,7 +208,7 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the complete help."""
-        _add_purposes(self)
+        _fill_help(self)
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, list(self._get_own_actions()), [])
         formatter.add_text(self.description)
@@ -273,22 +273,18 @@ def _group_commands(
 
 
 def load_help() -> dict[str, Any]:
-    """Return the summary, examples and options of each command.
-
-    ``main`` has the examples of hbatune and the options that several commands share.
-    """
+    """Return summary, examples and options of each command; ``main`` has what they share."""
     return load_texts("commands.toml")
 
 
-def _add_purposes(parser: argparse.ArgumentParser) -> None:
-    """Set the help of the parser's arguments, which only help and man page need."""
+def _fill_help(parser: argparse.ArgumentParser) -> None:
+    """Add the help of the arguments that have none in the code."""
     texts = load_help()
-    command_texts = texts.get(parser.prog.split()[-1], {})
-    purposes = texts["main"]["options"] | command_texts.get("options", {})
+    command = texts.get(parser.prog.rpartition(" ")[2], {})
+    options = {**texts["main"]["options"], **command.get("options", {})}
     for action in parser._actions:
         if action.help is None:
-            name = action.option_strings[-1] if action.option_strings else action.metavar
-            action.help = purposes.get(name)
+            action.help = options.get((action.option_strings or [action.dest])[-1])
 
 
 def _format_examples(examples: Sequence[tuple[str, str]]) -> str:

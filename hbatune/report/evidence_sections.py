@@ -14,6 +14,7 @@ from hbatune.probe.verdict import Conclusion, Design, MetricChange
 from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
+from hbatune.shipped import load_texts
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit
@@ -263,12 +264,6 @@ def _clamp_percent(ratio: float) -> float:
 
 MAX_SEARCHES = 6
 """Maximum number of disks drawn, the latest first."""
-_WORDS = {
-    "best": "better than the value before",
-    "as good as": "as good as the best",
-    "out of reach": "no depth meets the objective; this one comes nearest",
-    "cannot tell": "the most likely, but not certain enough",
-}
 _RecordedSearch = tuple[history.Record, history.Searched]
 _LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
 
@@ -303,8 +298,9 @@ def _make_search_block(data: page.ReportData, recorded: _RecordedSearch) -> page
 
 def _describe_search(record: history.Record, searched: history.Searched) -> Iterator[str]:
     yield f"Searched {units.format_time(record.time)} on kernel {record.kernel}."
+    conclusions = load_texts("report.toml")["conclusions"]
     if (depth := searched.depth) is not None:
-        conclusion = _WORDS.get(depth.word, depth.word)
+        conclusion = conclusions.get(depth.word, depth.word)
         yield (
             f"queue_depth {depth.depth}: {conclusion}, {units.format_percent(depth.chance)} sure; "
             f"the value before was {depth.current}."
@@ -312,7 +308,7 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
     for setting in searched.settings:
         if setting.leader < len(setting.candidates):
             leader = _show_values(setting.candidates[setting.leader], setting.in_force)
-            conclusion = _WORDS.get(setting.word, setting.word)
+            conclusion = conclusions.get(setting.word, setting.word)
             suffix = " with a bulk writer" if setting.interference else ""
             yield f"{leader}: {conclusion}, {setting.depth} deep{suffix}."
     if record.rule is not None:

@@ -18,6 +18,7 @@ from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts, page
 from hbatune.report.charts import Dot, Series, draw_curves
 from hbatune.report.svg import Axis, Tick, make_measured_axis
+from hbatune.shipped import load_texts
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.tables import group_items
@@ -28,12 +29,6 @@ MAX_SWEEPS = 6
 MetricGetter = Callable[[Figures], float]
 _CurveName = Callable[[Sweep], str]
 
-_NAMES = {
-    SweptParameter.DEPTH: ("depth", "Depth"),
-    SweptParameter.BLOCK: ("block size", "Block"),
-    SweptParameter.MIX: ("share of reads", "Reads"),
-}
-"""The names of the swept parameter in a sentence and in the head of a table."""
 get_iops: MetricGetter = attrgetter("iops")
 
 
@@ -108,7 +103,10 @@ def get_cpu_percent(figures: Figures) -> float:
 
 def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    curve, point = make_series(sweep, "IOPS", get_iops, get_cpu_percent), _NAMES[sweep.swept][0]
+    curve, point = (
+        make_series(sweep, "IOPS", get_iops, get_cpu_percent),
+        load_texts("report.toml")["points"][sweep.swept],
+    )
     return draw_curves("iops-by-cpu", [curve], point=point)
 
 
@@ -117,7 +115,7 @@ def make_sweep_table(sweep: Sweep) -> page.PageTable:
     rows = []
     for result in sweep.results:
         rows.append((_show_value(sweep.swept, result.workload), *_list_cells(result)))
-    return page.make_table("sweep", rows, _NAMES[sweep.swept][1])
+    return page.make_table("sweep", rows, load_texts("report.toml")["heads"][sweep.swept])
 
 
 def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:

@@ -11,7 +11,7 @@ from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
-from hbatune.shipped import find_message, load_texts
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
 from hbatune.text.plan_tables import (
@@ -32,13 +32,11 @@ _PREVIEW = make_columns(
 _RESTORED = make_columns(
     "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
-# Loaded with this module: a note during a rollback must not depend on reading a file.
-_MESSAGES = load_texts("messages.toml")
+_get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 _NO_ROWS = {
     False: "Nothing to restore: the journal is empty.",
     True: "No values could be restored: their original values are lost.",
 }
-_get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 
 
 def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
@@ -103,8 +101,8 @@ def _explain_row(row: Restored) -> str:
         reasons.append(row.limit)
     if row.found is not None and row.found != row.before:
         reasons.append(f"reads {row.found}")
-    if row.limit is not None and not row.done and row.setting in _MESSAGES["unrestored_setting"]:
-        reasons.append(_MESSAGES["unrestored_setting"][row.setting])
+    if row.limit is not None and not row.done and row.setting in _TEXTS["restore"]:
+        reasons.append(_TEXTS["restore"][row.setting])
     return "; ".join(reasons)
 
 
@@ -134,6 +132,9 @@ def _is_information(note: Message) -> bool:
     return isinstance(note, context.ComparisonsAhead)
 
 
+# Read with the code: a message during a rollback must not depend on reading one more file.
+_TEXTS = load_texts("notes.toml")
+
 _SHOWN_WORDS = 12
 """The number of shown words of a command: udevadm gets a path for each disk."""
 
@@ -142,10 +143,12 @@ def format_note(note: Message) -> str:
     """Return a note as one sentence or two."""
     match note:
         case context.TaskFailed(task, error):
-            return find_message(task).format(message=error.message, hint=error.hint)
+            template: str = _TEXTS["Task"].get(task.name, "{message}; {hint}")
+            return template.format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
-            return find_message(event).format(subject=subject, reason=reason)
+            text: str = _TEXTS["Event"][event.name].format(subject=subject, reason=reason)
+            return text
         case context.CommandFailed():
             return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
@@ -161,56 +164,48 @@ def format_note(note: Message) -> str:
             limit = ""
             if note.limit is not None:
                 limit = f", and no longer than {format_duration(note.limit)}"
-            return (
-                f"searching {format_count(note.disks, 'disk')}, for about "
-                f"{format_duration(note.seconds)}{limit}; {_describe_writes(note)}, and "
-                "changes no setting"
-            )
+            disks, time = format_count(note.disks, "disk"), format_duration(note.seconds)
+            writes = _describe_writes(note)
+            return _fill("search", disks=disks, time=time, limit=limit, writes=writes)
         case context.ComparisonsAhead():
-            if note.again:
-                return f"{note.again}: worse, so compared again, for at most {note.seconds:.0f} s"
-            return (
-                f"comparing {format_count(note.endpoints, 'endpoint')} with and without the "
-                f"change, {format_count(note.pairs, 'time')} each, for about "
-                f"{note.seconds:.0f} s, or {note.limit} s at most to confirm regressions"
+            endpoints, times = (
+                format_count(note.endpoints, "endpoint"),
+                format_count(note.pairs, "time"),
             )
+            name = "comparison-again" if note.again else "comparison"
+            return _fill(name, note=note, endpoints=endpoints, times=times)
+
+
+def _fill(name: str, **facts: object) -> str:
+    text: str = _TEXTS["messages"][name].format(**facts)
+    return text
 
 
 def _describe_command(note: context.CommandFailed) -> str:
     tool = note.ran
-    remedy = _MESSAGES["stopped_command"].get(tool.command[0], "run hbatune again")
-    end = "" if tool.finished else f"; {remedy}"
+    remedy = ""
+    if not tool.finished:
+        remedy = f"; {_TEXTS['remedies'].get(tool.command[0], 'run hbatune again')}"
     if note.reloading:
-        return f"udev could not reload its rules: {tool.said}{end}"
+        return f"udev could not reload its rules: {tool.said}{remedy}"
     command = " ".join(tool.command[:_SHOWN_WORDS])
     if len(tool.command) > _SHOWN_WORDS:
         command += " …"
-    return f"`{command}` failed: {tool.said}{end}"
+    return f"`{command}` failed: {tool.said}{remedy}"
 
 
 def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
     if isinstance(irqbalance, Missing):
-        return (
-            "it is unknown whether irqbalance moves the interrupts that were placed "
-            f"({irqbalance.text or irqbalance.reason}); if it runs, start it as "
-            f"irqbalance.service with --policyscript={script}"
-        )
+        reason = irqbalance.text or irqbalance.reason
+        return _fill("irqbalance-unknown", reason=reason, script=script)
     policy = f", which is {irqbalance.policy} now" if irqbalance.policy else ""
-    return (
-        f"irqbalance (process {irqbalance.pid}) runs and may move the interrupts that were "
-        f"placed; start it with --policyscript={script}{policy}, and it leaves just those"
-    )
+    return _fill("irqbalance", pid=irqbalance.pid, script=script, policy=policy)
 
 
 def _describe_initramfs(note: context.InitramfsStale) -> str:
     how = f"`{note.command}`" if note.command else "as your distribution does it"
-    modules = ", ".join(note.modules)
-    if not note.of_root:
-        return f"where the initramfs holds {modules}, rebuild that: {how}"
-    return (
-        f"{modules} is loaded from the initramfs, since the root disk needs it: "
-        f"rebuild that, {how}, or the next boot does not see the change"
-    )
+    name = "initramfs-root" if note.of_root else "initramfs"
+    return _fill(name, modules=", ".join(note.modules), how=how)
 
 
 def _describe_runs(note: context.RunsAhead) -> str:

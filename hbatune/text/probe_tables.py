@@ -191,10 +191,11 @@ def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:
     newest = {entry.record.rule: entry for entry in entries}
     for entry in entries:
         for stale in entry.stale:
-            device = "adapter" if entry.record.together is not None else "disk"
-            then, now = stale.then or "unknown", stale.now or "unknown"
-            text = find_message(stale.what).format(device=device, then=then, now=now)
-            yield f"{entry.record.target}: {text}."
+            target = entry.record.target
+            device = "disk" if entry.record.together is None else "adapter"
+            then, current = stale.then or "unknown", stale.now or "unknown"
+            text = find_message(stale.what).format(device=device, then=then, current=current)
+            yield f"{target}: {text}."
         rule = entry.record.rule
         if entry.stale and rule is not None and newest[rule] is entry:
             command = f"hbatune autotune {entry.record.target}"
@@ -234,10 +235,9 @@ def _format_difference(share: float) -> str:
 
 def _describe_goal(goal: comparison.Goal, profile: str) -> str:
     spare = units.format_percent(abs(goal.spare))
-    conclusion = find_message(goal.headroom).format(spare=spare)
     return (
         f"p99 is {units.format_digits(goal.measured_ms)} ms; {profile} requires at most "
-        f"{goal.p99_ms:g} ms ({goal.source}): {conclusion}"
+        f"{goal.p99_ms:g} ms ({goal.source}): {find_message(goal.headroom).format(spare=spare)}"
     )
 
 
@@ -249,7 +249,8 @@ DOCUMENT_COLUMNS = make_columns(
 
 def make_document_cells(row: comparison.DocumentRow) -> list[str]:
     """Return the cells of a document's figure next to the measured one."""
-    workload, name = row.result.workload, load_texts("messages.toml")["figure"][row.figure]
+    workload = row.result.workload
+    name: str = load_texts("messages.toml")["figures"][row.figure]
     if row.depth is not None and row.depth != workload.issued:
         name += f" at depth {row.depth}"
     if row.raid is not None:

@@ -14,7 +14,7 @@ from hbatune.policy.profile import Profile
 from hbatune.probe.history import Proof
 from hbatune.probe.result import ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
-from hbatune.probe.workloads import Unexercised
+from hbatune.probe.workloads import Hidden, Unexercised
 from hbatune.shipped import find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
@@ -141,8 +141,9 @@ def format_compared_settings(proof: Proof) -> str:
 
 def explain_unexercised(hidden: Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
-    text = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
-    return f"{hidden.setting}: {text}"
+    prefix = "" if hidden.why is Hidden.PARTLY else "not exercised: "
+    reason = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
+    return f"{hidden.setting}: {prefix}{reason}"
 
 
 def _yield_notes(verified: VerificationResult) -> Iterator[str]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from hbatune.facts.names import natural_key
-from hbatune.shipped import find_message
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
 from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
@@ -138,27 +138,17 @@ def format_reading(reading: Reading) -> list[str]:
 
 def describe_alert(alert: Alert) -> str:
     """Return the cause of an alert, with the value that raised it and its limit."""
-    value, limit = _format_number(alert.value, "unknown"), _format_number(alert.limit, "unknown")
-    busy = "unknown" if alert.value is None else format_percent(alert.value)
-    match alert.condition:
-        case AlertCondition.P99:
-            return f"{_describe_latency(alert, value)}; the objective is a p99 of {limit} ms"
-        case AlertCondition.UTILISATION:
-            if alert.detail is not None:
-                commands = format_count(int(alert.detail), "command")
-                return f"{busy} of {commands} in flight, more than {format_percent(alert.limit)}"
-            return f"busy {busy} of the time, more than {format_percent(alert.limit)}"
-        case AlertCondition.DEPTH:
-            return f"{value} in flight on average; beyond its knee, {limit}, they only wait"
-        case AlertCondition.QUEUE_FULL:
-            return f"queue_depth is {value}, not {limit}: the kernel lowers it for a full queue"
-        case AlertCondition.COUNTERS:
-            return f"{alert.detail} rose by {value}"
-        case AlertCondition.LINK:
-            unit = "lanes" if alert.detail == "width" else "GT/s"
-            return f"the link runs at {value} {unit}; it has run at {limit}"
-        case AlertCondition.CPU:
-            return f"CPU {alert.detail}, which serves its interrupts, is busy {busy} of the time"
+    texts = load_texts("messages.toml")["alerts"][alert.condition]
+    text: str = texts.get(alert.detail, texts["raised"])
+    facts = {"detail": alert.detail, "most": format_percent(alert.limit)}
+    if alert.condition is AlertCondition.UTILISATION and alert.detail is not None:
+        text, facts["commands"] = texts["commands"], format_count(int(alert.detail), "command")
+    return text.format(
+        value=_format_number(alert.value, "unknown"),
+        limit=_format_number(alert.limit, "unknown"),
+        busy="unknown" if alert.value is None else format_percent(alert.value),
+        **facts,
+    )
 
 
 def format_alert(alert: Alert) -> str:
@@ -173,7 +163,8 @@ def format_event(event: AlertEvent) -> str:
         return f"alert: {format_alert(alert)}"
     end = "no longer present"
     if event.value is not None:
-        end = find_message(alert.condition).format(detail=alert.detail)
+        texts = load_texts("messages.toml")["alerts"][alert.condition]
+        end = texts["end"].format(detail=alert.detail)
     return make_printable(f"alert ended: {alert.target}: {end} ({alert.source})")
 
 
@@ -191,13 +182,3 @@ def _format_line(clock: str, words: Sequence[str]) -> str:
     first, *figures = map(make_printable, words)
     cells = map(str.rjust, figures, _WIDTHS)
     return "  ".join((clock.ljust(8), first.ljust(_TARGET_WIDTH), *cells))
-
-
-def _describe_latency(alert: Alert, value: str) -> str:
-    match alert.detail:
-        case Measure.LEAST:
-            return f"nothing was done in {value} ms, and something waits"
-        case Measure.MEAN:
-            return f"p99 is not measured; the mean is {value} ms"
-        case _:
-            return f"p99 is {value} ms"

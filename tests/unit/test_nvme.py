@@ -16,7 +16,7 @@ from hbatune.act.restore import restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.attributes import read_attributes
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
-from hbatune.nvme import NOT_CHANGEABLE, Answer
+from hbatune.nvme import Answer
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Exactly
@@ -25,6 +25,7 @@ from tests.unit.machines import adapter, control, machine
 from tests.unit.profiles import profile
 
 COALESCING = 0x08
+NOT_CHANGEABLE = 0x10E
 DO_NOT_RETRY = 0x4000
 SAVE = 1 << 31
 CHANGEABLE = 0b100

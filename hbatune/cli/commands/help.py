@@ -8,7 +8,7 @@ from hbatune.cli.parser import format_help_page
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `help`."""
-    parser.add_argument("command", metavar="COMMAND", nargs="?")
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help="the command to explain")
 
 
 def run(args: argparse.Namespace) -> int:

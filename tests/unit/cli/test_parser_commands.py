@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.cli import COMMANDS, commands, main
-from hbatune.cli.parser import load_help, make_full_parser
+from hbatune.cli.parser import find_subparsers, load_help, make_full_parser
 
 
 def test_help_summarizes_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +22,17 @@ def test_all_commands_are_listed() -> None:
     folder = Path(commands.__file__).parent
     assert set(COMMANDS) == {file.stem for file in folder.glob("[!_]*.py")}
     assert set(load_help()) == {"main", *COMMANDS}
+
+
+def test_each_option_text_is_used() -> None:
+    used = {"main": set[str](), **{command: set[str]() for command in COMMANDS}}
+    for command, parser in find_subparsers(make_full_parser()).items():
+        for action in parser._actions:
+            name = (action.option_strings or [action.dest])[-1]
+            texts = load_help()[command].get("options", {})
+            used[command if name in texts else "main"].add(name)
+    for command, texts in load_help().items():
+        assert set(texts.get("options", {})) <= used[command], command
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -13,6 +13,7 @@ from hbatune.facts.services import HIDDEN_PROCESSES, Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Event, EventNote, Message, Note, Task, TaskFailed
 from hbatune.plan.rows import Outcome, Restored
+from hbatune.shipped import load_texts
 from hbatune.text.notes import format_note, show_note, show_restored
 from tests.unit.machines import machine
 
@@ -59,6 +60,12 @@ def test_every_note_has_text(capsys: pytest.CaptureFixture[str]) -> None:
     for note in SHOWN:
         show_note(note)
     assert capsys.readouterr().out.endswith(f"{FILE} was removed.\n")
+
+
+def test_each_text_has_its_note() -> None:
+    texts = load_texts("notes.toml")
+    assert set(texts["Event"]) == {event.name for event in Event}
+    assert set(texts["Task"]) <= {task.name for task in Task}
 
 
 def test_notes_use_singular_for_one() -> None:
