@@ -278,7 +278,7 @@ def load_help() -> dict[str, Any]:
 
 
 def _fill_help(parser: argparse.ArgumentParser) -> None:
-    """Add the help of the arguments that have none in the code."""
+    """Add the help of the arguments from templates/commands.toml."""
     texts = load_help()
     command = texts.get(parser.prog.rpartition(" ")[2], {})
     options = {**texts["main"]["options"], **command.get("options", {})}

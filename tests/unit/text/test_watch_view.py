@@ -5,8 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from hbatune.text.watch_view import format_reading, make_json_printer, make_plain_printer
-from hbatune.watch.watch import AlertEvent, Watcher, WatchState
+from hbatune.text.watch_view import (
+    describe_alert,
+    format_reading,
+    make_json_printer,
+    make_plain_printer,
+)
+from hbatune.watch.alerts import AlertCondition
+from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 from tests.documented import validate
 from tests.unit import watch_samples as watched
 from tests.unit.watch_samples import PLAIN, counted, every, sample, working
@@ -54,3 +60,23 @@ def test_mean_column_shows_mean() -> None:
     assert format_reading(state.disks[0]) == [
         *("sda", "1000", "4.1", "2", "-", "-", "2", "2.0", "64", "50 %"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "detail", "value", "text"),
+    [
+        ("p99", "p99", 4.0, "p99 is 4 ms; the objective is a p99 of 0.85 ms"),
+        ("p99", "mean", None, "p99 is not measured; the mean is unknown ms; the objective"),
+        ("p99", "least", 4.0, "nothing was done in 4 ms, and something waits; the objective"),
+        ("utilisation", None, 0.9, "busy 90 % of the time, more than 85 %"),
+        ("utilisation", "32", None, "unknown of 32 commands in flight, more than 85 %"),
+        ("link-degraded", "width", 4.0, "the link runs at 4 lanes; it has run at 0.85"),
+        ("link-degraded", "speed", 8.0, "the link runs at 8 GT/s; it has run at 0.85"),
+        ("counters-rising", "errors", 7.0, "errors rose by 7"),
+    ],
+)
+def test_alert_has_text_of_detail(
+    condition: str, detail: str | None, value: float | None, text: str
+) -> None:
+    alert = Alert(AlertCondition(condition), "id", "sda", None, value, 0.85, detail, 1.0, "D0-7")
+    assert describe_alert(alert).startswith(text)
