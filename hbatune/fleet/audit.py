@@ -230,10 +230,6 @@ class Audit(Struct, frozen=True):
     unusable: tuple[UnusableSnapshot, ...]
     not_understood: tuple[str, ...] = ()
 
-    def list_hosts(self, state: HostState) -> tuple[AuditedHost, ...]:
-        """Return the hosts in this state."""
-        return tuple(host for host in self.hosts if host.state is state)
-
     @property
     def is_good(self) -> bool:
         """Whether all files were read, and all hosts are as their profiles require."""

@@ -6,7 +6,7 @@ between two hosts, the most important first.
 """
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
@@ -32,8 +32,8 @@ from hbatune.settings.table import SETTINGS
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
-from hbatune.text.tables import EMPTY_CELL, Cell, Column, Table, group_items, make_columns
-from hbatune.text.terminal import Field, format_csv, print_line, show_section
+from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, group_items, make_columns
+from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
@@ -105,7 +105,7 @@ def make_audit_document(audit: Audit) -> AuditDocument:
         **asdict(audit) | {"unusable": tuple(map(with_reason, audit.unusable))},
         headline=summarise_audit(audit),
         do_first=list_remedies(audit),
-        not_set_up=tuple(host.name for host in audit.list_hosts(HostState.NOT_SET_UP)),
+        not_set_up=tuple(host.name for host in audit.hosts if host.state is HostState.NOT_SET_UP),
     )
 
 
@@ -151,13 +151,16 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
 def show_audit(audit: Audit) -> None:
     """Print an audit: the answer and the remedies first, then drift, outliers and findings."""
     rows = list_audit_rows(audit)
+    remedies = list_remedies(audit)[:MAX_REMEDIES]
     print_line(f"{summarise_audit(audit)}.", hang=2)
     print_line()
-    remedies = []
-    for remedy in list_remedies(audit)[:MAX_REMEDIES]:
-        names = _format_hosts(remedy.hosts)
-        remedies.append((str(remedy.severity), names, remedy.command, remedy.text))
-    _show_section("Do first", "state SEVERITY | id ON | value RUN | text BECAUSE", remedies)
+    print_line("Do first" if remedies else "Nothing to do", style="bold")
+    for number, remedy in enumerate(remedies, 1):
+        names = f" on {_format_hosts(remedy.hosts)}" if remedy.hosts else ""
+        text = f"{number:2} {remedy.severity}{names}: {remedy.text}"
+        print_line(text, hang=3, style=STYLES[remedy.severity])
+        show_line(f"   {remedy.command}")  # a broken command could not be copied
+    print_line()
     columns = "id SETTING | value KIND | value CURRENT | value WANTED | value PROFILE | "
     columns += "number HOSTS | number TARGETS | text ON | value SOURCE"
     _show_section("What drifts", columns, rows["drift"])
@@ -184,7 +187,8 @@ def show_audit(audit: Audit) -> None:
 
 def summarise_audit(audit: Audit) -> str:
     """Return the answer of an audit: the number of hosts in each state, and of unread files."""
-    counts = [(len(audit.list_hosts(state)), STATE_TEXTS[state][0]) for state in HostState]
+    hosts = Counter(host.state for host in audit.hosts)
+    counts = [(hosts[state], text) for state, (text, _) in STATE_TEXTS.items()]
     counts.append((len(audit.unusable), "not read"))
     parts = ", ".join(f"{count} {text}" for count, text in counts if count)
     return f"{format_count(len(audit.hosts) + len(audit.unusable), 'host')}: {parts}"

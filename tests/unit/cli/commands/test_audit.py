@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def with_policy(number: int, **policy: Any) -> Snapshot:
 
 def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
     save(tmp_path, *(host(number, attributes=TUNED) for number in range(3)))
-    assert audited(capsys, tmp_path)[0] == 0
+    code, out, _ = audited(capsys, tmp_path)
+    assert code == 0
+    assert out.startswith("3 hosts: 3 as wanted.\n\nNothing to do\n")
     broken = tmp_path / "broken.snap"
     broken.write_bytes(b"")
     assert audited(capsys, tmp_path)[0] == 1
@@ -121,16 +124,21 @@ def test_host_without_profile_is_not_odd(tmp_path: Path, capsys: Capture) -> Non
     assert remedy["command"].endswith(f"-e hbatune_profile=balanced {limit}")
 
 
+def remedies(folder: Path, capsys: Capture) -> list[dict[str, Any]]:
+    """Return the remedies of an audit of the folder."""
+    listed: list[dict[str, Any]] = json.loads(audited(capsys, "--json", folder)[1])["do_first"]
+    return listed
+
+
 def test_remedies_name_their_host(folder: Path, capsys: Capture) -> None:
     save(folder, host(99, adapter={"link": factory.link(width=4)}))
     (folder / "cut.snap").write_bytes(b"")
-    document = json.loads(audited(capsys, "--json", folder)[1])
-    remedies = document["do_first"]
-    severities = [remedy["severity"] for remedy in remedies]
+    listed = remedies(folder, capsys)
+    severities = [remedy["severity"] for remedy in listed]
     assert severities == sorted(severities, key=list(reversed(Severity)).index)
-    links = [remedy for remedy in remedies if remedy["hosts"] == ["db99"]]
+    links = [remedy for remedy in listed if remedy["hosts"] == ["db99"]]
     assert {remedy["command"] for remedy in links} == {"hbatune -H db99 check"}
-    for remedy in remedies:
+    for remedy in listed:
         assert remedy["command"].startswith(("hbatune ", "ansible-playbook "))
         if remedy["hosts"]:
             assert remedy["hosts"][0] in remedy["command"]
@@ -219,6 +227,10 @@ def test_anonymous_host_shows_file(folder: Path, capsys: Capture) -> None:
     assert "1 anonymous (named by file)" in out
     assert re.search(r"hbatune diff --profile oltp --snapshot \S+/hidden\.snap", out)
     assert hidden.machine.hostname not in out
+    commands = re.findall(r"^ +hbatune ((?:check|diff) .*hidden\.snap)$", out, re.M)
+    assert len(commands) >= 2
+    for command in set(commands):
+        assert main(shlex.split(command)) == 1, "the remedy works, and shows the problem"
 
 
 def test_duplicate_hostnames_are_disambiguated(folder: Path, capsys: Capture) -> None:
@@ -314,5 +326,8 @@ def test_output_fits_80_columns(
     save(folder, host(99, adapter={"link": factory.link(width=4)}))
     monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)
     _, out, _ = audited(capsys, folder)
-    assert max(map(len, out.splitlines())) <= 80
+    long = [line for line in out.splitlines() if len(line) > 80]
+    commands = [remedy["command"] for remedy in remedies(folder, capsys)]
+    assert {line.strip() for line in long} <= set(commands), "commands are never broken"
+    assert long
     assert "db99" in out
