@@ -170,7 +170,8 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
     if order.reason is PassReason.AUDIT:
-        keep_counters(reconciled.machine, config.act.deadline_seconds)
+        with suppress(HbatuneError, OSError):  # the report of the writes must not be lost
+            keep_counters(reconciled.machine, config.act.deadline_seconds)
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -199,7 +200,8 @@ def keep_counters(machine: Machine, deadline: float) -> None:
     """Store the machine's error counters, so `check`, which writes nothing, can report increases.
 
     Do nothing within ``MIN_INTERVAL_S`` of the last time: the drivers ask the cards for some of
-    these counters. ``deadline`` is in seconds, for each device.
+    these counters. ``deadline`` is in seconds, for each device. The daemon's unit may not read the
+    kernel's log, so its failures are not counted.
     """
     stored, current_time = marks.load_counted(paths.COUNTERS), int(time.time())
     for counters in stored:
@@ -209,7 +211,7 @@ def keep_counters(machine: Machine, deadline: float) -> None:
     from hbatune.facts.observe import observe_health  # only for some of the audits
 
     stuck = map_stuck_disks(unlocked_means(paths.Paths()).stuck)
-    observed = observe_health(machine, deadline=deadline, avoid=stuck)
+    observed = observe_health(machine, deadline=deadline, avoid=stuck, with_log=False)
     current = health.collect_counters(machine, observed, current_time)
     marks.save_counted(paths.COUNTERS, health.retain_observations(stored, current))
 

@@ -397,9 +397,12 @@ class _Coalescing(CheckEvidence, frozen=True):
     def advise(self, target: str) -> str:
         if self.host is None:
             return "if tail latency matters, set perf_mode=2 in /etc/modprobe.d for the next boot"
-        text = f'if tail latency matters, put a rule with setting = "{self.lever}" and value = 0 '
-        text += "into /etc/hbatune/rules.d and apply it"
-        return text + (" with --allow-reset, which resets the link" if self.lever == "zio" else "")
+        reset = " with --allow-reset, which resets the link" if self.lever == "zio" else ""
+        return (
+            "if tail latency matters, add to a file in /etc/hbatune/rules.d `[[rule]]` with "
+            f'name = "no-{self.lever}", setting = "{self.lever}", value = 0, '
+            f'because = "tail latency", source = "site", and apply it{reset}'
+        )
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:

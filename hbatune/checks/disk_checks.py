@@ -224,7 +224,7 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 class _UnorderedZones(CheckEvidence, frozen=True):
     DESCRIPTION = "a zoned disk without a scheduler, and this kernel may reorder its writes"
-    ADVICE = "set mq-deadline by a rule in /etc/hbatune/rules.d, and run `hbatune apply`"
+    ADVICE = "set mq-deadline by a rule in /etc/hbatune/rules.d, and apply it"
 
 
 def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:

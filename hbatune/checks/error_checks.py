@@ -39,7 +39,7 @@ _GIVEN_UP = frozenset({"offline", "transport-offline", "dead"})
 class _FailedIo(CheckEvidence, frozen=True):
     """The failed I/O in the kernel log of the types ``FAULTS``, which one check reports.
 
-    A fault is known if an earlier check counted it and its count has not risen since.
+    A fault is known if an earlier snapshot counted it and its count has not risen since.
     """
 
     FAULTS: ClassVar[tuple[ErrorKind, ...]]

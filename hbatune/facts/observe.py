@@ -246,12 +246,16 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def observe_health(
-    machine: Machine, *, deadline: float = 10.0, avoid: Mapping[str, str] | None = None
+    machine: Machine,
+    *,
+    deadline: float = 10.0,
+    avoid: Mapping[str, str] | None = None,
+    with_log: bool = True,
 ) -> health.Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
 
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
-    queue does not answer to the reason.
+    queue does not answer to the reason. Without the kernel's log, it counts as absent.
     """
     paths: dict[str, tuple[str, ...]] = {}
     for adapter in machine.adapters:
@@ -268,7 +272,7 @@ def observe_health(
         if isinstance(get_text(survey.get(path[0], {}), _VECTORS), Missing):
             configs[path[0]] = (attributes.PCI_CONFIG,)
     offers = survey_requests(configs, deadline=deadline)
-    log = read_kernel_log()
+    log = read_kernel_log() if with_log else ABSENT
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()

@@ -120,3 +120,31 @@ def test_recommended_commands_run(
         assert recommended[f"explain {target}"] == [f"explain {target} --profile balanced"]
     if host == "two nodes" and state != "applied":
         assert recommended["check"] == ["apply --profile oltp 0000:01:00.0 --dry-run"]
+
+
+_COPIED_RULE = r"""
+import json, re, subprocess, sys
+from pathlib import Path
+HBATUNE = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+
+def document(*words):
+    return json.loads(subprocess.run([*HBATUNE, *words, "--json"], stdout=subprocess.PIPE).stdout)
+
+host = Path("/sys/class/scsi_host/host0")
+for name, text in {"zio": "Mode 6", "zio_timer": "900 us"}.items():
+    (host / name).chmod(0o644)
+    (host / name).write_text(text)
+findings = document("check")["findings"]
+[advice] = [entry["advice"] for entry in findings if entry["id"] == "coalescing-on"]
+keys = re.findall(r"(\w+ = (?:\d+|\"[^\"]*\"))", advice)
+Path("/etc/hbatune/rules.d").mkdir(parents=True)
+Path("/etc/hbatune/rules.d/copied.toml").write_text("[[rule]]\n" + "\n".join(keys))
+rows = document("apply", "--profile", "oltp", "--dry-run", "--allow-reset")["rows"]
+print(json.dumps([row for row in rows if row["setting"] == "zio"]))
+"""
+
+
+def test_copied_coalescing_rule_works(built: Callable[[Described], Path]) -> None:
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _COPIED_RULE]
+    [row] = json.loads(run(built(fabrics.qla2xxx()), command))
+    assert (row["target"], row["state"], row["value"]) == ("host0", "drift", 0)

@@ -115,7 +115,8 @@ def test_start_pass_is_reversible(bench: Bench) -> None:
 def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     observed: list[Machine] = []
 
-    def observe(machine: Machine, **_: object) -> Health:
+    def observe(machine: Machine, *, with_log: bool, **_: object) -> Health:
+        assert not with_log, "the daemon's unit may not read it"
         observed.append(machine)
         return health(machine, disks={"sda": disk_health(timeouts=len(observed))})
 

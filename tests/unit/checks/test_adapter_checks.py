@@ -86,7 +86,7 @@ def test_coalescing_advice_is_its_own(name: str, words: str) -> None:
     inspected |= {"host0 zio": "Mode 6"} if name == "zio" else {}
     finding = only(found(build_input(lun(), inspected=inspected), "coalescing-on"))
     advice = format_finding(finding).advice
-    assert f'setting = "{name}" and value = 0' in advice
+    assert f'setting = "{name}", value = 0' in advice
     assert advice.endswith(words)
     assert "perf_mode" not in advice
 

@@ -88,3 +88,19 @@ def test_rollback_summary_uses_singular(
     row = Restored("sda", "sda", None, "nr_requests", 64, 256, Outcome.WRITTEN, found=256)
     show_restored([row] * values, machine())
     assert capsys.readouterr().out.splitlines()[-1] == summary
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"),
+    [("fewer tags", "set its former scheduler and roll back again"), (None, "")],
+)
+def test_refused_requests_have_fitting_advice(
+    limit: str | None, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Outcome.REFUSED
+    row = Restored("sda", "sda", None, "nr_requests", 64, 256, refused, errno=22, limit=limit)
+    show_restored([row], machine())
+    output = capsys.readouterr().out
+    assert "Invalid argument" in output
+    assert ("scheduler" in output) is bool(advice)
+    assert advice in output

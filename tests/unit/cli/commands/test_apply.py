@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -633,3 +634,14 @@ def test_probe_options_require_probe(
 ) -> None:
     assert main([*APPLY, "--no-probe", *options]) == 2
     assert f"{options[0]} is about probing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_end_names_lifetime_of_values(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(paths, "UDEV_RULES", bench.disks[0].path if installed else Path("/none"))
+    assert main([*APPLY, "--no-probe"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert ("until the next boot. `hbatune install` keeps them." in output) is not installed

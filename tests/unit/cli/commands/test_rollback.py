@@ -38,6 +38,17 @@ def test_missing_journal_restores_nothing(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "Nothing to restore: the journal is empty.\n"
 
 
+@pytest.mark.usefixtures("disks")
+def test_invalid_configuration_claims_no_rollback(
+    site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.put("hbatune.toml", "profile = [")
+    assert main([*PREVIEW]) == 0
+    output, messages = capsys.readouterr()
+    assert output == "Nothing to restore: the journal is empty.\n"
+    assert messages.strip().endswith("; a rollback does not need it")
+
+
 def test_preview_shows_values_without_writing(
     disks: tuple[Disk, Disk], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,12 @@
 import json
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hbatune.act import paths
 from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.facts.sampler import Sample, SampledPlaces
@@ -57,6 +59,31 @@ def test_target_limits_watch(command: Command, capsys: pytest.CaptureFixture[str
     assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
     assert "nothing measures latency" in err
     assert command(["--count", "1", "sdz"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "unit", "remedy"),
+    [
+        (None, False, "install bpftrace, then run `hbatune watch --collect` as root"),
+        ("bpftrace", False, "latency; run `hbatune watch --collect` as root"),
+        ("bpftrace", True, "`systemctl start hbatune-latency.service` starts that"),
+    ],
+)
+def test_missing_p99_remedy_fits_host(
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    program: str | None,
+    unit: bool,
+    remedy: str,
+) -> None:
+    monkeypatch.setattr(watch, "which", lambda name: program)
+    monkeypatch.setattr(paths, "UNITS", tmp_path)
+    if unit:
+        (tmp_path / "hbatune-latency.service").touch()
+    assert command(["--count", "1"]) == 0
+    assert remedy in capsys.readouterr().err
 
 
 def test_ctrl_c_exits_0(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
