@@ -100,8 +100,10 @@ class SourceDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
-    parser.add_argument("target", metavar="TARGET")
-    parser.add_argument("setting", metavar="SETTING", nargs="?")
+    parser.add_argument(
+        "target", metavar="TARGET", help="a disk, an interrupt (irq27), several, or a source (D0-8)"
+    )
+    parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
