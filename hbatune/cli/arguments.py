@@ -46,28 +46,15 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
             option.default = argparse.SUPPRESS
 
 
-def add_flag(parser: "argparse._ActionsContainer", name: str, purpose: str) -> None:
-    """Add an option without a value."""
-    parser.add_argument(name, action="store_true", help=purpose)
-
-
 def add_flags(parser: "argparse._ActionsContainer", *names: str) -> None:
     """Add options without a value, whose help is in templates/commands.toml."""
     for name in names:
         parser.add_argument(name, action="store_true")
 
 
-def add_path(
-    parser: "argparse._ActionsContainer",
-    name: str,
-    purpose: str | None = None,
-    metavar: str = "FILE",
-) -> None:
-    """Add a file or a directory: an option, or an argument if the name has no hyphens.
-
-    Without a ``purpose``, its help is in templates/commands.toml.
-    """
-    parser.add_argument(name, metavar=metavar, type=Path, help=purpose)
+def add_path(parser: "argparse._ActionsContainer", name: str, metavar: str = "FILE") -> None:
+    """Add a file or a directory: an option, or an argument if the name has no hyphens."""
+    parser.add_argument(name, metavar=metavar, type=Path)
 
 
 _FLAG = {"action": "store_true"}

@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     arguments.add_targets(parser, "targets of the results")
     arguments.add_shared(parser, "--json")
-    arguments.add_flag(parser, "--runs", "show each run of a sweep, with its depth and latencies")
-    arguments.add_flag(parser, "--csv", "print every run as comma-separated values")
+    arguments.add_flags(parser, "--runs", "--csv")
     arguments.add_shared(parser, "--no-pager")
 
 

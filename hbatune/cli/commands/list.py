@@ -61,8 +61,7 @@ _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     arguments.add_targets(parser, "list only these, each on its own line")
-    arguments.add_flag(parser, "--all", "show each disk and the interrupts, also without a target")
-    arguments.add_flag(parser, "--ids", "show the stable id of each disk")
+    arguments.add_flags(parser, "--all", "--ids")
     arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
 
 

@@ -19,14 +19,11 @@ from hbatune.text.terminal import print_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
-    purpose = "the HTML file to make (hbatune-HOST-DATE.html in this directory)"
-    parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help=purpose)
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
     arguments.add_shared(parser, "--profile", "--snapshot")
-    purpose = "results to show instead of this machine's own: a copy of another's history.json"
-    arguments.add_path(parser, "--history", purpose)
-    purpose = "also write the values of all pictures, as comma-separated values"
-    arguments.add_path(parser, "--csv", purpose)
-    arguments.add_flag(parser, "--force", "replace an existing file")
+    arguments.add_path(parser, "--history")
+    arguments.add_path(parser, "--csv")
+    arguments.add_flags(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> int:

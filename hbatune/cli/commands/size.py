@@ -28,44 +28,27 @@ DEFAULT_HEADROOM = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `size`."""
     load = parser.add_argument_group("a load")
-    headroom = f"percent of everything that stays free ({DEFAULT_HEADROOM}; 20 to 40 are wise)"
-    for option, metavar, parse, default, purpose in (
-        ("--iops", "N", _parse_rate, None, "I/Os per second: 200k, 1.1M"),
-        ("--gb-per-s", "N", _parse_amount, None, "GB per second"),
-        ("--block", "SIZE", _parse_block, None, "bytes of each I/O (4K; 1M without --iops)"),
-        ("--reads", "P", _parse_percent, 100, "percent of reads (100)"),
-        ("--p99", "MS", _parse_amount, None, "the p99 that is wanted, in ms"),
-        ("--hdd-iops", "N", _parse_rate, None, "I/Os per second of one HDD, to count HDDs"),
-        ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM, headroom),
+    for option, metavar, parse, default in (
+        ("--iops", "N", _parse_rate, None),
+        ("--gb-per-s", "N", _parse_amount, None),
+        ("--block", "SIZE", _parse_block, None),
+        ("--reads", "P", _parse_percent, 100),
+        ("--p99", "MS", _parse_amount, None),
+        ("--hdd-iops", "N", _parse_rate, None),
+        ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM),
     ):
-        load.add_argument(option, metavar=metavar, type=parse, default=default, help=purpose)
-    purpose = "use the busiest interval in this output of `hbatune watch --json`"
-    arguments.add_path(load, "--watch", purpose)
+        load.add_argument(option, metavar=metavar, type=parse, default=default)
+    arguments.add_path(load, "--watch")
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
-    fabrics = "fabrics that the adapters are on; those on one see the same ports (1)"
-    for option, default, purpose in (
-        ("--hosts", None, "hosts that share its ports; computes the depth"),
-        ("--port-limit", None, "commands that a port takes of all hosts"),
-        ("--lun-limit", None, "commands that it takes for each LUN"),
-        ("--data-drives", None, "drives with the data of a LUN (4 of 4+1)"),
-        ("--luns", None, "LUNs of each host (default: this host's LUNs)"),
-        ("--hbas", None, "adapters of each host (default: this host's)"),
-        ("--ports", 1, "ports that each adapter sees (1)"),
-        ("--fabrics", 1, fabrics),
-    ):
-        array.add_argument(option, metavar="N", type=number, default=default, help=purpose)
-    purpose = "its model, with known limits: vnx, hitachi, svc"
-    array.add_argument("--array", metavar="NAME", help=purpose)
-    purpose = "how multipath chooses a path: round-robin, queue-length, service-time (without this "
-    purpose += "option) or failover"
-    array.add_argument(
-        "--selector",
-        choices=list(map(str, shortfall.Selector)),
-        default=str(shortfall.Selector.SERVICE_TIME),
-        metavar="HOW",
-        help=purpose,
-    )
+    for option in ("--hosts", "--port-limit", "--lun-limit", "--data-drives", "--luns", "--hbas"):
+        array.add_argument(option, metavar="N", type=number)
+    for option in ("--ports", "--fabrics"):
+        array.add_argument(option, metavar="N", type=number, default=1)
+    array.add_argument("--array", metavar="NAME")
+    selectors = list(map(str, shortfall.Selector))
+    default = str(shortfall.Selector.SERVICE_TIME)
+    array.add_argument("--selector", choices=selectors, default=default, metavar="HOW")
     arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 
