@@ -78,11 +78,6 @@ def enable(*, restart: bool) -> ToolResult | None:
     return ran
 
 
-def is_installed(units: Path) -> bool:
-    """Return whether the daemon's unit is in this directory of units."""
-    return (units / UNIT).exists()
-
-
 def has_failed() -> bool:
     """Return whether systemd reports that the daemon has failed."""
     return has_systemd() and not _run_tool("systemctl", "is-failed", UNIT, seconds=5.0).code

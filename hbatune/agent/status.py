@@ -105,11 +105,11 @@ class Status(Struct, frozen=True):
     the configuration in the files is not active. ``passes`` and ``written`` count since the start.
     ``alerts`` are the active alerts. ``unreadable`` is the number of settings that the last pass
     could not read. ``counts`` and ``skipped`` are those of the last full pass, whose handled drift
-    counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is
-    tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are missing in a status of an older version.
-    ``unwritten`` are files that could not be written. ``last_profile`` was active before a
-    rollback. ``abandoned`` is the number of abandoned
-    processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
+    counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is tuned because
+    everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are missing in a
+    status of an older version. ``unwritten`` are files that could not be written. ``last_profile``
+    was active before a rollback. ``abandoned`` is the number of abandoned processes that hang in
+    the kernel. ``doubts`` are the errors of rules that have no effect.
     """
 
     process: Process
@@ -286,9 +286,8 @@ def assess_host(look: HostLook, health: DaemonHealth, status: Status | None) -> 
     """
     counts, changes = look.counts, () if status is None else status.amiss
     running = status is not None
-    unset = any(change.handled in _UNSET for change in changes)
-    if status is not None:
-        unset = unset or bool(status.error or status.abandoned or status.unreadable)
+    failed = status is not None and bool(status.error or status.abandoned)
+    unset = look.unfinished or failed or any(change.handled in _UNSET for change in changes)
     conditions = (
         (look.mistake is not None, "mistake"),
         (look.rolled_back and bool(look.values), "half_back"),
@@ -297,7 +296,7 @@ def assess_host(look: HostLook, health: DaemonHealth, status: Status | None) -> 
         (health.state is DaemonState.STARTING, "starting"),
         (look.hidden is not None or health.state is DaemonState.UNKNOWN, "unknown"),
         (look.profile is None, "not_set_up"),
-        (unset or look.unfinished or bool(counts.get(State.UNREADABLE)), "incomplete"),
+        (unset or bool(counts.get(State.UNREADABLE)), "incomplete"),
         (bool(changes or counts.get(State.DRIFT)), "drifted"),
         (not counts.get(State.OK), "not_compared"),
         (status is not None and bool(status.alerts), "alerting"),

@@ -152,7 +152,7 @@ def look_at_host(context: Context) -> HostLook:
     """
     from hbatune.checks.registry import run_checks
 
-    paths, installed = context.paths, system.is_installed(context.paths.units)
+    paths, installed = context.paths, (context.paths.units / system.UNIT).exists()
     hidden = find_unreadable(paths, paths.counters)
     filed = Journal("") if hidden else journal.load(paths.journal, read_boot_id())[0]
     is_interrupted = filed.run is not None and not filed.run.process.alive()

@@ -95,9 +95,9 @@ class HostLook(Struct, frozen=True, kw_only=True):
 
     ``mistake`` is the error in the configuration, ``hidden`` the record that only root can read.
     ``counts`` are the settings by state, ``skipped`` describes the excluded ones. ``unfinished`` is
-    whether an earlier run was interrupted or lost original values, ``values`` the number of
-    recorded original values, ``findings`` the number of findings by severity. None means unknown.
-    ``installed`` is whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
+    whether an earlier run was interrupted or lost original values. ``values`` is the number of
+    original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
+    whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
     """
 
     profile: str | None = None

@@ -25,13 +25,12 @@ _LATEST = 5
 class StatusDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `status`; ``verdicts`` are the most recent ones, in order of time.
 
-    ``state`` is the host's, a key of ``templates/status.toml``, and ``daemon`` the daemon's.
-    ``stalls`` are the reasons for the ``daemon`` stalled. ``counts`` are the settings by state,
-    ``skipped`` describes the excluded ones. ``kept`` is whether udev rules tune at boot.
-    ``findings`` are counted by severity, ``journal`` has the number of recorded original
-    ``values``. Both are null if unknown. ``next`` are commands with their purposes. ``unset`` are
-    the settings that udev's rules could not set as a disk appeared, and that the daemon has not set
-    since.
+    ``state`` is the host's, a key of ``templates/status.toml``, and ``daemon`` the daemon's, with
+    ``stalls`` as reasons. ``counts`` are the settings by state, ``skipped`` describes the excluded
+    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
+    ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
+    commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
+    disk appeared, and that the daemon has not set since.
     """
 
     schema: str = SCHEMA

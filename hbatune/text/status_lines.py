@@ -52,7 +52,8 @@ def show_status(document: StatusDocument) -> None:
     mark = ""
     if get_width() is not None:
         symbol, plain = _MARKS[load_states()[document.state]["mark"]]
-        mark = f"{symbol if sys.stdout.encoding.lower() == 'utf-8' else plain} "
+        encoding = sys.stdout.encoding or "utf-8"
+        mark = f"{symbol if encoding.lower() == 'utf-8' else plain} "
     print_heading(mark + document.headline)
     print_line()
     for skipped in document.skipped[:_MAX_SKIPPED]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,11 +80,11 @@ def test_status_shows_daemon_health(
 
 
 @pytest.fixture(autouse=True)
-def look(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[HostLook]]:
-    """Yield the list whose last element is the host without a daemon."""
+def look(monkeypatch: pytest.MonkeyPatch) -> list[HostLook]:
+    """Return the list whose last element is the host without a daemon."""
     looks = [HostLook(values=0)]
     monkeypatch.setattr("hbatune.operations.snapshot.look_at_host", lambda _: looks[-1])
-    yield looks
+    return looks
 
 
 STOPPED = HostLook(profile="oltp", counts={"ok": 3}, values=3, findings={"info": 2})
