@@ -104,7 +104,7 @@ class Status(Struct, frozen=True):
     values. ``error`` is the failure that ended the last pass early. ``mistake`` is the reason why
     the configuration in the files is not active. ``passes`` and ``written`` count since the start.
     ``alerts`` are the active alerts. ``unreadable`` is the number of settings that the last pass
-    could not read. ``counts`` and ``skipped`` are those of the last full pass, whose handled drift
+    could not read. ``counts`` and ``skipped`` belong to the last full pass, whose handled drift
     counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is tuned because
     everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are missing in a
     status of an older version. ``unwritten`` are files that could not be written. ``last_profile``

@@ -48,7 +48,7 @@ _REMEDIES = {
 
 
 def show_status(document: StatusDocument) -> None:
-    """Print the headline, the rows of what is not as it should be, and the next commands."""
+    """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
     mark = ""
     if get_width() is not None:
         symbol, plain = _MARKS[load_states()[document.state]["mark"]]

@@ -94,6 +94,14 @@ units = Path("/etc/systemd/system")
 units.mkdir(parents=True)
 (units / "hbatune.service").touch()
 note("stopped")
+tool, booted = Path("/run/bin/systemctl"), Path("/run/systemd/system")
+tool.parent.mkdir()
+booted.mkdir(parents=True)
+tool.write_text('#!/bin/sh\\ntest "$*" = "is-failed hbatune.service"\\n')
+tool.chmod(0o755)
+os.environ["PATH"] = f"/run/bin:{os.environ['PATH']}"
+note("failed")
+booted.rmdir()
 configure('profil = "oltp"')
 note("mistake")
 configure('profile = "oltp"')
@@ -109,6 +117,7 @@ def test_state_without_daemon(built: Build) -> None:
         "applied": ("applied", 4),
         "drifted": ("drifted", 1),
         "stopped": ("stopped", 4),
+        "failed": ("failed", 4),
         "mistake": ("mistake", 1),
         # The described nr_requests does not follow the scheduler, so it cannot be restored.
         "half rolled back": ("half_back", 1),

@@ -17,10 +17,12 @@ from hbatune.agent import status
 from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times, assess_host
 from hbatune.cli import main
+from hbatune.cli.parser import make_parser
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, Outcome
 from hbatune.processes import read_clock_id
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
+from hbatune.text.status_document import load_states
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process, find_process
@@ -127,6 +129,24 @@ def test_findings_and_alerts_are_not_tuned() -> None:
     assert assess_host(found, health, GOOD) == "findings"
     alert = Alert(AlertCondition.P99, "id", "sda", "a", 12.5, 2.0, "p99", 1000.0, "D0-9")
     assert assess_host(STOPPED, health, replace(GOOD, alerts=(alert,))) == "alerting"
+
+
+def test_every_remedy_is_a_command() -> None:
+    for entry in load_states().values():
+        for command, _ in entry["next"]:
+            words = command.removeprefix("sudo ").format(profile="oltp", last_profile="oltp")
+            program, *arguments = words.split()
+            if program == "hbatune":
+                parser, _ = make_parser(arguments)
+                parser.parse_args(arguments)  # raises for a command that does not exist
+
+
+def test_last_profile_is_named_after_rollback(capsys: Capture) -> None:
+    rolled_back = replace(GOOD, profile=None, rolled_back=True)
+    for last_profile, next_command in (("vm", "sudo hbatune apply --profile vm"), (None, "profi")):
+        status.save(paths.STATUS, replace(rolled_back, last_profile=last_profile))
+        main(["status"])
+        assert f"Next   {next_command}" in capsys.readouterr().out.replace("hbatune profi", "profi")
 
 
 def test_rollback_precedes_the_last_pass(capsys: Capture) -> None:
