@@ -104,7 +104,7 @@ def _print_row(label: str, text: str) -> None:
 def _describe_findings(findings: dict[str, int] | None) -> str:
     if findings is None:
         return "not looked at: `sudo hbatune check`"
-    severe = [f"{number} {name}" for name, number in findings.items() if name != "info"]
+    severe = [f"{name} {number}" for name, number in findings.items() if name != "info"]
     return f"{', '.join(severe)}: `hbatune check`" if severe else "none above info (looked at now)"
 
 

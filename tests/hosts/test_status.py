@@ -176,3 +176,18 @@ def test_state_with_daemon(built: Build, drift: str) -> None:
     }
     assert "sudo hbatune apply --profile oltp" in answers["rolled back"][1]
     assert answers["tuned"][2]["journal"] == {"values": 6}
+
+
+_AS_USER = """
+hbatune(*APPLY)
+done = subprocess.run([*MAIN, "status"], capture_output=True, user=65534, extra_groups=[])
+answers["user"] = [done.returncode, done.stdout.decode(), done.stderr.decode()]
+"""
+
+
+def test_user_sees_applied_settings(built: Build) -> None:
+    root = built(build_many_luns(2, adapters=1))
+    root.chmod(0o755)
+    code, text, messages = see(root, _AS_USER)["user"]
+    assert (code, messages) == (4, "")
+    assert "is tuned until the next boot: profile oltp, 5 of 5 settings as wanted" in text
