@@ -78,6 +78,11 @@ def enable(*, restart: bool) -> ToolResult | None:
     return ran
 
 
+def has_failed() -> bool:
+    """Return whether systemd reports that the daemon has failed."""
+    return has_systemd() and not _run_tool("systemctl", "is-failed", UNIT, seconds=5.0).code
+
+
 def disable(*units: str) -> ToolResult | None:
     """Stop the services, also at boot, with these ``units``; None if systemd does not run."""
     if not has_systemd():

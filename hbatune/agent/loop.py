@@ -270,8 +270,9 @@ class DaemonLoop:
         self._monitor.stop_watching()
         self._depths.stop()
         rolled_back = rollback_record.load(self._paths).everything
-        quiet = replace(self._status, profile=None, open=(), error=None, alerts=())
-        self._publish_status(replace(quiet, rolled_back=rolled_back))
+        last_profile = self._status.profile or self._status.last_profile
+        quiet = replace(self._status, profile=None, open=(), error=None, alerts=(), counts={})
+        self._publish_status(replace(quiet, last_profile=last_profile, rolled_back=rolled_back))
 
     # -- waiting for events ------------------------------------------------------------------
 

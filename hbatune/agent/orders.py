@@ -159,10 +159,11 @@ class DelayedScan(Struct, frozen=True):
 class PassReport(Struct, frozen=True):
     """The result of a pass on a machine with ``endpoints`` endpoints.
 
-    ``unreadable`` is the number of unread settings. ``looked`` are the ids of endpoints that events
-    named, ``new`` the new ones among them. ``levels`` are the levels of queue depths that a full
-    queue lowers. ``resettable`` are by target the driver's queue depths that differ from the
-    profile value and that the driver restores without an event.
+    ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
+    state, and ``skipped`` describes the first excluded ones (``plan.rows``). ``looked`` are the ids
+    of endpoints that events named, ``new`` the new ones among them. ``levels`` are the levels of
+    queue depths that a full queue lowers. ``resettable`` are by target the driver's queue depths
+    that differ from the profile value and that the driver restores without an event.
 
     ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
     and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
@@ -177,6 +178,8 @@ class PassReport(Struct, frozen=True):
     endpoints: int = 0
     changes: tuple[SettingChange, ...] = ()
     unreadable: int = 0
+    counts: dict[str, int] = {}
+    skipped: tuple[str, ...] = ()
     looked: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     locked: bool = False

@@ -24,6 +24,7 @@ from hbatune.operations import rollback
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
 from hbatune.operations.situation import map_stuck_disks, unlocked_means
+from hbatune.plan.rows import count_settings, list_skipped
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
@@ -39,6 +40,8 @@ RECONNECT_SCAN_DELAYS_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 5.0
 kernel reports the connection before it resets their limits in a scan of the namespaces
 (drivers/nvme/host/core.c: nvme_start_ctrl queues nvme_scan_work). This usually takes milliseconds,
 as does a scan of the disks."""
+_MAX_SKIPPED = 16
+"""Maximum excluded settings that the status describes."""
 INTERRUPT_CHECK_DELAY_S = 0.5
 """Seconds until its interrupts are checked, which requires a full scan."""
 
@@ -177,12 +180,16 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         with suppress(HbatuneError):  # if the history cannot be read
             records = history.load(paths.HISTORY).records
             memory.knees = history.find_latest_knees(records, reconciled.machine, profile.probe)
+    # A write may have proved that the kernel does not let a setting be changed.
+    rows = [reconciled.done.get(row.key, row) for row in reconciled.rows]
     looked = [disk.id for disk in endpoints if judge.chosen is not None and disk.id in judge.chosen]
     return PassReport(
         profile=profile.name,
         endpoints=len(endpoints) if last.machine is None else len(last.machine),
         changes=tuple(judge.change(row, reconciled) for row in reconciled.drift.values()),
         unreadable=last.unreadable,
+        counts=count_settings(rows, endpoints, reconciled.drift) if reconciled.whole else {},
+        skipped=list_skipped(rows)[:_MAX_SKIPPED],
         looked=tuple(looked),
         new=tuple(id for id in looked if id in judge.new),
         error=problems.last,

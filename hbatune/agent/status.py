@@ -4,6 +4,7 @@ The daemon saves it at regular intervals. For a reader it is valid until the dea
 next one.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
@@ -14,15 +15,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files
+from hbatune.act import files, rollback_record
+from hbatune.act.paths import Paths
 from hbatune.agent import orders
-from hbatune.agent.brief import SCHEMA
 from hbatune.errors import HbatuneError
 from hbatune.loader import Figure, LongText, Moment, ShortText
+from hbatune.plan.rows import HostLook, State
 from hbatune.processes import read_clock_id
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
 
+SCHEMA = "hbatune.status/1"
+_UNSET = (orders.Handled.FAILED, orders.Handled.WAITING)
 _GROWTH = 1024
 """Bytes reserved beyond the size of the current status."""
 
@@ -100,10 +104,12 @@ class Status(Struct, frozen=True):
     values. ``error`` is the failure that ended the last pass early. ``mistake`` is the reason why
     the configuration in the files is not active. ``passes`` and ``written`` count since the start.
     ``alerts`` are the active alerts. ``unreadable`` is the number of settings that the last pass
-    could not read. ``rolled_back`` is whether nothing is tuned because everything was rolled back.
-    ``ready`` is whether a pass has ended. ``times`` are missing in a status of an older version.
-    ``unwritten`` are files that could not be written. ``abandoned`` is the number of abandoned
-    processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
+    could not read. ``counts`` and ``skipped`` belong to the last full pass, whose handled drift
+    counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is tuned because
+    everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are missing in a
+    status of an older version. ``unwritten`` are files that could not be written. ``last_profile``
+    was active before a rollback. ``abandoned`` is the number of abandoned processes that hang in
+    the kernel. ``doubts`` are the errors of rules that have no effect.
     """
 
     process: Process
@@ -125,6 +131,9 @@ class Status(Struct, frozen=True):
     unwritten: tuple[orders.UnwrittenFile, ...] = ()
     abandoned: int = 0
     doubts: tuple[LongText, ...] = ()
+    counts: dict[ShortText, int] = {}
+    skipped: tuple[LongText, ...] = ()
+    last_profile: ShortText | None = None
     schema: ShortText = SCHEMA
 
     @property
@@ -179,6 +188,8 @@ class Status(Struct, frozen=True):
             passes=self.passes + 1,
             written=self.written + len(report.written),
             unreadable=report.unreadable,
+            counts=report.counts if report.whole else self.counts,
+            skipped=report.skipped if report.whole else self.skipped,
             rolled_back=False,
             error=report.error,
         )
@@ -243,6 +254,58 @@ def _find_stalls(times: Times, current_time: float, *, stopped: bool) -> Iterato
         else:
             cause, since = StallCause.START, times.started
         yield Stall(cause, current_time - since, times.pass_due - since)
+
+
+def make_host_look(status: Status, paths: Paths) -> HostLook:
+    """Return the tuning of the host by the daemon's last pass, and by hbatune's records."""
+    from hbatune.act import journal  # not for the daemon
+    from hbatune.facts.assembly import read_boot_id
+
+    counts = Counter(status.counts)
+    counts[State.OK] -= len(status.open)
+    counts[State.DRIFT] += len(status.amiss)
+    counts[State.UNREADABLE] = status.unreadable
+    values = None
+    with suppress(HbatuneError):  # if this user may not read the journal
+        values = len(journal.load(paths.journal, read_boot_id())[0].entries)
+    return HostLook(
+        profile=status.profile,
+        mistake=status.mistake or next(iter(status.doubts), None),
+        counts=+counts,
+        skipped=status.skipped,
+        # The daemon may not have noticed a rollback yet.
+        rolled_back=status.rolled_back or rollback_record.load(paths).covers_all,
+        values=values,
+    )
+
+
+def assess_host(look: HostLook, health: DaemonHealth, status: Status | None) -> str:
+    """Return the state of a host: a key of ``templates/status.toml``.
+
+    Only a complete comparison without drift is tuned.
+    """
+    counts, changes = look.counts, () if status is None else status.amiss
+    running = status is not None
+    failed = status is not None and bool(status.error or status.abandoned)
+    unset = look.unfinished or failed or any(change.handled in _UNSET for change in changes)
+    conditions = (
+        (look.mistake is not None, "mistake"),
+        (look.rolled_back and bool(look.values), "half_back"),
+        (look.rolled_back, "rolled_back"),
+        (health.state is DaemonState.STALLED, "stalled"),
+        (health.state is DaemonState.STARTING, "starting"),
+        (look.hidden is not None or health.state is DaemonState.UNKNOWN, "unknown"),
+        (look.profile is None, "not_set_up"),
+        (unset or bool(counts.get(State.UNREADABLE)), "incomplete"),
+        (bool(changes or counts.get(State.DRIFT)), "drifted"),
+        (not counts.get(State.OK), "not_compared"),
+        (status is not None and bool(status.alerts), "alerting"),
+        (running and not (look.findings or {}).keys() <= {"info"}, "findings"),
+        (running, "tuned"),
+        (look.failed, "failed"),
+        (look.installed, "stopped"),
+    )
+    return next((state for holds, state in conditions if holds), "applied")
 
 
 class StatusError(HbatuneError):

@@ -1,6 +1,7 @@
 """Take a snapshot (all facts and the policy of a host), check a host, or gather its report."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
 from hbatune.facts import health
+from hbatune.facts.assembly import read_boot_id
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.observe import observe_health
@@ -22,6 +24,7 @@ from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.operations.situation import (
     Situation,
     SituationRequest,
+    find_unreadable,
     list_adapter_attributes,
     list_advice,
     map_stuck_disks,
@@ -31,7 +34,7 @@ from hbatune.operations.situation import (
     unlocked_means,
 )
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
-from hbatune.plan.rows import Plan
+from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
 from hbatune.policy.match import resolve_site_links
@@ -138,6 +141,43 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     inputs = make_check_input(snapshot, situation, targets)
     not_understood = situation.not_understood if situation else ()
     return CheckedHost(inputs, run_checks(inputs), not_understood)
+
+
+def look_at_host(context: Context) -> HostLook:
+    """Compare the active profile and run the checks, for `status` without a daemon.
+
+    It writes nothing. Raises JournalError if the journal is damaged.
+    """
+    from hbatune.checks.registry import run_checks
+
+    paths, installed = context.paths, (context.paths.units / system.UNIT).exists()
+    hidden = find_unreadable(paths, paths.counters)
+    filed = Journal("") if hidden else journal.load(paths.journal, read_boot_id())[0]
+    is_interrupted = filed.run is not None and not filed.run.process.alive()
+    unconfirmed = any(entry.doubt for entry in filed.entries)
+    look = HostLook(
+        rolled_back=rollback_record.load(paths).covers_all,
+        hidden=None if hidden is None else str(hidden),
+        values=None if hidden else len(filed.entries),
+        unfinished=bool(filed.losses) or is_interrupted or unconfirmed,
+        installed=installed,
+        failed=installed and system.has_failed(),
+    )
+    try:
+        look = replace(look, profile=load_configuration().profile)
+        if hidden is not None:
+            return look
+        snapshot, situation = take_snapshot(context), None
+        if look.profile is not None:
+            situation = read_situation(SituationRequest())
+            plan = situation.plan()
+            counts = count_settings(plan.rows, situation.machine.endpoints)
+            counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
+            look = replace(look, counts=counts, skipped=list_skipped(plan.rows))
+    except UsageError as error:
+        return replace(look, mistake=error.message)
+    findings = run_checks(make_check_input(snapshot, situation, ()))
+    return replace(look, findings=Counter(str(finding.severity) for finding in findings))
 
 
 def make_check_input(

@@ -1,6 +1,7 @@
 """The rows of a plan and of a restore, with their states before and outcomes after a write."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec import Struct
 from hbatune.facts.model import Endpoint, Protocol
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
-from hbatune.text.limit_text import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 
 
 class State(StrEnum):
@@ -87,6 +88,52 @@ class Row(Struct, frozen=True):
     def taken_over(self) -> bool:
         """Whether the row is not restored because the value changed after hbatune set it."""
         return self.rule == BASELINE_RULE and self.state is State.EXCLUDED
+
+
+class HostLook(Struct, frozen=True, kw_only=True):
+    """The tuning of this host, by the daemon's last pass or by a scan without the daemon.
+
+    ``mistake`` is the error in the configuration, ``hidden`` the record that only root can read.
+    ``counts`` are the settings by state, ``skipped`` describes the excluded ones. ``unfinished`` is
+    whether an earlier run was interrupted or lost original values. ``values`` is the number of
+    original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
+    whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
+    """
+
+    profile: str | None = None
+    mistake: str | None = None
+    hidden: str | None = None
+    counts: Mapping[str, int] = {}
+    skipped: tuple[str, ...] = ()
+    rolled_back: bool = False
+    unfinished: bool = False
+    values: int | None = None
+    findings: dict[str, int] | None = None
+    installed: bool = True
+    failed: bool = False
+
+
+def count_settings(
+    rows: Collection[Row],
+    endpoints: Iterable[Endpoint],
+    handled: Collection[tuple[str, str]] = (),
+) -> Counter[str]:
+    """Return the number of settings by state, and of disks without a rule as ``unmatched``.
+
+    Drift that the caller has ``handled``, by id and setting, counts as ok.
+    """
+    counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
+    ids = {row.id for row in rows}
+    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in endpoints)
+    return counts
+
+
+def list_skipped(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the excluded settings with their current values and the reasons."""
+    excluded = [row for row in rows if row.state is State.EXCLUDED]
+    return tuple(
+        f"{row.target} {row.setting} {row.current}: {describe_limit(row.limit)}" for row in excluded
+    )
 
 
 class RevertedValue(Struct, frozen=True):

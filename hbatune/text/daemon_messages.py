@@ -205,7 +205,7 @@ def format_status_line(status: Status) -> str:
     if not status.ready:
         return "looking at everything for the first time"
     if status.rolled_back:
-        return "everything was rolled back: nothing is tuned until `hbatune apply`"
+        return "everything was rolled back, so nothing is tuned"
     if status.profile is None:
         return "no profile is active, so nothing is tuned"
     parts = [describe_tuned(status.profile, status.endpoints)]

@@ -1,13 +1,21 @@
-"""The JSON document of `hbatune status`, and its verdicts."""
+"""The JSON document of `hbatune status`, its headline and its verdicts."""
+
+import os
+import time
+import tomllib
+from functools import cache
+from typing import Any
 
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.agent.brief import SCHEMA
-from hbatune.agent.status import Ages, DaemonState, Stall, Status
+from hbatune.agent.status import SCHEMA, Ages, DaemonHealth, DaemonState, Stall, Status, assess_host
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
+from hbatune.plan.rows import HostLook, State
 from hbatune.probe import history
+from hbatune.shipped import find_shipped
+from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import print_note
 
 _LATEST = 5
@@ -17,19 +25,107 @@ _LATEST = 5
 class StatusDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `status`; ``verdicts`` are the most recent ones, in order of time.
 
-    ``stalls`` are the reasons for the ``state`` stalled. ``unset`` are the settings that udev's
-    rules could not set as a disk appeared, and that the daemon has not set since.
+    ``state`` is the host's, a key of ``templates/status.toml``, and ``daemon`` the daemon's, with
+    ``stalls`` as reasons. ``counts`` are the settings by state, ``skipped`` describes the excluded
+    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
+    ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
+    commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
+    disk appeared, and that the daemon has not set since.
     """
 
     schema: str = SCHEMA
+    hostname: str
+    time: float
+    state: str
+    headline: str
+    profile: str | None
+    kept: bool
+    counts: dict[str, int]
+    skipped: tuple[str, ...]
+    findings: dict[str, int] | None
+    journal: dict[str, int] | None
+    next: tuple[tuple[str, str], ...]
     running: bool
     well: bool
-    state: DaemonState
+    daemon: DaemonState
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
     status: Status | None
     verdicts: tuple[history.Record, ...]
     unset: tuple[UnsetSetting, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `status`, which differs for some states without a daemon."""
+        with_daemon, without = load_states()[self.state]["exit"]
+        return int(with_daemon if self.running else without)
+
+
+@cache
+def load_states() -> dict[str, Any]:
+    """Return the states of a host with their texts and exit codes."""
+    return tomllib.loads((find_shipped("templates") / "status.toml").read_text(encoding="utf-8"))
+
+
+def make_status_document(
+    look: HostLook,
+    status: Status | None,
+    health: DaemonHealth,
+    unset: tuple[UnsetSetting, ...],
+    *,
+    kept: bool,
+) -> StatusDocument:
+    """Return the document of a host, with the headline of its state and the next commands."""
+    host, state = os.uname().nodename, assess_host(look, health, status)
+    last_profile = look.profile if status is None else status.profile or status.last_profile
+    facts = {
+        "host": host,
+        "subject": host if look.counts.get("unmatched") else f"{host} is tuned",
+        "settings": _describe_settings(look),
+        "profile": look.profile,
+        "last_profile": last_profile,
+        "mistake": look.mistake,
+        "alerts": format_count(len(status.alerts) if status else 0, "alert"),
+        "values": format_count(look.values or 0, "original value"),
+    }
+    commands = []
+    for command, purpose in load_states()[state]["next"]:
+        if last_profile is not None or "{last_profile}" not in command:
+            commands.append((command.format(**facts), purpose))
+    return StatusDocument(
+        hostname=host,
+        time=time.time(),
+        state=state,
+        headline=load_states()[state]["headline"].format(**facts),
+        profile=look.profile,
+        kept=kept,
+        counts={name: look.counts.get(name, 0) for name in (*map(str, State), "unmatched")},
+        skipped=look.skipped,
+        findings=look.findings,
+        journal=None if look.values is None else {"values": look.values},
+        next=tuple(commands),
+        running=status is not None,
+        well=health.good,
+        daemon=health.state,
+        stalls=health.stalls,
+        ages=health.ages,
+        status=status,
+        verdicts=read_latest_verdicts(),
+        unset=unset,
+    )
+
+
+def _describe_settings(look: HostLook) -> str:
+    """Return the profile and how many settings have its values."""
+    counts = look.counts
+    compared = sum(counts.get(state, 0) for state in (State.OK, State.DRIFT, State.UNREADABLE))
+    settings = format_count(compared, "setting")
+    text = f"profile {look.profile}, {counts.get(State.OK, 0)} of {settings} as wanted"
+    if excluded := counts.get(State.EXCLUDED):
+        text += f", {excluded} left alone"
+    if unmatched := counts.get("unmatched"):
+        text += f"; {format_count(unmatched, 'disk')} without a rule"
+    return text
 
 
 def read_latest_verdicts() -> tuple[history.Record, ...]:

@@ -1,29 +1,28 @@
-"""Print the status of the daemon.
+"""Print the answer of `hbatune status`: is this host tuned?
 
-A monitoring agent runs `status` often, and most daemons have no alerts, verdicts or stalls. The
-modules for these are therefore imported only if needed.
+The modules for alerts, verdicts and stalls, which most hosts do not have, are imported if needed.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
 
 from hbatune.agent.orders import Handled, SettingChange
-from hbatune.agent.status import DaemonHealth, DaemonState, Stall, StallCause, Status
+from hbatune.agent.status import DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
 from hbatune.text.basic_output import (
     describe_last_pass,
     describe_running,
+    describe_unset,
     format_count,
     format_second,
     format_sentence,
 )
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
+from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import print_line, show_table
+from hbatune.text.terminal import get_width, print_heading, print_line, show_table
 
-if TYPE_CHECKING:
-    from hbatune.probe.history import Record
-
+_MARKS = {"good": ("●", "[ok]"), "look": ("▲", "[!]"), "bad": ("✗", "[X]"), "off": ("○", "[-]")}
+_MAX_SKIPPED = 6
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
@@ -48,12 +47,72 @@ _REMEDIES = {
 }
 
 
-def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record]") -> None:
-    """Print the status of a running daemon, and the latest verdicts."""
-    for stall in health.stalls:
+def show_status(document: StatusDocument) -> None:
+    """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
+    mark = ""
+    if get_width() is not None:
+        symbol, plain = _MARKS[load_states()[document.state]["mark"]]
+        encoding = sys.stdout.encoding or "utf-8"
+        mark = f"{symbol if encoding.lower() == 'utf-8' else plain} "
+    print_heading(mark + document.headline)
+    print_line()
+    for skipped in document.skipped[:_MAX_SKIPPED]:
+        _print_row("Left alone", skipped)
+    if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
+        _print_row("", f"{more} more: `hbatune diff`")
+    if document.profile is not None:
+        kept = "kept across boots" if document.kept else "not kept across boots"
+        _print_row("Profile", f"{document.profile}, {kept}")
+    status = document.status
+    _print_row("Daemon", "not running" if status is None else format_status_line(status))
+    if status is not None:
+        _print_row("", describe_running(status.since, status.passes, status.written))
+        if status.last is not None:
+            _print_row("", describe_last_pass(status.last.time, status.last.reason))
+    _print_row("Findings", _describe_findings(document.findings))
+    if values := (document.journal or {}).get("values"):
+        _print_row("Undo", f"{format_count(values, 'original value')} recorded")
+    if status is not None:
+        _show_daemon(document, status)
+    if document.unset:
+        print_line(describe_unset([(entry.target, entry.setting) for entry in document.unset]))
+    for record in document.verdicts:
+        from hbatune.text.verdict_tables import format_verdict
+
+        assert record.proof is not None
+        settings = " ".join(record.proof.settings)
+        verdict = format_verdict(record.proof.verdict)
+        print_line(f"{format_second(record.time)} {record.target}: {settings}: {verdict}.")
+    if document.next:
+        print_line()
+    for position, (command, purpose) in enumerate(document.next):
+        print_line(f"{'' if position else 'Next':<7}{command:<36} {purpose}", hang=44)
+
+
+def format_short(document: StatusDocument) -> str:
+    """Return the status in one line: host, state, profile, settings, daemon."""
+    counts = document.counts
+    compared = counts["ok"] + counts["drift"] + counts["unreadable"]
+    parts = [document.state, document.profile or "no profile", f"{counts['ok']}/{compared}"]
+    return f"{document.hostname}: {', '.join((*parts, f'daemon {document.daemon}'))}"
+
+
+def _print_row(label: str, text: str) -> None:
+    print_line(f"  {label:<10} {text}", hang=13)
+
+
+def _describe_findings(findings: dict[str, int] | None) -> str:
+    if findings is None:
+        return "not looked at: `sudo hbatune check`"
+    severe = [f"{name} {number}" for name, number in findings.items() if name != "info"]
+    return f"{', '.join(severe)}: `hbatune check`" if severe else "none above info (looked at now)"
+
+
+def _show_daemon(document: StatusDocument, status: Status) -> None:
+    for stall in document.stalls:
         remedy = _REMEDIES[stall.cause]
         print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
-    if health.state is DaemonState.UNKNOWN:
+    if document.daemon is DaemonState.UNKNOWN:
         print_line(
             "Cannot tell whether the daemon works: its status has no times of this boot "
             "(`systemctl restart hbatune` starts the installed version)."
@@ -63,10 +122,6 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         hang = "hangs" if status.abandoned == 1 else "hang"
         command = "`ps -eo pid,stat,wchan,args | grep hbatune` shows state D"
         print_line(f"{processes} of the daemon {hang} in the kernel ({command}).")
-    print_line(format_sentence(format_status_line(status)))
-    print_line(describe_running(status.since, status.passes, status.written))
-    if status.last is not None:
-        print_line(describe_last_pass(status.last.time, status.last.reason))
     if status.mistake is not None:
         print_line(
             f"The configuration is invalid; the last valid one remains active: {status.mistake}"
@@ -86,13 +141,6 @@ def show_status(status: Status, health: DaemonHealth, verdicts: "Sequence[Record
         from hbatune.text.watch_view import format_alert
 
         print_line(f"Alert since {format_second(alert.raised)}: {format_alert(alert)}.")
-    for record in verdicts:
-        from hbatune.text.verdict_tables import format_verdict
-
-        assert record.proof is not None
-        settings = " ".join(record.proof.settings)
-        verdict = format_verdict(record.proof.verdict)
-        print_line(f"{format_second(record.time)} {record.target}: {settings}: {verdict}.")
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:

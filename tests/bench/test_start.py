@@ -44,11 +44,14 @@ def in_namespace(tmp_path: Path) -> Callable[..., Pair]:
         pytest.skip("needs root and mount namespaces")
 
     def timed(
-        subject: tuple[list[str], int], reference: list[str], before: Sequence[str] = ()
+        subject: tuple[list[str], int],
+        reference: list[str],
+        before: Sequence[str] = (),
+        code: int = 0,
     ) -> Pair:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             build(build_many_luns(4, 1), Path(folder))
-            commands = json.dumps({"subject": subject, "reference": (reference, 0)})
+            commands = json.dumps({"subject": subject, "reference": (reference, code)})
             program = [sys.executable, "-m", "tests.bench.alternate", str(ROUNDS), commands]
             words = ["env", "-C", str(CHECKOUT), *before, *program]
             first, second = json.loads(run(Path(folder), words, timeout=300))
@@ -63,15 +66,14 @@ DRIFT = 1
 
 def test_status_without_daemon_is_cheap(installed: Path, in_namespace: Callable[..., Pair]) -> None:
     status = [str(installed / "hbatune"), "status"]
-    subject, reference = in_namespace(
-        (status, NOT_RUNNING), [str(installed / "python"), "-c", "pass"]
-    )
+    diff = [str(installed / "hbatune"), "diff", "--profile", "oltp"]
+    subject, reference = in_namespace((status, NOT_RUNNING), diff, code=DRIFT)
     comparison = compared(
         "status",
-        "hbatune status without a daemon against an interpreter that does nothing",
-        3.0,
+        "hbatune status without a daemon, which also runs the checks, against hbatune diff",
+        2.5,
         ("hbatune status", subject),
-        ("python3 -c pass", reference),
+        ("hbatune diff", reference),
         {"installed": INSTALLED},
     )
     save(comparison, RESULTS)
@@ -94,15 +96,16 @@ def test_status_with_daemon_is_cheap(installed: Path, in_namespace: Callable[...
     status = [str(installed / "hbatune"), "status"]
     subject, reference = in_namespace(
         (status, 0),
-        [str(installed / "python"), "-c", "pass"],
+        [str(installed / "hbatune"), "diff", "--profile", "oltp"],
         before=[sys.executable, "-c", SERVE],
+        code=DRIFT,
     )
     comparison = compared(
         "status-daemon",
-        "hbatune status of a daemon that is well against an interpreter that does nothing",
-        3.0,
+        "hbatune status of a daemon that is well against hbatune diff",
+        1.2,
         ("hbatune status", subject),
-        ("python3 -c pass", reference),
+        ("hbatune diff", reference),
         {"installed": INSTALLED},
     )
     save(comparison, RESULTS)

@@ -131,7 +131,7 @@ def test_status_reports_stalled_daemon(built: Build, fault: str, cause: str, wor
     document: dict[str, Any] = broken[2]
     assert (document["state"], document["running"], document["well"]) == ("stalled", True, False)
     assert cause in [stall["cause"] for stall in document["stalls"]]
-    assert healthy[2]["state"] == again[2]["state"] == "ok"
+    assert healthy[2]["daemon"] == again[2]["daemon"] == "ok"
 
 
 # The tools exist, and never end; /run/systemd/system makes systemd this machine's init.

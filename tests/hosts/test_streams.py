@@ -52,7 +52,7 @@ def kept(closed):
     Path("/proc/irq/50/smp_affinity_list").write_text("5")
     daemon = started(closed, "daemon")
     until = time.monotonic() + 15
-    while ran((), "status")[0] not in (0, 1) and time.monotonic() < until:
+    while '"running": true' not in ran((), "status", "--json")[2][0] and time.monotonic() < until:
         pass
     daemon.send_signal(signal.SIGTERM)
     daemon.communicate(timeout=30)
@@ -94,7 +94,7 @@ def test_closed_descriptors_change_nothing(built: Build) -> None:
         "diff": 1,
         "wrong": 2,
         "apply": 0,
-        "no daemon": 4,
+        "no daemon": 1,  # it has drifted: two interrupts were applied
         "rollback": 0,
         "again": 0,
         "daemon": 0,

@@ -35,7 +35,7 @@ def good_status() -> Status:
     status = Status(
         find_this_process(), 1000.0, "oltp", 12, last=last, passes=4, written=9, ready=True
     )
-    return replace(status, times=current_times())
+    return replace(status, times=current_times(), counts={"ok": 44})
 
 
 LEFT = SettingChange("sda", "id-sda", "scheduler", "none", "mq-deadline", "sas-ssd", Handled.LEFT)

@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         array.add_argument(option, metavar="N", type=number, default=1)
     array.add_argument("--array", metavar="NAME")
     selectors = list(map(str, shortfall.Selector))
-    default = str(shortfall.Selector.SERVICE_TIME)
-    array.add_argument("--selector", choices=selectors, default=default, metavar="HOW")
+    selector = str(shortfall.Selector.SERVICE_TIME)
+    array.add_argument("--selector", choices=selectors, default=selector, metavar="HOW")
     arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
 
 

@@ -114,7 +114,7 @@ def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:
         announce(lun)
     let_be(12)  # two audits
     assert everything() == original
-    assert hbatune("status").code == 0
+    assert hbatune("status", "--json").json["state"] == "rolled_back"
 
 
 def test_rolled_back_disk_stays_excluded(lun: str) -> None:

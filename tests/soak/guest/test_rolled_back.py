@@ -33,7 +33,7 @@ def test_rollback_holds_one_hour() -> None:
                         name: current_values[name]
                         for name in current_values.keys() & original.keys()
                     }
-            healthy = hbatune("status").code == 0
+            healthy = hbatune("status", "--json").json["state"] == "rolled_back"
     save_results(
         "values after a rollback, each minute: a reload or restart and an event before it",
         name="rolled_back",

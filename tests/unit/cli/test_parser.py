@@ -11,7 +11,6 @@ import pytest
 
 import hbatune
 from hbatune.cli import COMMANDS, main
-from hbatune.cli.commands.status import NOT_RUNNING
 from hbatune.cli.parser import (
     GROUP_TITLES,
     find_subparsers,
@@ -173,7 +172,7 @@ def test_exit_codes_appear_in_table() -> None:
     for kind in kinds:
         kinds += kind.__subclasses__()
     assert {kind.exit_code for kind in kinds} <= set(ExitCode)
-    assert NOT_RUNNING in set(ExitCode)
+    assert ExitCode.NO_DAEMON in set(ExitCode)
     text = format_help_page(None)
     for code in ExitCode:
         assert re.search(rf"^ +{code.value}  {re.escape(code.meaning[:30])}", text, re.MULTILINE)

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import files, paths
+from hbatune.act import files, paths, rollback_record
 from hbatune.agent import status
-from hbatune.agent.brief import read_brief
 from hbatune.agent.orders import Handled, UnwrittenFile
-from hbatune.agent.status import Status, Times
+from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times, assess_host
 from hbatune.cli import main
+from hbatune.cli.parser import make_parser
 from hbatune.facts.udev import UnsetSetting
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import HostLook, Outcome
 from hbatune.processes import read_clock_id
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
+from hbatune.text.status_document import load_states
+from hbatune.watch.alerts import AlertCondition
+from hbatune.watch.watch import Alert
 from hbatune.workers import Process, find_process
 from tests.unit.statuses import (
     GOOD,
@@ -51,8 +54,13 @@ STUCK = replace(
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
         (replace(GOOD, mistake="no such profile"), 1, "the last valid one remains active: no such"),
         (replace(GOOD, doubts=("x.toml: bad",)), 1, "settings stay unchanged: x.toml: bad."),
-        (replace(GOOD, profile=None), 0, "no profile is active"),
-        (replace(GOOD, profile=None, rolled_back=True), 0, "Everything was rolled back"),
+        (replace(GOOD, profile=None), 1, "no profile is active"),
+        (replace(GOOD, profile=None, rolled_back=True), 1, "Everything was rolled back"),
+        (replace(GOOD, counts={"ok": 44, "drift": 1}), 1, "has drifted: profile oltp, 44 of 45"),
+        (replace(GOOD, counts={"fixed": 9}), 1, "nothing was compared"),
+        (replace(GOOD, counts={"ok": 1, "excluded": 2}), 0, "1 of 1 setting as wanted, 2 left"),
+        (replace(GOOD, counts={"ok": 1, "unmatched": 2}), 0, "as wanted; 2 disks without a rule"),
+        (replace(GOOD, skipped=("sda depth 3: low",)), 0, "Left alone sda depth 3: low"),
         (replace(GOOD, open=(STUCK,)), 1, "adding and removing disks of this adapter waits"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
         (replace(GOOD, ready=False), 1, "looking at everything for the first time"),
@@ -67,8 +75,98 @@ def test_status_shows_daemon_health(
     assert main(["status", "--json"]) == code
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "hbatune.status/1"
-    assert (document["running"], document["well"]) == (True, code == 0)
+    is_idle = saved_status.profile is None or not saved_status.counts.get("ok")
+    is_idle |= "drift" in saved_status.counts
+    assert (document["running"], document["well"]) == (True, code == 0 or is_idle)
     assert document["status"]["endpoints"] == 12
+
+
+@pytest.fixture(autouse=True)
+def look(monkeypatch: pytest.MonkeyPatch) -> list[HostLook]:
+    """Return the list whose last element is the host without a daemon."""
+    looks = [HostLook(values=0)]
+    monkeypatch.setattr("hbatune.operations.snapshot.look_at_host", lambda _: looks[-1])
+    return looks
+
+
+STOPPED = HostLook(profile="oltp", counts={"ok": 3}, values=3, findings={"info": 2})
+
+
+@pytest.mark.parametrize(
+    ("host", "state_name", "code"),
+    [
+        (STOPPED, "stopped", 4),
+        (replace(STOPPED, failed=True), "failed", 4),
+        (replace(STOPPED, installed=False), "applied", 4),
+        (replace(STOPPED, counts={"ok": 3, "drift": 1}), "drifted", 1),
+        (replace(STOPPED, counts={"ok": 3, "unreadable": 1}), "incomplete", 1),
+        (replace(STOPPED, unfinished=True), "incomplete", 1),
+        (replace(STOPPED, counts={"excluded": 3}), "not_compared", 1),
+        (replace(STOPPED, mistake="unknown key"), "mistake", 1),
+        (replace(STOPPED, profile=None), "not_set_up", 4),
+        (replace(STOPPED, profile=None, rolled_back=True), "half_back", 1),
+        (replace(STOPPED, rolled_back=True, values=0), "rolled_back", 4),
+        (replace(STOPPED, hidden="/run/x"), "unknown", 4),
+    ],
+)
+def test_state_without_daemon(
+    host: HostLook, state_name: str, code: int, look: list[HostLook], capsys: Capture
+) -> None:
+    look.append(host)
+    assert main(["status"]) == main(["status", "--short"]) == code
+    capsys.readouterr()
+    assert main(["status", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["state"], document["daemon"]) == (state_name, "not_running")
+    is_tuned = document["headline"].startswith(f"{document['hostname']} is tuned")
+    assert is_tuned == (state_name in ("stopped", "applied"))
+
+
+def test_findings_and_alerts_are_not_tuned() -> None:
+    health = DaemonHealth(DaemonState.OK)
+    assert assess_host(STOPPED, health, GOOD) == "tuned"
+    found = replace(STOPPED, findings={"warning": 1})
+    assert assess_host(found, health, GOOD) == "findings"
+    alert = Alert(AlertCondition.P99, "id", "sda", "a", 12.5, 2.0, "p99", 1000.0, "D0-9")
+    assert assess_host(STOPPED, health, replace(GOOD, alerts=(alert,))) == "alerting"
+
+
+def test_every_remedy_is_a_command() -> None:
+    for entry in load_states().values():
+        for command, _ in entry["next"]:
+            words = command.removeprefix("sudo ").format(profile="oltp", last_profile="oltp")
+            program, *arguments = words.split()
+            if program == "hbatune":
+                parser, _ = make_parser(arguments)
+                parser.parse_args(arguments)  # raises for a command that does not exist
+
+
+def test_last_profile_is_named_after_rollback(capsys: Capture) -> None:
+    rolled_back = replace(GOOD, profile=None, rolled_back=True)
+    for last_profile, next_command in (("vm", "sudo hbatune apply --profile vm"), (None, "profi")):
+        status.save(paths.STATUS, replace(rolled_back, last_profile=last_profile))
+        main(["status"])
+        assert f"Next   {next_command}" in capsys.readouterr().out.replace("hbatune profi", "profi")
+
+
+def test_rollback_precedes_the_last_pass(capsys: Capture) -> None:
+    status.save(paths.STATUS, GOOD)
+    rollback_record.record_everything(paths.Paths())
+    assert main(["status"]) == 1
+    assert "was rolled back" in capsys.readouterr().out
+
+
+def test_short_status_is_one_line(capsys: Capture) -> None:
+    status.save(paths.STATUS, GOOD)
+    assert main(["status", "--short"]) == 0
+    assert capsys.readouterr().out == f"{os.uname().nodename}: tuned, oltp, 44/44, daemon ok\n"
+
+
+def test_terminal_shows_a_mark(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    status.save(paths.STATUS, GOOD)
+    monkeypatch.setattr("hbatune.text.status_lines.get_width", lambda: 80)
+    main(["status"])
+    assert capsys.readouterr().out.startswith("● ")
 
 
 @pytest.fixture
@@ -81,7 +179,7 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         UnsetSetting(LEFT.target, LEFT.setting, "busy"),
         UnsetSetting("sdx", "scheduler", "commands"),
     )
-    monkeypatch.setattr("hbatune.facts.udev.read_unset_settings", lambda: settings)
+    monkeypatch.setattr("hbatune.cli.commands.status.read_unset_settings", lambda: settings)
 
 
 def test_unset_settings_are_shown(unset: None, capsys: Capture) -> None:
@@ -128,7 +226,6 @@ def overdue(cause: str) -> tuple[Times, str]:
 def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     times, words = overdue(cause)
     status.save(paths.STATUS, replace(GOOD, times=times))
-    assert read_brief(paths.STATUS) is None
     assert main(["status"]) == 1
     out = capsys.readouterr().out
     assert "The daemon is stalled: " in out
@@ -136,6 +233,7 @@ def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     assert main(["status", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["state"], document["running"], document["well"]) == ("stalled", True, False)
+    assert document["daemon"] == "stalled"
     assert [stall["cause"] for stall in document["stalls"]] == [cause]
 
 
@@ -206,7 +304,8 @@ def test_older_status_is_unknown(capsys: Capture) -> None:
     assert main(["status"]) == 1
     assert "Cannot tell whether the daemon works" in capsys.readouterr().out
     assert main(["status", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["state"] == "unknown"
+    document = json.loads(capsys.readouterr().out)
+    assert document["state"] == document["daemon"] == "unknown"
 
 
 def test_earlier_boot_means_stopped(capsys: Capture) -> None:
@@ -216,7 +315,7 @@ def test_earlier_boot_means_stopped(capsys: Capture) -> None:
     earlier_times = current_times(clock=f"{boot[::-1]} {namespace}")
     status.save(paths.STATUS, replace(GOOD, times=earlier_times))
     assert main(["status"]) == 4
-    assert "is not running" in capsys.readouterr().out
+    assert "not running" in capsys.readouterr().out
 
 
 def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
@@ -237,17 +336,17 @@ def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
         (replace(GOOD, error="the disk is full"), "attention"),
     ],
 )
-def test_json_shows_state_name(saved_status: Status, state_name: str, capsys: Capture) -> None:
+def test_json_shows_daemon_state(saved_status: Status, state_name: str, capsys: Capture) -> None:
     status.save(paths.STATUS, saved_status)
     main(["status", "--json"])
-    assert json.loads(capsys.readouterr().out)["state"] == state_name
+    assert json.loads(capsys.readouterr().out)["daemon"] == state_name
 
 
 def test_dead_daemon_exits_4(capsys: Capture) -> None:
     assert main(["status"]) == 4
     status.save(paths.STATUS, replace(GOOD, process=Process(2**22, 1)))
     assert main(["status"]) == 4
-    assert "is not running" in capsys.readouterr().out
+    assert "not running" in capsys.readouterr().out
     assert main(["status", "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["running"] is False
 

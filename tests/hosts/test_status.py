@@ -1,0 +1,193 @@
+"""`status` in the states of a host: with a daemon, without one, and as a user."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts import interrupts
+from tests.hosts.machines import build_many_luns
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.tree import Described
+
+Build = Callable[[Described], Path]
+
+_DRIVER = """
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MAIN = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+QUEUE = Path("/sys/class/block/sda/queue")
+CONFIGURATION = Path("/etc/hbatune/hbatune.toml")
+answers = {}
+
+
+def hbatune(*words):
+    return subprocess.run([*MAIN, *words], capture_output=True, text=True)
+
+
+def note(name):
+    before = sorted(map(str, Path("/var/lib/hbatune").rglob("*")))
+    done = hbatune("status", "--json")
+    text = hbatune("status")
+    assert (done.returncode == text.returncode), (done, text)
+    assert before == sorted(map(str, Path("/var/lib/hbatune").rglob("*")))
+    answers[name] = [text.returncode, text.stdout, json.loads(done.stdout or "{}"), done.stderr]
+
+
+def until(condition):
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        document = json.loads(hbatune("status", "--json").stdout or "{}")
+        if condition(document):
+            return
+
+
+class daemon:
+    def __enter__(self):
+        self.process = subprocess.Popen([*MAIN, "daemon"], stdout=2)
+        until(lambda document: (document.get("status") or {}).get("ready"))
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def configure(text):
+    CONFIGURATION.parent.mkdir(exist_ok=True)
+    CONFIGURATION.write_text(text)
+
+
+APPLY = ("apply", "--profile", "oltp", "--no-probe")
+
+
+%s
+print(json.dumps(answers))
+"""
+
+
+def see(root: Path, steps: str) -> dict[str, Any]:
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _DRIVER % steps]
+    answers: dict[str, Any] = json.loads(run(root, command, timeout=300))
+    return answers
+
+
+def states(answers: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    return {name: (answer[2]["state"], answer[0]) for name, answer in answers.items()}
+
+
+_WITHOUT_DAEMON = """
+note("new")
+hbatune(*APPLY)
+note("applied")
+(QUEUE / "nr_requests").write_text("100")
+note("drifted")
+hbatune(*APPLY)
+units = Path("/etc/systemd/system")
+units.mkdir(parents=True)
+(units / "hbatune.service").touch()
+note("stopped")
+tool, booted = Path("/run/bin/systemctl"), Path("/run/systemd/system")
+tool.parent.mkdir()
+booted.mkdir(parents=True)
+tool.write_text('#!/bin/sh\\ntest "$*" = "is-failed hbatune.service"\\n')
+tool.chmod(0o755)
+os.environ["PATH"] = f"/run/bin:{os.environ['PATH']}"
+note("failed")
+booted.rmdir()
+configure('profil = "oltp"')
+note("mistake")
+configure('profile = "oltp"')
+hbatune("rollback")
+note("half rolled back")
+"""
+
+
+def test_state_without_daemon(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _WITHOUT_DAEMON)
+    assert states(answers) == {
+        "new": ("not_set_up", 4),
+        "applied": ("applied", 4),
+        "drifted": ("drifted", 1),
+        "stopped": ("stopped", 4),
+        "failed": ("failed", 4),
+        "mistake": ("mistake", 1),
+        # The described nr_requests does not follow the scheduler, so it cannot be restored.
+        "half rolled back": ("half_back", 1),
+    }
+    texts = {name: " ".join(answer[1].split()) for name, answer in answers.items()}
+    assert "2 original values not restored yet" in texts["half rolled back"]
+    assert 'unknown key "profil"' in texts["mistake"]
+    assert "4 of 5 settings as wanted" in texts["drifted"]
+    assert "hbatune install --profile oltp" in texts["applied"]
+
+
+_LOWERED = """
+(QUEUE / "nr_requests").write_text("64")
+hbatune(*APPLY)
+note("lowered")
+with daemon():
+    note("lowered, with a daemon")
+"""
+
+
+def test_lowered_value_is_left_alone(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _LOWERED)
+    assert states(answers) == {"lowered": ("applied", 4), "lowered, with a daemon": ("tuned", 0)}
+    for _, text, document, _ in answers.values():
+        assert document["counts"]["excluded"] == 1
+        assert "Left alone sda nr_requests 64: below the driver's own 256" in text
+        assert text.partition("\n")[0].endswith("4 of 4 settings as wanted, 1 left alone")
+
+
+_WITH_DAEMON = """
+SITE = '\\n[site]\\nexclude = ["sda", "sdb"]\\n'
+configure('profile = "oltp"' + SITE)
+with daemon():
+    note("tuned")
+    hbatune("rollback")
+    until(lambda document: document["status"]["rolled_back"])
+    note("rolled back")
+note("rolled back, without a daemon")
+configure('profile = "oltp"\\n[daemon]\\naudit_seconds = 1\\ndrift = "%s"' + SITE)
+hbatune(*APPLY)
+with daemon():
+    Path("/proc/irq/50/smp_affinity_list").write_text("5")
+    until(lambda document: document["state"] == "drifted")
+    note("drifted")
+"""
+
+
+@pytest.mark.parametrize("drift", ["report", "ignore"])
+def test_state_with_daemon(built: Build, drift: str) -> None:
+    answers = see(built(interrupts.two_nodes()), _WITH_DAEMON % drift)
+    assert states(answers) == {
+        "tuned": ("tuned", 0),
+        "rolled back": ("rolled_back", 1),
+        "rolled back, without a daemon": ("rolled_back", 4),
+        "drifted": ("drifted", 1),
+    }
+    assert "sudo hbatune apply --profile oltp" in answers["rolled back"][1]
+    assert answers["tuned"][2]["journal"] == {"values": 6}
+
+
+_AS_USER = """
+hbatune(*APPLY)
+done = subprocess.run([*MAIN, "status"], capture_output=True, user=65534, extra_groups=[])
+answers["user"] = [done.returncode, done.stdout.decode(), done.stderr.decode()]
+"""
+
+
+def test_user_sees_applied_settings(built: Build) -> None:
+    root = built(build_many_luns(2, adapters=1))
+    root.chmod(0o755)
+    code, text, messages = see(root, _AS_USER)["user"]
+    assert (code, messages) == (4, "")
+    assert "is tuned until the next boot: profile oltp, 5 of 5 settings as wanted" in text
