@@ -23,7 +23,7 @@ Built = Callable[[Described], Path]
 Findings = dict[tuple[str, str], dict[str, Any]]
 
 ADAPTER = "0000:01:00.0"
-# Somebody looked an hour ago, when all counters were 0, which the file leaves out. The exit code
+# The daemon looked an hour ago, when all counters were 0, which the file leaves out. The exit code
 # stands on a line of its own after the document.
 _CHECK = """
 import os, sys, time
@@ -35,7 +35,7 @@ from hbatune.facts.health import ErrorCounters
 boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 if not os.geteuid():
     paths.COUNTERS.parent.mkdir(exist_ok=True)
-save_counted(paths.COUNTERS, [ErrorCounters(boot, int(time.time()) - 3600, {})])
+    save_counted(paths.COUNTERS, [ErrorCounters(boot, int(time.time()) - 3600, {})])
 print(main(["check", "--json", *sys.argv[1:]]))
 """
 

@@ -170,7 +170,6 @@ def test_damaged_counters_are_empty(tmp_path: Path) -> None:
     assert load_counted(file) == ()
     save_counted(file, [ErrorCounters("b", 5, {})])
     assert load_counted(file) == (ErrorCounters("b", 5, {}),)
-    save_counted(tmp_path / "counters.json" / "no folder", [ErrorCounters("b", 5, {})])
 
 
 def test_check_reports_rise(
