@@ -71,7 +71,7 @@ def test_status_without_daemon_is_cheap(installed: Path, in_namespace: Callable[
     comparison = compared(
         "status",
         "hbatune status without a daemon, which also runs the checks, against hbatune diff",
-        2.5,
+        1.2,
         ("hbatune status", subject),
         ("hbatune diff", reference),
         {"installed": INSTALLED},
