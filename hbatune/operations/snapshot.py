@@ -27,7 +27,6 @@ from hbatune.operations.situation import (
     map_stuck_disks,
     read_situation,
     require_readable,
-    resolve_target_name,
     unlocked_means,
 )
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
@@ -118,7 +117,6 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     targets = list(request.targets)
     if request.snapshot is None:
         snapshot = take_snapshot(context)
-        targets = list(map(resolve_target_name, targets))
         # The snapshot contains the old counters, so saving the new ones loses no comparison.
         counters = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
         marks.save_counted(context.paths.counters, counters)

@@ -62,11 +62,9 @@ def run(args: argparse.Namespace) -> int:
     if args.snapshot is not None:
         # The same document as on a live machine: `list` reads no values of settings.
         machine = without_attributes(load_snapshot(args.snapshot).machine)
-        names = args.targets
     else:
-        names = list(map(situation.resolve_target_name, args.targets))
-        machine = _gather_facts(names)
-    chosen = choose_targets(machine, names)
+        machine = _gather_facts(args.targets)
+    chosen = choose_targets(machine, args.targets)
     machine = replace(
         machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )

@@ -17,26 +17,26 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21600,
     "audit": 27500,
-    "autotune": 27800,
+    "autotune": 28000,
     "check": 24800,
     "compare": 27400,
-    "daemon": 16000,
+    "daemon": 16200,
     "diff": 17000,
     "explain": 18000,
     "forecast": 23000,
     "help": 1400,
-    "history": 21100,
+    "history": 21300,
     "install": 23000,
     "list": 17500,
-    "probe": 26000,
+    "probe": 26100,
     "profiles": 11500,
-    "report": 26400,
+    "report": 26500,
     "rollback": 21500,
     "size": 15000,
     "snapshot": 22700,
     "status": 1100,
     "uninstall": 23000,
-    "watch": 21100,
+    "watch": 21200,
 }
 """Lines of hbatune's own modules at most, without the families of adapters."""
 
@@ -158,7 +158,7 @@ def test_status_lines_import_no_planning() -> None:
     words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     module_names = set(done.stdout.decode().split())
-    assert count_lines(module_names) <= 13500, sorted(module_names)
+    assert count_lines(module_names) <= 13700, sorted(module_names)
     rooms = ("operations", "probe.history", "plan.make", "act.journal", "facts.machine")
     assert not module_names & {f"hbatune.{room}" for room in rooms}
 
