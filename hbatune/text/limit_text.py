@@ -71,6 +71,7 @@ class Limit(StrEnum):
     )
     DISTRIBUTION_SCHEDULER = "replaces the choice of {}, which no weight or ionice uses"
     LOWERED = "below the driver's own {}: an administrator's decision, until `apply {}` names it"
+    NO_CAPACITY = "no capacity"
     NO_DEPTH = "it has no queue depth that can be set"
     NCQ_OFF = (
         "native command queuing is off: an administrator's decision, until `apply {}` names it"
