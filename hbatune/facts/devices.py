@@ -149,7 +149,7 @@ def read_label(kernel: str) -> str:
 
 
 def list_lower_devices(kernel: str) -> tuple[str, ...]:
-    """Return the block devices directly below one; a disk, a map and an NVMe head have none."""
+    """Return the block devices directly below one: of a disk, a map and an NVMe head, no device."""
     directory = find_disk_directory(kernel)
     if directory is None:
         return ()
@@ -174,7 +174,7 @@ def list_lower_disks(directory: str) -> set[str]:
 class NamedStack(Struct, frozen=True):
     """A name of a disk, of a stack of block devices, or of a file on one.
 
-    ``layers`` are the kernel names of the devices, from the top; a disk's own name has none. The
+    ``layers`` are the kernel names of the devices, from the top. A disk's own name has no layers. The
     devices without another one below are the ``disks``.
     """
 
@@ -254,17 +254,14 @@ def _locate_file(name: str) -> Iterator[tuple[str, int, int]]:  # pragma: no cov
 def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
     """Return the other top devices on a stack's disks, and the other mount points."""
     devices, members = find_devices(), {device for layer in stack.layers for device in layer}
-    others = devices.stack.below.keys() - members - devices.maps.keys()
-    uses = [(name, read_label(name)) for name in others if not devices.stack.holders(name)]
-    for device, point in _iterate_mounts():
-        whole = _find_whole_disk(device, devices.disks)
-        if whole is not None and device not in members:
-            uses.append((whole, point))
-    on_disks = set()
-    for name, use in uses:
-        if not devices.stack.foundations(name).isdisjoint(stack.disks):
-            on_disks.add(use)
-    return tuple(sorted(on_disks))
+    points = find_mounts(devices.stack, devices.disks)
+    uses = {point for disk in stack.disks for point in points.get(disk, ())}
+    uses -= {point for device, point in _iterate_mounts() if device in members}
+    for name in devices.stack.below.keys() - members - devices.maps.keys():
+        is_top = not devices.stack.holders(name)
+        if is_top and not devices.stack.foundations(name).isdisjoint(stack.disks):
+            uses.add(read_label(name))
+    return tuple(sorted(uses))
 
 
 Lowers = Mapping[str, tuple[str, ...]]
