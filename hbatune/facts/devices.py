@@ -174,8 +174,8 @@ def list_lower_disks(directory: str) -> set[str]:
 class NamedStack(Struct, frozen=True):
     """A name of a disk, of a stack of block devices, or of a file on one.
 
-    ``layers`` are the kernel names of the devices, from the top. A disk's own name has no layers. The
-    devices without another one below are the ``disks``.
+    ``layers`` are the kernel names of the devices, from the top. A disk's own name has no layers.
+    The devices without another one below are the ``disks``.
     """
 
     name: str
