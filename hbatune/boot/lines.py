@@ -299,9 +299,9 @@ def make_skip_sections(
         (match_key("DEVPATH", "/devices/virtual/*"), END),
         (match_property("DM_MULTIPATH_DEVICE_PATH", "1"), END),
         _SKIP_ZONED,
-        (match_attribute("removable", "1"), match_attribute("size", "0"), END),
+        (match_attribute("size", "0"), END),
     )
-    title = "Hands off: maps and their paths, what is zoned, what has no medium."
+    title = "Hands off: maps and their paths, what is zoned, what has no capacity."
     yield RuleSection(title, lines)
     if asks_for_names:
         odd: list[RuleLine] = []

@@ -234,6 +234,21 @@ def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 
+class _NoCapacity(CheckEvidence, frozen=True):
+    DESCRIPTION = "the kernel can use no capacity of this disk, so it is not tuned"
+    ADVICE = (
+        "read the kernel's log. Sectors of 520 or 528 bytes need `sg_format --format --size=512`, "
+        "which erases the disk"
+    )
+
+
+def find_unusable_disks(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks without capacity, such as drives with sectors of 520 bytes from an array."""
+    for endpoint in inputs.endpoints:
+        if endpoint.size == 0 and endpoint.kind is Kind.DISK:
+            yield check.report(Severity.ADVICE, endpoint, _NoCapacity())
+
+
 _OPTIMIZED = ("active/optimized", "optimized")
 
 

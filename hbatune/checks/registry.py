@@ -45,6 +45,7 @@ CHECKS = (
     Check("atime", "D4-5", disk_checks.find_access_times),
     Check("iostats-off", "D4-5", disk_checks.find_statistics_off),
     Check("read-ahead-large", "K-read-ahead-default", disk_checks.find_large_read_ahead),
+    Check("no-capacity", "K-sector-size", disk_checks.find_unusable_disks),
     Check("zoned-scheduler", "K-zone-order", disk_checks.find_unordered_zones),
     Check("tuned-running", "K-last-write", software_checks.find_tuned),
     Check("irqbalance-running", "K-irq-affinity", software_checks.find_irqbalance),

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +14,8 @@ from hbatune.text.basic_output import COLORS
 if TYPE_CHECKING:
     import argparse  # imported in the functions below, because a daemon never needs it
     from typing import Any
+
+    from hbatune.facts.devices import NamedStack
 
 Parsed = TypeVar("Parsed", int, float)
 
@@ -78,9 +80,57 @@ def add_shared(parser: "argparse.ArgumentParser", *options: str) -> None:
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     """Add the targets; without any, the command is for all targets."""
-    purpose += ": a disk, an NVMe controller, a PCI address, a SCSI host, an interrupt (irq27) or "
-    purpose += "a stable id; without any, everything"
+    purpose += ": a disk, a volume, a mount point, an NVMe controller, a PCI address, a SCSI host, "
+    purpose += "an interrupt (irq27) or a stable id; without any, everything"
     parser.add_argument("targets", metavar="TARGET", nargs="*", help=purpose)
+
+
+def resolve_targets(
+    names: Iterable[str], args: "argparse.Namespace", *, shows_uses: bool
+) -> list[str]:
+    """Return the names, with the kernel names of the disks for each name of a disk or above disks.
+
+    Messages report the disks and their other uses. UsageError for such a name if the command may
+    destroy the data.
+    """
+    from hbatune.facts.devices import find_named_stack, find_other_uses
+    from hbatune.text.plan_tables import fold_names
+    from hbatune.text.terminal import print_note
+
+    targets: list[str] = []
+    for name in names:
+        stack = find_named_stack(name)
+        targets += stack.disks if stack else (name,)
+        if not stack or not stack.layers:
+            continue
+        text = _describe_stack(stack)
+        if getattr(args, "destructive", False):
+            raise UsageError(text, hint="with --destructive, name the empty disk itself")
+        if not args.json:
+            print_note(text)
+            if shows_uses and (uses := find_other_uses(stack)):
+                text = ", ".join(fold_names(uses, count=False))
+                print_note(f"the same disks also carry {text}")
+    return targets
+
+
+def _describe_stack(stack: "NamedStack") -> str:
+    """Return a text such as ``/srv is on vg0/pg, on md127, on sda and sdb``."""
+    from hbatune.facts.devices import read_label
+    from hbatune.facts.names import shorten_names
+
+    texts = []
+    for layer in stack.layers:
+        labels = []
+        for kernel in layer:
+            label = read_label(kernel)
+            # Tables show a map by its kernel name.
+            is_map = label != kernel and kernel in stack.disks
+            labels.append(f"{label} ({kernel})" if is_map else label)
+        texts.append(" and ".join(shorten_names(labels)))
+    if stack.name.endswith(texts[0]):  # its own name
+        del texts[0]
+    return f"{stack.name} is on {', on '.join(texts)}"
 
 
 def make_type(

@@ -80,6 +80,11 @@ def _run_command(arguments: list[str]) -> int:
     # A command that prints text for people accepts --no-pager.
     is_paged = getattr(parsed, "pager", False) and not getattr(parsed, "json", False)
     with set_output_options(quiet=parsed.quiet, color=parsed.color), page_output(is_paged):
+        # The names in a snapshot are names of another machine.
+        if getattr(parsed, "targets", None) and getattr(parsed, "snapshot", None) is None:
+            from hbatune.cli.arguments import resolve_targets
+
+            parsed.targets = resolve_targets(parsed.targets, parsed, shows_uses=not is_look)
         code = module.run(parsed)
     assert isinstance(code, int)
     return code

@@ -5,12 +5,15 @@ device-enumerator.c: enumerator_scan_dir_and_add_devices), but makes 150 system 
 The tests compare both (``tests/hosts/test_classes.py``). Almost no attribute is read here.
 """
 
+import errno
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import attrgetter
+from pathlib import PurePath
 
 from msgspec import Struct
 
@@ -19,6 +22,7 @@ from hbatune.facts import routes
 from hbatune.facts.attributes import get_word, read_attributes, read_text
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
+from hbatune.workers import Pool, Replied, Stuck
 
 _CLASS = "/sys/class"
 # The beginning of the kernel's own links (fs/sysfs/symlink.c: sysfs_create_link).
@@ -59,8 +63,12 @@ def _resolve_link(folder: str, link: str) -> str:
 
 
 _DEV = "/dev/"
+_LINK_FOLDERS = ("", "mapper/", "md/", "disk/by-id/")
 # Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init).
 _BLOCK = "/sys/class/block"
+_NUMBERS = "/sys/dev/block"
+_BTRFS = "/sys/fs/btrfs"
+_SCSI = "/sys/bus/scsi/devices"
 SWAP = "[SWAP]"
 _MOUNTINFO = "/proc/self/mountinfo"
 _SWAPS = "/proc/swaps"
@@ -77,17 +85,183 @@ def is_link(name: str) -> bool:
 
 def resolve_link(name: str) -> str:
     """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
-    if not name.startswith(_DEV) or not os.path.islink(name):
+    kernel = _follow_link(name)
+    if kernel is None:
         return name
+    directory = os.path.realpath(f"{_BLOCK}/{kernel}")
+    if _is_partition(directory):
+        return os.path.basename(os.path.dirname(directory))
+    return kernel
+
+
+def _follow_link(name: str) -> str | None:
+    """Return the kernel name of the node that a link below ``/dev`` points to."""
+    if not name.startswith(_DEV) or not os.path.islink(name):
+        return None
     node = os.path.realpath(name)
     # A link out of /dev, or a dangling one, names no disk: the caller reports the name.
     if not node.startswith(_DEV) or not os.path.exists(node):
-        return name
-    kernel = node.removeprefix(_DEV).replace("/", "!")
-    directory = os.path.realpath(f"{_BLOCK}/{kernel}")
-    if os.path.exists(f"{directory}/partition"):  # block/partitions/core.c: part_partition_show
-        return os.path.basename(os.path.dirname(directory))
-    return kernel
+        return None
+    return node.removeprefix(_DEV).replace("/", "!")
+
+
+def _is_partition(directory: str) -> bool:
+    # block/partitions/core.c: part_partition_show
+    return os.path.exists(f"{directory}/partition")
+
+
+def find_block_device(name: str) -> str | None:
+    """Return the kernel name of the block device that a name means, or None.
+
+    A name is a kernel name, a link below ``/dev`` or the end of one, the address of a LUN
+    (H:C:T:L), or a name of device-mapper, which is ``VG/LV`` for LVM.
+    """
+    short = name.removeprefix(_DEV)
+    if os.path.normpath(_DEV + short) != _DEV + short:  # a path elsewhere
+        return None
+    if re.fullmatch(r"\d+:\d+:\d+:\d+", name, re.ASCII):
+        return next(iter(list_names(f"{_SCSI}/{name}/block")), None)
+    links = (_follow_link(f"{_DEV}{folder}{short}") for folder in _LINK_FOLDERS)
+    for kernel in (short.replace("/", "!"), *links):
+        if kernel is not None and find_disk_directory(kernel):
+            return kernel
+    # Containers often lack these links. sysfs has the names as well.
+    for kernel in list_names(_BLOCK):
+        if kernel.startswith("dm-"):
+            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
+            if short in (mapper_name, f"mapper/{mapper_name}", read_label(kernel)):
+                return kernel
+    return None
+
+
+def read_label(kernel: str) -> str:
+    """Return the name that people use for a block device: ``mpatha``, ``vg0/pg``, or ``sda``.
+
+    drivers/md/dm-sysfs.c: dm_attr_name_show. LVM joins the names of the group and the volume with
+    a hyphen, and doubles the hyphens in both (libdm-string.c: dm_build_dm_name).
+    """
+    folder = f"{_BLOCK}/{kernel}/dm"
+    name = read_text(f"{folder}/name").strip() if kernel.startswith("dm-") else ""
+    volume = re.fullmatch(r"((?:[^-]|--)+)-((?:[^-]|--)+)", name)
+    if volume and read_text(f"{folder}/uuid").startswith("LVM-"):
+        name = "/".join(volume.groups()).replace("--", "-")
+    return escape_text(name or kernel)
+
+
+def list_lower_devices(kernel: str) -> tuple[str, ...]:
+    """Return the block devices directly below one: of a disk, a map and an NVMe head, no device."""
+    directory = find_disk_directory(kernel)
+    if directory is None:
+        return ()
+    if _is_partition(directory):
+        return (get_kernel_name(os.path.dirname(directory)),)
+    if not routes.is_virtual(directory) or routes.is_head(directory) or is_map(directory):
+        return ()
+    return tuple(sorted(list_lower_disks(directory)))
+
+
+def list_lower_disks(directory: str) -> set[str]:
+    """Return the whole disks that the links of a device point to, directly or as partitions."""
+    disks = set()
+    for name in list_names(f"{directory}/slaves"):
+        lower = f"{directory}/slaves/{name}"
+        with suppress(OSError):
+            # The link of a partition ends in DISK/PARTITION.
+            disks.add(os.readlink(lower).split("/")[-2] if _is_partition(lower) else name)
+    return disks
+
+
+class NamedStack(Struct, frozen=True):
+    """A name of a disk, of a stack of block devices, or of a file on one.
+
+    ``layers`` are the kernel names of the devices, from the top. A disk's own name has no layers.
+    The devices without another one below are the ``disks``.
+    """
+
+    name: str
+    layers: tuple[tuple[str, ...], ...]
+    disks: tuple[str, ...]
+
+
+def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
+    """Return the stack or the disk that a name means, or None for any other name.
+
+    A word without a slash never names a file. UsageError for a file that is on no block device, or
+    whose file system does not answer within the ``deadline`` in seconds.
+    """
+    device = find_block_device(name)
+    layers: list[tuple[str, ...]] = []
+    if device is not None:
+        if not list_lower_devices(device):
+            return NamedStack(name, (), (device,))
+        layers.append((device,))
+    elif "/" in name:
+        layers.append(_find_file_devices(name, deadline))
+    disks: list[str] = []
+    for layer in layers:  # grows in the loop
+        lowers: dict[str, None] = {}
+        for upper in layer:
+            if below := list_lower_devices(upper):
+                lowers.update(dict.fromkeys(below))
+            else:
+                disks.append(upper)
+        if lowers:
+            layers.append(tuple(lowers))
+    return NamedStack(name, tuple(layers), tuple(dict.fromkeys(disks))) if disks else None
+
+
+def _find_file_devices(name: str, deadline: float) -> tuple[str, ...]:
+    """Return the block devices of a file, or none if there is no such file."""
+    path, node, error = name, 0, errno.ENOENT
+    with Pool(_locate_file, size=1, deadline=deadline) as pool:
+        for event in pool.run([name]):
+            if isinstance(event, Replied):
+                path, node, error = event.reply
+            elif isinstance(event, Stuck):
+                problem = f"the file system of {name!r} did not answer within {deadline:g} seconds"
+                raise UsageError(problem, hint="name the disk or the volume")
+    if error in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+        return ()
+    if error:
+        raise UsageError(f"{name!r} cannot be read: {os.strerror(error)}")
+    if node:
+        device = os.path.realpath(f"{_NUMBERS}/{os.major(node)}:{os.minor(node)}")
+        return (get_kernel_name(device),)
+    parents = {path, *map(str, PurePath(path).parents)}
+    mounts = [mount for mount in _read_mounts() if mount.point in parents]
+    # The last mount hides earlier ones at the same point.
+    mount = max(reversed(mounts), key=lambda mount: len(mount.point), default=None)
+    devices = _find_mounted_devices(mount) if mount else ()
+    if mount and not devices:
+        problem = f"{name!r} is on {mount.filesystem} ({mount.source}), not on a block device"
+        hint = "name its disks: `zpool status -LP` lists them"
+        raise UsageError(problem, hint=hint if mount.filesystem == "zfs" else None)
+    return devices
+
+
+def _locate_file(name: str) -> Iterator[tuple[str, int, int]]:  # pragma: no cover  (in the worker)
+    """Yield the resolved path of a file, the number of a block device's node, and an errno or 0."""
+    try:
+        path = os.path.realpath(name, strict=True)
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            os.stat(f"{path}/.")  # mounts an autofs directory (fs/namei.c: follow_automount)
+        yield path, status.st_rdev if stat.S_ISBLK(status.st_mode) else 0, 0
+    except OSError as error:
+        yield name, 0, error.errno or errno.EIO
+
+
+def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
+    """Return the other top devices on a stack's disks, and the other mount points."""
+    devices, members = find_devices(), {device for layer in stack.layers for device in layer}
+    points = find_mounts(devices.stack, devices.disks)
+    uses = {point for disk in stack.disks for point in points.get(disk, ())}
+    uses -= {point for device, point in _iterate_mounts() if device in members}
+    for name in devices.stack.below.keys() - members - devices.maps.keys():
+        is_top = not devices.stack.holders(name)
+        if is_top and not devices.stack.foundations(name).isdisjoint(stack.disks):
+            uses.add(read_label(name))
+    return tuple(sorted(uses))
 
 
 Lowers = Mapping[str, tuple[str, ...]]
@@ -123,24 +297,14 @@ class Stack:
         return disks
 
 
-def _list_disks(folder: str, disks: Mapping[str, str]) -> set[str]:
-    names = set()
-    for entry in list_names(folder):
-        if name := _find_whole_disk(folder, entry, disks):
-            names.add(name)
-    return names
-
-
-def _find_whole_disk(folder: str, entry: str, disks: Mapping[str, str]) -> str | None:
-    """Return the disk that a link in ``folder`` points to, directly or as a partition."""
-    if entry in disks:
-        return entry
+def _find_whole_disk(device: str, disks: Mapping[str, str]) -> str | None:
+    """Return the disk with this kernel name, or the disk of the partition with this name."""
+    if device in disks:
+        return device
     with suppress(OSError):
         # The link of a partition ends in DISK/PARTITION.
-        *_, parent, name = os.readlink(f"{folder}/{entry}").split("/")
-        for candidate in (name, parent):
-            if candidate in disks:
-                return candidate
+        parent = os.readlink(f"{_BLOCK}/{device}").split("/")[-2]
+        return parent if parent in disks else None
     return None
 
 
@@ -177,58 +341,71 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
     """Return for each disk the mount points of it and of every device stacked on it."""
     points_by_disk: dict[str, set[str]] = defaultdict(set)
     # A filesystem on LVM on a map counts as mounted on the map, its paths and their disks.
-    for name, point in _iterate_mounts(disks):
-        for lower in stack.foundations(name):
+    for device, point in _iterate_mounts():
+        whole = _find_whole_disk(device, disks)
+        for lower in stack.foundations(whole) if whole else ():
             points_by_disk[lower].add(point)
     return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
 
 
-def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the mount options at each of these points; the last mount hides earlier ones."""
-    options = {}
-    for line in read_text(_MOUNTINFO).splitlines():
-        fields = line.split(" ")
-        if len(fields) > 5 and (point := _unescape(fields[4])) in points:
-            options[point] = tuple(fields[5].split(","))
-    return options
+class _Mount(Struct, frozen=True):
+    """A mount: its point, its options, and the number and the source of its file system."""
+
+    point: str
+    options: tuple[str, ...]
+    number: str
+    filesystem: str
+    source: str
 
 
-def _iterate_mounts(disks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield disks with mount points; proc(5) describes the format of mountinfo and swaps."""
-    pools = _map_btrfs_members(disks)
+def _read_mounts() -> Iterator[_Mount]:
+    """Yield the mounts, in the order of mountinfo (proc(5))."""
     for line in read_text(_MOUNTINFO).splitlines():
         mount, _, filesystem = line.partition(" - ")
         fields, source = mount.split(" "), filesystem.split(" ")
-        if len(fields) < 5 or len(source) < 2:
-            continue
-        # A btrfs has a separate device number, which belongs to no disk. Its source names the disk.
-        disk = _find_whole_disk("/sys/dev/block", fields[2], disks) or _find_disk(source[1], disks)
-        if disk:
-            members = pools.get(disk, {disk}) if source[0] == "btrfs" else {disk}
-            for member in members:
-                yield member, _unescape(fields[4])
+        if len(fields) > 5 and len(source) > 1:
+            options = tuple(fields[5].split(","))
+            origin = (source[0], _unescape(source[1]))
+            yield _Mount(_unescape(fields[4]), options, fields[2], *origin)
+
+
+def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the mount options at each of these points; the last mount hides earlier ones."""
+    return {mount.point: mount.options for mount in _read_mounts() if mount.point in points}
+
+
+def _iterate_mounts() -> Iterator[tuple[str, str]]:
+    """Yield block devices with mount points; proc(5) describes the format of swaps."""
+    for mount in _read_mounts():
+        for device in _find_mounted_devices(mount):
+            yield device, mount.point
     for line in read_text(_SWAPS).splitlines()[1:]:
-        if line.split() and (disk := _find_disk(line.split()[0], disks)):
-            yield disk, SWAP
+        if line.split() and (swap := _find_node_device(_unescape(line.split()[0]))):
+            yield swap, SWAP
 
 
-def _map_btrfs_members(disks: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return for each disk of a btrfs all disks of the file system: mountinfo names only one."""
-    pools: dict[str, set[str]] = {}
+def _find_mounted_devices(mount: _Mount) -> tuple[str, ...]:
+    """Return the block devices of a mount, which are several only for a btrfs."""
     with suppress(OSError):
-        for entry in os.scandir("/sys/fs/btrfs"):
-            members = _list_disks(f"{entry.path}/devices", disks)
-            for member in members:
-                pools[member] = pools.get(member, set()) | members
-    return pools
+        return (os.readlink(f"{_NUMBERS}/{mount.number}").rpartition("/")[2],)
+    # A btrfs has a separate device number, which belongs to no disk. Its source names one device.
+    device = _find_node_device(mount.source)
+    if device is None:
+        return ()
+    if mount.filesystem == "btrfs":
+        for pool in list_names(_BTRFS):
+            members = list_names(f"{_BTRFS}/{pool}/devices")
+            if device in members:
+                return tuple(sorted(members))
+    return (device,)
 
 
-def _find_disk(node: str, disks: Mapping[str, str]) -> str | None:
-    """Return the disk behind a device node, which may be a link such as /dev/mapper/NAME."""
+def _find_node_device(node: str) -> str | None:
+    """Return the block device of a device node, which may be a link such as /dev/mapper/NAME."""
     if not node.startswith(_DEV):
         return None
-    name = get_kernel_name(os.path.realpath(_unescape(node)))
-    return _find_whole_disk(_BLOCK, name, disks)
+    name = get_kernel_name(os.path.realpath(node))
+    return name if os.path.exists(f"{_BLOCK}/{name}") else None
 
 
 def _unescape(text: str) -> str:
@@ -284,7 +461,7 @@ def find_devices() -> Devices:
             places[directory] = routes.parse_place(directory)
         # Only virtual devices are stacked on others: the directory of a real disk need not be read.
         elif routes.is_virtual(directory):
-            slaves[name] = tuple(sorted(_list_disks(f"{directory}/slaves", disks)))
+            slaves[name] = tuple(sorted(list_lower_disks(directory)))
             if is_map(directory):
                 maps[name] = directory
     hosts = (name.rpartition("/scsi_host/")[0] for name in list_directories("scsi_host"))

@@ -157,7 +157,7 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         elif routes.is_virtual(directory):
             if not devices.is_map(directory):
                 continue
-            maps[name] = tuple(sorted(_list_lower_disks(directory)))
+            maps[name] = tuple(sorted(devices.list_lower_disks(directory)))
             waiting += maps[name]
         elif not devices.can_be_endpoint(name, directory):
             continue
@@ -181,13 +181,3 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
 def _is_map(name: str) -> bool:
     directory = find_disk_directory(name)
     return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)
-
-
-def _list_lower_disks(directory: str) -> set[str]:
-    """Return the whole disks that a map's links point to, directly or as partitions."""
-    disks = set()
-    for name in list_names(f"{directory}/slaves"):
-        lower = os.path.realpath(f"{directory}/slaves/{name}")
-        is_partition = os.path.exists(f"{lower}/partition")
-        disks.add(get_kernel_name(os.path.dirname(lower)) if is_partition else name)
-    return disks

@@ -29,7 +29,6 @@ from hbatune.plan.rows import Row
 from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
-from hbatune.probe.guard import resolve_links
 from hbatune.probe.history import Record, ValueChange, make_record
 from hbatune.probe.result import (
     Doubt,
@@ -490,7 +489,7 @@ def _make_writing_probe(
 
         return probe_file
     if request.destructive:
-        names = resolve_links(request.targets)
+        names = request.targets
         return lambda ready, workload: running.probe_guarded(ready, workload, names)
     return None
 

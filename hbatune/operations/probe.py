@@ -26,7 +26,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Protocol, Storage
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
-from hbatune.operations.situation import Situation, list_adapter_attributes, resolve_target_name
+from hbatune.operations.situation import Situation, list_adapter_attributes
 from hbatune.operations.verify import VerificationResult, find_mount_point
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.config import load_configuration
@@ -36,7 +36,7 @@ from hbatune.policy.vendors import load_chosen_profile
 from hbatune.probe import history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import Standing, compare_on_machine, measure_distance
-from hbatune.probe.guard import find_write_refusal, make_scratch_file, resolve_links
+from hbatune.probe.guard import find_write_refusal, make_scratch_file
 from hbatune.probe.knee import find_falls, list_sweep_points
 from hbatune.probe.result import (
     ADAPTER_ID,
@@ -169,13 +169,12 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     config, chosen = load_configuration(), None
     if request.profile or config.profile:
         chosen = load_chosen_profile(request.profile, config)
-    disks = list(map(resolve_target_name, request.targets))
     # Setting a depth needs the journal's ids, which only a full scan provides.
-    needed = () if request.workload.sets_depth else disks
+    needed = () if request.workload.sets_depth else request.targets
     disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
     gathered = gather_machine(disk_files, Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
-    endpoints = select_endpoints(machine, disks)
+    endpoints = select_endpoints(machine, request.targets)
     if not endpoints:
         raise UsageError(
             f"there is no disk to probe at {', '.join(request.targets)}",
@@ -183,7 +182,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
         )
     subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=request.workload.writes)
-    disk_runs = _DiskRuns(context, machine, request.workload, resolve_links(request.targets))
+    disk_runs = _DiskRuns(context, machine, request.workload, request.targets)
     return ProbeRuns(machine=machine, profile=chosen, runs=tuple(disk_runs.measure(subjects)))
 
 
@@ -269,7 +268,7 @@ def is_named(names: Iterable[str], subject: Subject) -> bool:
     aliases = set()
     for disk in subject.members:
         aliases |= {disk.target, disk.id}
-    return any(resolve_target_name(name).removeprefix("/dev/") in aliases for name in names)
+    return any(name.removeprefix("/dev/") in aliases for name in names)
 
 
 class AccessError(UsageError):
@@ -504,9 +503,7 @@ def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -
         context.note(RunsAhead(len(groups), _estimate_seconds(workloads), writes))
     with context.progress(Phase.PROBING, len(groups)) as advance:
         for adapter, workload, subjects, separate in groups:
-            figures = running.probe_together(
-                adapter.target, subjects, workload, resolve_links(names)
-            )
+            figures = running.probe_together(adapter.target, subjects, workload, names)
             advance(adapter.target)
             if isinstance(figures, Figures):
                 results.append(evaluate_together(adapter.target, adapter.link, separate, figures))

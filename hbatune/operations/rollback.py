@@ -20,7 +20,7 @@ from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import find_named_targets
 from hbatune.operations import boot_files
 from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
-from hbatune.operations.situation import locked_means, resolve_target_name, unlocked_means
+from hbatune.operations.situation import locked_means, unlocked_means
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
@@ -264,4 +264,4 @@ def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[s
     if not targets:
         return None
     past = [(entry.target, entry.id) for entry in filed.entries]
-    return set(find_named_targets(machine, map(resolve_target_name, targets), past))
+    return set(find_named_targets(machine, targets, past))

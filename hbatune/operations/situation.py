@@ -300,7 +300,7 @@ def read_situation(request: SituationRequest) -> Situation:
     means = request.means or unlocked_means(Paths())
     files = means.paths
     require_readable(files)
-    names = list(map(resolve_target_name, request.targets))
+    names = request.targets
     changed = journal.list_changed_settings(files.journal, read_boot_id())
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 
@@ -459,18 +459,3 @@ def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
         except OSError:
             continue
     return None
-
-
-def resolve_target_name(name: str) -> str:
-    """Return the kernel's name for a link such as /dev/disk/by-id/…; other names are unchanged.
-
-    A link's own name is enough for a map (``mpatha``) and for udev's name of a disk.
-    """
-    links = [name]
-    if "/" not in name:
-        links += [f"/dev/mapper/{name}", f"/dev/disk/by-id/{name}"]
-    for link in links:
-        target = resolve_link(link)
-        if target != link:
-            return target
-    return name

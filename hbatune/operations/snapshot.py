@@ -30,7 +30,6 @@ from hbatune.operations.situation import (
     map_stuck_disks,
     read_situation,
     require_readable,
-    resolve_target_name,
     unlocked_means,
 )
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
@@ -122,7 +121,6 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
     targets = list(request.targets)
     if request.snapshot is None:
         snapshot = take_snapshot(context)
-        targets = list(map(resolve_target_name, targets))
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:

@@ -31,7 +31,7 @@ from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import ProbeConfig
 from hbatune.probe import history, run, selection
-from hbatune.probe.guard import make_scratch_file, resolve_links
+from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
 from hbatune.probe.result import (
@@ -284,7 +284,7 @@ class Verification:
             return run.probe_subjects([place], workload, write=True, idle=True)[0]
         look = subject.target not in self._looked
         self._looked.add(subject.target)
-        names = resolve_links(self._request.names)
+        names = self._request.names
         return run.probe_guarded(subject, workload, names, look=look, idle=True)
 
     def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:

@@ -230,6 +230,8 @@ def explain_unsafe(endpoint: Endpoint) -> LimitReason | None:
     """Return the reason why no rule may change an endpoint, or None."""
     if (reason := explain_unidentified(endpoint)) is not None:
         return reason
+    if endpoint.size == 0:
+        return LimitReason(Limit.NO_CAPACITY)
     # The kernel accepts the scheduler ``none`` even on a host-managed disk, so hbatune has to know.
     return LimitReason(Limit.ZONED) if endpoint.zoned is True else None
 

@@ -9,7 +9,7 @@ import errno
 import mmap
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain
@@ -57,15 +57,6 @@ def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipp
     if isinstance(content, OSError):
         return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=content.strerror)
     return None if content is None else Skipped(endpoint.target, Skip.SIGNED, detail=content)
-
-
-def resolve_links(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that a user gave, and for links in /dev also the paths behind them.
-
-    A link to a disk also counts as the name of that disk, but a link to a partition does not.
-    """
-    all_names = tuple(names)
-    return (*all_names, *(os.path.realpath(name) for name in all_names if name.startswith("/dev/")))
 
 
 @contextmanager

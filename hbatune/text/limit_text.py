@@ -70,6 +70,7 @@ class Limit(StrEnum):
     CHOSEN_SCHEDULER = f"no kernel selects {{}} by itself: {_DECISION}"
     DISTRIBUTION_SCHEDULER = "replaces the choice of {}, which no weight or ionice uses"
     LOWERED = f"below the driver's own {{}}: {_DECISION}"
+    NO_CAPACITY = "no capacity"
     NO_DEPTH = "it has no queue depth that can be set"
     NCQ_OFF = f"native command queuing is off: {_DECISION}"
     NO_COALESCING = "the driver has no option for it"

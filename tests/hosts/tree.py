@@ -240,12 +240,13 @@ class Subsystem:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A device-mapper device over whole disks or partitions."""
+    """A device over whole disks or partitions: of device-mapper, or without ``uuid`` of md."""
 
     disk: Disk
     uuid: str
     slaves: tuple[str, ...]
     suspended: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ class Described:
     ``modules`` are the parameters of modules that serve no PCI function, ``log`` the messages in
     the kernel's log. ``fabrics`` are NVMe controllers over fabrics, ``bound`` the drivers of
     devices ``elsewhere``, by path, as are their ``device_files``. ``platform`` are NVMe controllers
-    on the path that they name.
+    on the path that they name. ``pools`` are the members of each btrfs with several.
     """
 
     functions: tuple[Function, ...] = ()
@@ -266,6 +267,7 @@ class Described:
     elsewhere: tuple[tuple[str, Disk], ...] = ()
     cpus: Cpus = Cpus()
     mounts: tuple[tuple[str, str], ...] = ()
+    pools: tuple[tuple[str, ...], ...] = ()
     swaps: tuple[str, ...] = ()
     modules: Mapping[str, Values] = field(default_factory=dict)
     log: tuple[str, ...] = ()
@@ -466,6 +468,7 @@ class _Builder:
         self._files(path, {"queue_depth": lun.queue_depth}, writable=lun.depth_writable)
         self._files(path, {"timeout": "30"})
         self._link(f"{path}/subsystem", "bus/scsi")
+        self._link(f"bus/scsi/devices/{lun.address}", path)
         self._files(f"{above}/{target}", {"uevent": "DEVTYPE=scsi_target"})
         if lun.protocols is not None:
             self._files(above, {"uevent": ""})
@@ -510,8 +513,10 @@ class _Builder:
     def _mapped(self, mapped: Mapped) -> None:
         path = f"devices/virtual/block/{mapped.disk.name}"
         self._disk(path, mapped.disk)
-        suspended = str(int(mapped.suspended))
-        self._files(path, {"dm/uuid": mapped.uuid, "dm/name": "", "dm/suspended": suspended})
+        if mapped.uuid:
+            suspended = str(int(mapped.suspended))
+            values = {"uuid": mapped.uuid, "name": mapped.name, "suspended": suspended}
+            self._files(f"{path}/dm", values)
         for slave in mapped.slaves:
             self._link(f"{path}/slaves/{slave}", self._disks[slave])
             self._link(f"{self._disks[slave]}/holders/{mapped.disk.name}", path)
@@ -599,10 +604,16 @@ class _Builder:
 
     def _mounts(self, machine: Described) -> None:
         self._proc.mkdir(parents=True, exist_ok=True)
-        lines = [
-            f"{index} 1 {self._numbers[disk]} / {point} rw - ext4 /dev/{disk} rw\n"
-            for index, (disk, point) in enumerate(machine.mounts, start=20)
-        ]
+        lines = []
+        pooled = {disk for pool in machine.pools for disk in pool}
+        for index, (disk, point) in enumerate(machine.mounts, start=20):
+            # A btrfs has an anonymous device number (fs/btrfs/disk-io.c: get_anon_bdev).
+            number, kind = (f"0:{index}", "btrfs") if disk in pooled else (None, "ext4")
+            source = f"{kind} /dev/{disk}"
+            lines.append(f"{index} 1 {number or self._numbers[disk]} / {point} rw - {source} rw\n")
+        for position, pool in enumerate(machine.pools):
+            for disk in pool:
+                self._link(f"fs/btrfs/{position}/devices/{disk}", self._disks[disk])
         (self._proc / "mountinfo").write_text("".join(lines))
         swaps = [f"/dev/{disk} partition 1 0 -2\n" for disk in machine.swaps]
         (self._proc / "swaps").write_text("Filename Type Size Used Priority\n" + "".join(swaps))

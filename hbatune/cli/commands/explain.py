@@ -100,23 +100,22 @@ class SourceDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
-    parser.add_argument(
-        "target", metavar="TARGET", help="a disk, an interrupt (irq27), several, or a source (D0-8)"
-    )
+    purpose = "a disk, a volume, a mount point, an interrupt (irq27), or a source (D0-8)"
+    parser.add_argument("targets", metavar="TARGET", nargs=1, help=purpose)
     parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
     arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
-    source = installed_library().sources().get(args.target)
+    source = installed_library().sources().get(args.targets[0])
     if source is not None:
         return _show_source(source, as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
         raise UsageError(problem, hint=suggest_nearest(args.setting, SETTINGS))
     request = SituationRequest(
-        profile=args.profile, targets=[args.target], snapshot=args.snapshot, narrow=True
+        profile=args.profile, targets=args.targets, snapshot=args.snapshot, narrow=True
     )
     try:
         explanation = differences.explain_target(request, args.setting)
@@ -135,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
         _show_setting(names, entry, index)
     _show_bare(explanation)
     if not explained and not bare:
-        print_line(f"{args.target}: nothing of it can be set")
+        print_line(f"{' '.join(args.targets)}: nothing of it can be set")
     else:
         name, load = situation.profile.name, format_profile_load(situation.profile.probe)
         print_line(f"`apply` compares at the load of {name}: {load}.")

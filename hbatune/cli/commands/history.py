@@ -11,7 +11,6 @@ from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import find_named_targets
-from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.probe import history
@@ -86,12 +85,12 @@ def _resolve_ids(
 ) -> frozenset[str] | None:
     if not targets:
         return None
-    names, ids = list(map(resolve_target_name, targets)), set[str]()
+    ids = set[str]()
     for record in records:
-        if record.together is not None and record.target in names:
+        if record.together is not None and record.target in targets:
             ids.add(record.id)
     past = [(record.target, record.id) for record in records]
-    return find_named_targets(machine, names, past) | ids
+    return find_named_targets(machine, targets, past) | ids
 
 
 def _get_workload(record: Record) -> Workload | None:

@@ -68,11 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the adapters and endpoints."""
     if args.snapshot is not None:
-        machine, names = load_snapshot(args.snapshot).machine, args.targets
+        machine = load_snapshot(args.snapshot).machine
     else:
-        names = list(map(situation.resolve_target_name, args.targets))
-        machine = _gather_facts(names)
-    chosen = choose_targets(machine, names)
+        machine = _gather_facts(args.targets)
+    chosen = choose_targets(machine, args.targets)
     machine = replace(
         machine, adapters=chosen.adapters, endpoints=chosen.endpoints, vectors=chosen.vectors
     )
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     disks = sorted(machine.endpoints, key=lambda endpoint: natural_key(endpoint.target))
     if args.ids:
         show_table(Table(_IDS, [(disk.target, disk.id) for disk in disks]))
-    elif args.all or names:
+    elif args.all or args.targets:
         _show_adapters(machine, disks, unfold=True)
     else:
         counts = Counter(disk.kind for disk in disks)

@@ -107,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if own_workload is not None and args.workload is not None:
         # There is no workload's name, so every argument is a target.
-        args.targets = [args.workload, *args.targets]
+        first = arguments.resolve_targets([args.workload], args, shows_uses=True)
+        args.targets = [*first, *args.targets]
     chosen = own_workload or find_workload(args.workload, installed_library())
     if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
         raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")

@@ -22,7 +22,6 @@ from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler, find_sampled_places
 from hbatune.facts.targets import choose_targets
-from hbatune.operations.situation import resolve_target_name
 from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import ProbeSpec
@@ -128,7 +127,7 @@ def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:
 def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
     if not names:
         return candidates
-    chosen = choose_targets(machine, map(resolve_target_name, names))
+    chosen = choose_targets(machine, names)
     ids = {endpoint.id for endpoint in chosen.endpoints}
     adapters = {adapter.target for adapter in chosen.adapters}
     return Subjects(

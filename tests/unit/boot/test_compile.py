@@ -335,3 +335,9 @@ def test_hands_off_mark_stops_rules() -> None:
     assert section_lines == [
         f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
     ]
+
+
+def test_disk_without_capacity_is_skipped() -> None:
+    rules = compile_rules(ruled(Exactly(0)), Site())
+    [line] = [line for line in part(rules, "Hands off: maps") if "{size}" in line]
+    assert line == 'ATTR{size}=="0", GOTO="hbatune_end"'

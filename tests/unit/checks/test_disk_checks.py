@@ -216,6 +216,14 @@ def test_unordered_zones_are_warned(scheduler: str, plugs: bool | None, count: i
     assert [finding.severity for finding in findings] == [WARNING] * count
 
 
+def test_disk_without_capacity_is_reported() -> None:
+    sizes = {"sda": 0, "sdb": 512, "sdc": Missing(Reason.UNREADABLE)}
+    disks = [endpoint(target=name, id=name, size=size) for name, size in sizes.items()]
+    finding = only(found(seen(machine(*disks)), "no-capacity"))
+    assert (finding.target, finding.severity) == ("sda", ADVICE)
+    assert "--size=512" in finding.evidence.advise("sda")
+
+
 def test_single_nvme_path_is_reported() -> None:
     wants = profile(("scheduler", Exactly("none")))
     goal = Objective(p99_ms=2.0, because="x", source="D3-8")

@@ -1,9 +1,13 @@
 """Where links below /dev lead to."""
 
+import errno
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from hbatune.errors import UsageError
 from hbatune.facts import devices
 
 
@@ -17,6 +21,8 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     block.mkdir(parents=True)
     (block / "sda").symlink_to(disk)
     (block / "sda1").symlink_to(disk / "sda1")
+    (tmp_path / "sys/devices/dm-0").mkdir()
+    (block / "dm-0").symlink_to(tmp_path / "sys/devices/dm-0")
     folder = tmp_path / "dev"
     (folder / "disk").mkdir(parents=True)
     for name in ("sda", "sda1", "dm-0"):
@@ -38,6 +44,56 @@ def test_unresolvable_name_stays_unchanged(dev: Path) -> None:
     link.symlink_to("../sdz")
     for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):
         assert devices.resolve_link(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        *(("sda", "sda"), ("sda1", "sda1"), ("disk/x", "sda1"), ("by-x", "sda1"), ("mpa", "dm-0")),
+        *(("vg0/pg", "dm-0"), ("../etc", None), ("/etc/sda", None), ("sdz", None), ("", None)),
+    ],
+)
+def test_name_finds_block_device(dev: Path, name: str, device: str | None) -> None:
+    for link, node in (("disk/x", "sda1"), ("disk/by-id/by-x", "sda1"), ("mapper/mpa", "dm-0")):
+        (dev / link).parent.mkdir(exist_ok=True, parents=True)
+        (dev / link).symlink_to(dev / node)
+    (dev / "vg0").mkdir()
+    (dev / "vg0/pg").symlink_to("../dm-0")
+    assert devices.find_block_device(name) == device
+    if device and name:
+        assert devices.find_block_device(f"{devices._DEV}{name}") in (device, None)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ESTALE])
+def test_unreadable_file_is_reported(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    def raise_error(name: str, **options: object) -> str:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os.path, "realpath", raise_error)
+    with pytest.raises(UsageError, match="'/net/x' cannot be read"):
+        devices.find_named_stack("/net/x")
+
+
+def test_hung_file_system_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a dead NFS server: the name is resolved in a worker, which is abandoned."""
+    monkeypatch.setattr(os.path, "realpath", lambda name, **options: signal.pause())
+    with pytest.raises(UsageError, match="'/net/x' did not answer"):
+        devices.find_named_stack("/net/x", deadline=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [("tmpfs tmpfs", "on tmpfs"), ("nfs4 db:/srv", "on nfs4"), ("zfs tank/pg", "on zfs")],
+)
+def test_file_without_device_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, message: str
+) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(f"20 1 8:999 / / rw - ext4 /dev/sda rw\n21 20 0:99 / {tmp_path} rw - {mount}\n")
+    monkeypatch.setattr(devices, "_MOUNTINFO", str(file))
+    with pytest.raises(UsageError, match=message) as caught:
+        devices.find_named_stack(f"{tmp_path}/mountinfo")
+    assert ("zpool status" in str(caught.value.hint)) == mount.startswith("zfs")
 
 
 def test_last_mount_gives_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

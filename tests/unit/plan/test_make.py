@@ -142,7 +142,8 @@ def test_unreadable_setting_is_not_planned(missing: Attribute | Missing, state: 
 def test_unknown_zoned_endpoints_excluded() -> None:
     unknown = rows(endpoint(protocol=Protocol.UNKNOWN, attributes=queue()), DEADLINE, REQUESTS)
     zoned = rows(endpoint(zoned=True, attributes=queue()), DEADLINE, REQUESTS)
-    for row in (*unknown.values(), *zoned.values()):
+    empty = rows(endpoint(size=0, attributes=queue()), DEADLINE, REQUESTS)
+    for row in (*unknown.values(), *zoned.values(), *empty.values()):
         assert (row.state, row.value) == (State.EXCLUDED, None)
 
 

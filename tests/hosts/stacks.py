@@ -1,0 +1,46 @@
+"""A described machine whose disks are used through stacks: md, LVM, LUKS, bcache, a map, btrfs."""
+
+from tests.hosts.machines import SSD_PAGE
+from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped
+
+_PARTITIONS = {"c": ("sdc1", "sdc2"), "h": ("sdh1",)}
+
+
+def stacks() -> Described:
+    """Eight disks, each of which has several names.
+
+    ``sda`` and ``sdb`` are a mirror with LVM, ``sdc`` has partitions and LUKS, ``sdd`` a bcache,
+    ``sde`` and ``sdf`` are paths of a map with LVM. ``sdg`` and a partition of ``sdh`` are a btrfs.
+    """
+    luns = []
+    for number, letter in enumerate("abcdefgh"):
+        disk = Disk(f"sd{letter}", partitions=_PARTITIONS.get(letter, ()))
+        luns.append(
+            Lun(
+                f"0:0:{number}:0",
+                disk,
+                wwid="naa.6000f" if letter in "ef" else f"naa.6000{letter}",
+                port=f"port-0:{number}/end_device-0:{number}",
+                protocols="ssp",
+                device={"vpd_pgb1": SSD_PAGE},
+            )
+        )
+    host = Host(0, "mpt3sas", luns=tuple(luns), attributes={"version_fw": "16.00.12.00"})
+    return Described(
+        functions=(Function("0000:01:00.0", "mpt3sas", hosts=(host,)),),
+        mapped=(
+            Mapped(Disk("md127", tags=None), "", ("sda", "sdb")),
+            Mapped(Disk("dm-0", tags=None), "LVM-aa", ("md127",), name="vg--0-pg--data"),
+            Mapped(Disk("dm-1", tags=None), "LVM-ab", ("md127",), name="vg--0-home"),
+            Mapped(Disk("dm-2", tags=None), "CRYPT-LUKS2-a-secret", ("sdc2",), name="secret"),
+            Mapped(Disk("bcache0", tags=None), "", ("sdd",)),
+            Mapped(Disk("dm-3", tags=2048), "mpath-36000f", ("sde", "sdf"), name="mpatha"),
+            Mapped(Disk("dm-4", tags=None), "LVM-ba", ("dm-3",), name="vg1-data"),
+        ),
+        virtual=(Disk("loop0"),),
+        mounts=(
+            *(("dm-0", "/srv"), ("dm-1", "/home"), ("sdc1", "/boot"), ("dm-2", "/opt")),
+            *(("dm-4", "/mnt"), ("sdg", "/media"), ("loop0", "/usr/local")),
+        ),
+        pools=(("sdg", "sdh1"),),
+    )

@@ -1,0 +1,151 @@
+"""Every name that people use is a target: of stacks, of file systems, of addresses."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.stacks import stacks
+from tests.hosts.tree import build
+
+MIRROR = ("sda", "sdb")
+MAP = ("dm-3", "sde", "sdf")
+POOL = ("sdg", "sdh")
+NAMES = {
+    "md127": (MIRROR, "md127 is on sda and sdb"),
+    "/dev/md127": (MIRROR, "/dev/md127 is on sda and sdb"),
+    "dm-0": (MIRROR, "dm-0 is on vg-0/pg-data, on md127, on sda and sdb"),
+    "vg-0/pg-data": (MIRROR, "vg-0/pg-data is on md127, on sda and sdb"),
+    "/dev/vg-0/pg-data": (MIRROR, "/dev/vg-0/pg-data is on md127, on sda and sdb"),
+    "vg--0-pg--data": (MIRROR, "vg--0-pg--data is on vg-0/pg-data, on md127, on sda and sdb"),
+    "/srv": (MIRROR, "/srv is on vg-0/pg-data, on md127, on sda and sdb"),
+    "/srv/.": (MIRROR, "/srv/. is on vg-0/pg-data, on md127, on sda and sdb"),
+    "sdc2": (("sdc",), "sdc2 is on sdc"),
+    "sdc1": (("sdc",), "sdc1 is on sdc"),
+    "/boot": (("sdc",), "/boot is on sdc1, on sdc"),
+    "secret": (("sdc",), "secret is on sdc"),
+    "/dev/mapper/secret": (("sdc",), "/dev/mapper/secret is on sdc"),
+    "bcache0": (("sdd",), "bcache0 is on sdd"),
+    "mpatha": (MAP, ""),
+    "vg1/data": (MAP, "vg1/data is on mpatha (dm-3)"),
+    "/mnt": (MAP, "/mnt is on vg1/data, on mpatha (dm-3)"),
+    "/media": (POOL, "/media is on sdg and sdh1, on sdh"),
+    "0:0:3:0": (("sdd",), ""),
+}
+"""By name, the disks below it and the message."""
+
+# In one process: mountinfo is that of the process, and a start takes long.
+_RUN = """
+import json
+import os
+import sys
+from hbatune.cli import main
+answers = []
+stdout = os.dup(1)
+for words in json.loads(sys.argv[1]):
+    for number, name in ((1, "/run/output"), (2, "/run/messages")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    code = main(words)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    answers.append((code, open("/run/output").read(), open("/run/messages").read()))
+os.dup2(stdout, 1)
+json.dump(answers, sys.stdout)
+sys.stdout.flush()
+"""
+_PLAN = ("--profile", "oltp")
+Answer = tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        build(stacks(), Path(folder))
+        yield Path(folder)
+
+
+def run_all(root: Path, *commands: tuple[str, ...]) -> list[Answer]:
+    """Return the exit code of each command, its standard output, and its messages in one line."""
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, json.dumps(commands)]
+    answers = json.loads(run(root, command, timeout=300))
+    return [(code, output, " ".join(messages.split())) for code, output, messages in answers]
+
+
+def test_name_means_disks_below(root: Path) -> None:
+    texts = run_all(root, *(("list", name) for name in NAMES))
+    documents = run_all(root, *(("list", name, "--json") for name in NAMES))
+    for name, (code, _, messages), document in zip(NAMES, texts, documents, strict=True):
+        disks, message = NAMES[name]
+        assert (code, messages) == (0, f"hbatune: {message}" if message else "")
+        assert {disk["target"] for disk in json.loads(document[1])["endpoints"]} == set(disks)
+        assert document[2] == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("diff", *_PLAN), ("explain", *_PLAN), ("check",), ("history",), ("rollback",)),
+        *(("watch", "--count", "1", "--interval", "0.1"), ("apply", "--dry-run", *_PLAN)),
+        ("probe", "qd1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_takes_name(root: Path, words: tuple[str, ...]) -> None:
+    for name, answer in zip(NAMES, run_all(root, *((*words, name) for name in NAMES)), strict=True):
+        code, output, messages = answer
+        disks, message = NAMES[name]
+        # Described disks have no nodes, so that none is probed.
+        assert code in ((1,) if words[0] == "probe" else (0, 1)), messages
+        assert message in messages
+        if words[0] in ("explain", "probe"):
+            assert any(disk in output for disk in disks)
+
+
+def test_apply_reports_other_uses(root: Path) -> None:
+    apply = ("apply", "--dry-run", *_PLAN)
+    answers = run_all(
+        root,
+        (*apply, "vg-0/pg-data", "/boot"),
+        ("diff", *_PLAN, "/srv"),
+        (*apply, "--json", "/srv"),
+    )
+    messages = [answer[2] for answer in answers]
+    assert "the same disks also carry /home, vg-0/home" in messages[0]
+    assert "the same disks also carry /opt, secret" in messages[0]
+    assert "carry /srv" not in messages[0]
+    assert "carry" not in messages[1] + messages[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("probe", "--destructive", "qd1-writes"), ("autotune", "--destructive", *_PLAN)),
+        *(("apply", "--destructive", *_PLAN), ("probe", "--destructive", "--mix", "0")),
+    ],
+    ids=" ".join,
+)
+def test_stack_is_never_destroyed(root: Path, words: tuple[str, ...]) -> None:
+    names = ("md127", "vg-0/pg-data", "secret", "bcache0", "sdc1", "/srv", "/media", "vg1/data")
+    answers = run_all(root, *((*words, name) for name in names))
+    for name, (code, _, messages) in zip(names, answers, strict=True):
+        assert code == 2
+        assert f"hbatune: {NAMES[name][1]} with --destructive, name the empty disk" in messages
+
+
+def test_name_without_disk_is_unknown(root: Path) -> None:
+    unknown = {
+        "vg-0/none": "no target 'vg-0/none' on this machine",
+        "/srv/none": "no target '/srv/none' on this machine",
+        "srv": "no target 'srv' on this machine",
+        "loop0": "no target 'loop0' on this machine",
+        "/usr/local/bin": "/usr/local/bin is on loop0 hbatune: no target 'loop0'",
+    }
+    answers = run_all(root, *(("diff", *_PLAN, name) for name in unknown))
+    for message, (code, _, messages) in zip(unknown.values(), answers, strict=True):
+        assert code == 2
+        assert message in messages
