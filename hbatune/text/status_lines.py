@@ -8,6 +8,7 @@ import sys
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
+from hbatune.shipped import find_message
 from hbatune.text.basic_output import (
     describe_last_pass,
     describe_running,
@@ -26,24 +27,13 @@ _MAX_SKIPPED = 6
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
+
 _WHY = {
     Handled.FAILED: "it could not be set",
     Handled.WAITING: "it could not be set",
     Handled.REPORTED: "reported only, as [daemon.drift_of] says",
     Handled.LEFT: "another program keeps setting it back",
     Handled.HELD: "a measurement is using it",
-}
-
-
-_RESTART = "`journalctl -u hbatune` may show the cause; `systemctl restart hbatune` restarts it"
-_REMEDIES = {
-    StallCause.SIGNAL: "`systemctl restart hbatune` restarts it, `kill -CONT` lets it continue",
-    StallCause.STATUS: _RESTART,
-    StallCause.START: _RESTART,
-    StallCause.PASS: "`hbatune check` shows hung disks; `systemctl restart hbatune` ends the pass",
-    StallCause.NO_PASS: "another hbatune may hold the lock, or every pass fails: "
-    "`journalctl -u hbatune` shows errors",
-    StallCause.FILE: "free space there or make it writable",
 }
 
 
@@ -110,7 +100,7 @@ def _describe_findings(findings: dict[str, int] | None) -> str:
 
 def _show_daemon(document: StatusDocument, status: Status) -> None:
     for stall in document.stalls:
-        remedy = _REMEDIES[stall.cause]
+        remedy = find_message(stall.cause)
         print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
     if document.daemon is DaemonState.UNKNOWN:
         print_line(

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import pytest
 
+from hbatune.agent.status import StallCause
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
@@ -12,7 +13,8 @@ from hbatune.probe.workloads import Hidden
 from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
 
-ENUMERATIONS = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
+MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
+ENUMERATIONS = (*MEASURED, StallCause)
 OTHER_TABLES = {"alerts", "figures", "kernel_change", "unset_setting"}
 
 

@@ -100,9 +100,8 @@ class SourceDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
-    purpose = "a disk, a volume, a mount point, an interrupt (irq27), or a source (D0-8)"
-    parser.add_argument("targets", metavar="TARGET", nargs=1, help=purpose)
-    parser.add_argument("setting", metavar="SETTING", nargs="?", help="one setting, not all")
+    parser.add_argument("targets", metavar="TARGET", nargs=1)
+    parser.add_argument("setting", metavar="SETTING", nargs="?")
     arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
@@ -167,8 +166,8 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
         table.rows.append([*key, *map(format_value, (current, *values))])
     show_table(table)
     if not table.rows:
-        print_line(f"{args.target}: no profile sets {args.setting or 'any setting of it'}")
-    command = f"`hbatune explain {args.target} --profile {next(iter(profiles))}`"
+        print_line(f"{args.targets[0]}: no profile sets {args.setting or 'any setting of it'}")
+    command = f"`hbatune explain {args.targets[0]} --profile {next(iter(profiles))}`"
     print_line(f"No profile is active. {command} shows the rules and sources of a profile.")
     return 0
 

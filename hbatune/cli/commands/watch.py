@@ -46,10 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_targets(parser, "what to watch")
     arguments.add_shared(parser, "--profile", "--json")
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
-    purpose = f"seconds between two readings ({DEFAULT_INTERVAL_S:g})"
-    parser.add_argument(
-        "--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S, help=purpose
-    )
+    parser.add_argument("--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S)
     parser.add_argument("--count", metavar="N", type=number)
     arguments.add_flags(parser, "--collect")
 
