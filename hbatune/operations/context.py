@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -214,8 +214,12 @@ Message = (
 Note = Message | InterruptedRuns | UnmatchedNames | RolledBack
 
 
-Advance = Callable[[str], None]
-"""Called with the name of each step that is done."""
+class Advance(Protocol):
+    """Called with the name of each step of a phase."""
+
+    def __call__(self, step: str, more: int = 0) -> None:
+        """Count the step as done, or add ``more`` steps to the total."""
+
 
 Stop = Callable[[], bool]
 """Returns whether a stop was requested: writes in progress are finished, and no others started."""
@@ -264,7 +268,7 @@ class Context(Struct, frozen=True, kw_only=True):
     lock: Callable[[], AbstractContextManager[Lock]]
     note: Callable[[Note], None]
     progress: Callable[[Phase, int], AbstractContextManager[Advance]] = lambda phase, total: (
-        nullcontext(lambda name: None)
+        nullcontext(lambda step, more=0: None)
     )
     patience: float = 1.0
     stoppable: Callable[[], AbstractContextManager[Stop]] = lambda: nullcontext(lambda: False)

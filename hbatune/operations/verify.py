@@ -138,9 +138,7 @@ class Verification:
             second=math.inf if request.thorough else self._share,
             idle=run.find_disturbance,
             pairs=self._pairs,
-            confirming=lambda target, seconds: context.note(
-                ComparisonsAhead(1, self._pairs, seconds, self._limit, target)
-            ),
+            confirming=self._announce_confirmation,
         )
 
     def __enter__(self) -> Self:
@@ -186,14 +184,14 @@ class Verification:
                 self._context.note_event(Event.NOTHING_COMPARED)
             return verified
         machine = self._situation.machine
-        runs = sum(self._count_runs(part.subject.target) for part in todo)
+        steps = sum(self._count_steps(part.subject.target) for part in todo)
         command = "apply --verify" if self._request.thorough else "apply"
         holds = self._context.paths.holds
         with (
-            self._context.progress(Phase.COMPARING, runs) as advance,
+            self._context.progress(Phase.COMPARING, steps) as advance,
             Trial(machine, applied, self._before, means, holds=holds, command=command) as trial,
         ):
-            self._proving.advance = advance
+            self._advance = self._proving.advance = advance
             for representative in todo:
                 # An earlier verdict on the same adapter may have reverted some.
                 part = _drop_rows(representative, verified.reverted)
@@ -211,16 +209,16 @@ class Verification:
         if not part.own or not (self._can_switch(part) or part.subject.target in self._blocks):
             verified.unmeasured += (Skipped(part.subject.target, Skip.UNSWITCHABLE),)
             return
-        self._proving.advance(part.subject.target)
         began = self._proving.clock()
         first = self._proving.warm_up(part.subject)
+        self._advance(part.subject.target)
         if not isinstance(first, ProbeResult):
             verified.unmeasured += (first,)
             return
         if self._can_switch(part):
             # The comparison and its bursts end when it was announced.
             seconds = self._share - (self._proving.clock() - began)
-            once = 2 * self._pairs / (self._count_runs(part.subject.target) - 1)
+            once = self._pairs / (self._count_steps(part.subject.target) - 1)
             self._proving.first = seconds * once
             proofs, back = self._proving.prove(trial, part)
             if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
@@ -258,6 +256,8 @@ class Verification:
         before = self._blocks.get(part.subject.target, [])
         proofs: list[Proof] = []
         while len(proofs) < 2 and all(proof.verdict.beyond for proof in proofs):
+            if proofs:
+                self._advance(part.subject.target, self._pairs)
             after, last = self._proving.block(part.subject)
             proof = self._proving.judge_blocks(part, before, after, last)
             proofs.append(replace(proof, again=bool(proofs)))
@@ -272,9 +272,15 @@ class Verification:
         seconds = proving.first * BURST_PAIRS / self._pairs
         return proving.compare(trial, part, part.own, None, seconds)
 
-    def _count_runs(self, target: str) -> int:
-        """Return the number of runs; the first one warms up."""
-        return 2 * self._pairs + 1 + (2 * BURST_PAIRS if target in self._bursts else 0)
+    def _count_steps(self, target: str) -> int:
+        """Return the number of pairs, and of the first run, which warms up."""
+        return 1 + self._pairs + (BURST_PAIRS if target in self._bursts else 0)
+
+    def _announce_confirmation(self, target: str, seconds: float, count: int) -> None:
+        self._context.note(ComparisonsAhead(1, self._pairs, seconds, self._limit, target))
+        # There are no bursts after a regression.
+        bursts = BURST_PAIRS if target in self._bursts else 0
+        self._advance(target, count * self._pairs - bursts)
 
     def _measure(self, subject: Subject, seconds: float, *, bursts: bool = False) -> ProbeOutcome:
         loads = self._bursts if bursts else self._workloads

@@ -43,9 +43,9 @@ class Proving(Struct):
     """The means of a proof: the probe, the time limit in seconds, and the check when to stop.
 
     ``idle`` returns why a subject must not be switched now, or None if nothing else uses it; it is
-    called before every switch. ``advance`` is called before each run, and ``confirming`` with the
-    target and the seconds before a regression is confirmed. ``judge`` makes the verdict of the
-    pairs. The time starts with the first comparison and ends at ``due``.
+    called before every switch. ``advance`` is called after each pair, and ``confirming`` with the
+    target, the seconds and the number of comparisons before a regression is confirmed. ``judge``
+    makes the verdict of the pairs. The time starts with the first comparison and ends at ``due``.
 
     A run measures ``runtime`` seconds, at least ``shortest``. It takes ``overhead`` more, to check
     the disk, switch its settings and start fio. The first comparison of a representative takes
@@ -61,7 +61,7 @@ class Proving(Struct):
     idle: Callable[[Subject], Skipped | None] = lambda subject: None
     stop: Callable[[], bool] = lambda: False
     advance: Callable[[str], None] = lambda target: None
-    confirming: Callable[[str, float], None] = lambda target, seconds: None
+    confirming: Callable[[str, float, int], None] = lambda target, seconds, count: None
     judge: Callable[[Sequence[tuple[Figures, Figures]], Tolerance, float], Verdict] = evaluate_pairs
     random: Random = field(default_factory=Random)
     clock: Callable[[], float] = time.monotonic
@@ -83,7 +83,7 @@ class Proving(Struct):
         while count > 1 and count * 2 * self.pairs * (self.overhead + self.least) > free:
             count -= 1
         each = min(once, free / count)
-        self.confirming(part.subject.target, each * count)
+        self.confirming(part.subject.target, each * count, count)
         single: list[Proof] = []
         for name, rows in groups.items():
             late = len(single) >= count
@@ -148,11 +148,11 @@ class Proving(Struct):
         runs: list[Figures] = []
         outcome: ProbeOutcome | None = None
         while len(runs) < self.pairs and not self.stop():
-            self.advance(subject.target)
             outcome = self.idle(subject) or self.measure(subject, self.runtime)
             if not isinstance(outcome, ProbeResult):
                 return runs, outcome
             runs.append(outcome.figures)
+            self.advance(subject.target)
         return runs, outcome
 
     def judge_blocks(
@@ -217,6 +217,7 @@ class _Runs:
                 # This pair replaces an earlier one that failed, which did not end the comparison.
                 completed += 1
                 self.outcome = None
+                means.advance(self._subject.target)
                 yield pair
             elif self.written is not None:
                 # A setting that cannot be switched makes all further pairs meaningless.
@@ -242,7 +243,6 @@ class _Runs:
             if failures:
                 self.written = next(iter(failures.values()))
                 return None
-            self._means.advance(self._subject.target)
             outcome = self._means.measure(self._subject, self._means.runtime)
             if not isinstance(outcome, ProbeResult):
                 self.outcome = outcome

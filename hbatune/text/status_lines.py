@@ -8,7 +8,7 @@ import sys
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
-from hbatune.shipped import find_message
+from hbatune.shipped import find_message, load_texts
 from hbatune.text.basic_output import (
     describe_last_pass,
     describe_running,
@@ -26,15 +26,6 @@ _MARKS = {"good": ("●", "[ok]"), "look": ("▲", "[!]"), "bad": ("✗", "[X]")
 _MAX_SKIPPED = 6
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
-
-
-_WHY = {
-    Handled.FAILED: "it could not be set",
-    Handled.WAITING: "it could not be set",
-    Handled.REPORTED: "reported only, as [daemon.drift_of] says",
-    Handled.LEFT: "another program keeps setting it back",
-    Handled.HELD: "a measurement is using it",
-}
 
 
 def show_status(document: StatusDocument) -> None:
@@ -156,7 +147,7 @@ def _describe_stall(stall: Stall, status: Status) -> str:
 def _explain_unset(change: SettingChange) -> str:
     if change.handled is Handled.RAMPING:
         return describe_ramp(change)
-    why = change.reason or _WHY[change.handled]
+    why = change.reason or load_texts("messages.toml")["open_change"][change.handled]
     if change.retry is None:
         return why
     since, next = format_second(change.retry.since), format_second(change.retry.next)

@@ -162,30 +162,32 @@ def _escape_text(text: str) -> str:
     return escaped.encode(encoding, errors).decode(encoding, "replace")
 
 
-Advance = Callable[[str], None]
-
-
 @contextmanager
-def show_progress(title: str, total: int) -> Iterator[Advance]:
-    """Yield a function to call after each of ``total`` steps, with the name of the step."""
+def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
+    """Yield a function to call after each of ``total`` steps, with the name of the step.
+
+    With a second number, it adds so many steps to the total instead.
+    """
     if not sys.stderr.isatty() or not total or is_quiet():
-        yield lambda step: None
+        yield lambda step, more=0: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich import progress
 
     screen = make_console(stderr=True)
     # Rich cannot draw here, but would wrap every message at 80 columns while it shows a bar.
     if screen.is_dumb_terminal:
-        yield lambda step: None
+        yield lambda step, more=0: None
         return
-    title_column, step_column = TextColumn("{task.description}"), TextColumn("{task.fields[word]}")
-    columns = (title_column, BarColumn(), MofNCompleteColumn(), step_column)
+    names = (progress.TextColumn("{task.description}"), progress.TextColumn("{task.fields[word]}"))
+    numbers = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn(compact=True))
+    columns = (names[0], progress.BarColumn(), *numbers, names[1])
     # No refresh thread: workers are forked while the bar is shown.
-    with Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
+    with progress.Progress(*columns, console=screen, transient=True, auto_refresh=False) as bar:
         task = bar.add_task(title, total=total, word="")
 
-        def advance(step: str) -> None:
-            bar.update(task, advance=1, word=step, refresh=True)
+        def advance(step: str, more: int = 0) -> None:
+            planned = (bar.tasks[0].total or 0) + more
+            bar.update(task, advance=0 if more else 1, total=planned, word=step, refresh=True)
 
         bar.refresh()
         yield advance

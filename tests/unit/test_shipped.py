@@ -15,7 +15,7 @@ from hbatune.watch.alerts import AlertCondition
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 ENUMERATIONS = (*MEASURED, StallCause)
-OTHER_TABLES = {"alerts", "figures", "kernel_change", "unset_setting"}
+OTHER_TABLES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)

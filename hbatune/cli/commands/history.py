@@ -21,11 +21,7 @@ from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.units import (
-    format_latency,
-    format_rate,
-    format_time,
-)
+from hbatune.text.units import format_latency, format_rate, format_time
 from hbatune.text.verdict_tables import format_metric_change
 
 _COLUMNS = make_columns("id WHEN | id TARGET | text WHAT | text RESULT")

@@ -239,7 +239,7 @@ def test_short_time_confirms_likeliest_group(guilty: str, reverted: bool) -> Non
     # The load only reads, which shows nothing of a scheduler.
     bench = Bench({guilty: 2.0})
     proving = bench.proving(limit=85.0)
-    announced: list[tuple[str, float]] = []
+    announced: list[tuple[str, float, int]] = []
     proving.confirming = lambda *ahead: announced.append(ahead)
     proofs, back = proving.prove(bench.trial, part("scheduler", "queue_depth"))
     assert [(proof.group, proof.left_out) for proof in proofs] == [
@@ -248,7 +248,7 @@ def test_short_time_confirms_likeliest_group(guilty: str, reverted: bool) -> Non
         ("queue", True),
     ]
     assert {change.setting for change in back} == ({"queue_depth"} if reverted else set())
-    assert announced == [("sda", 40.0)], "as long as the first comparison"
+    assert announced == [("sda", 40.0, 1)], "as long as the first comparison"
 
 
 @pytest.mark.parametrize("overhead", [0.4, 1.0, 1.8])

@@ -4,7 +4,7 @@ import errno
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.prove import Proving
 from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.selection import choose_representatives
-from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS
+from hbatune.probe.verdict import BURST_PAIRS, DEFAULT_PAIRS, MIN_PAIRS
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
@@ -516,6 +516,42 @@ def test_short_time_leaves_regression(
     assert (cause in output) is bool(value)
     remedy = "so it stays; `hbatune apply --verify sda` compares longer."
     assert (remedy in output) is bool(value)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("command", [APPLY, VERIFY])
+def test_progress_counts_confirmations(
+    bench: Bench,
+    site: SiteFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    deep: bool,
+) -> None:
+    steps = {"comparing": [0, 0], "writing": [0, 0]}
+
+    @contextmanager
+    def count_steps(title: str, total: int) -> Iterator[Callable[..., None]]:
+        steps[title][1] = total
+
+        def advance(step: str, more: int = 0) -> None:
+            steps[title][0] += not more
+            steps[title][1] += more
+            assert steps[title][0] <= steps[title][1]
+
+        yield advance
+
+    monkeypatch.setattr("hbatune.cli.command_context.show_progress", count_steps)
+    if deep:
+        deepen(bench, site, tmp_path / "deep")
+    bench.costs = {} if deep else {"nomerges": 2.0}
+    main([*command])
+    done, total = steps["comparing"]
+    pairs = DEFAULT_PAIRS if command is VERIFY else MIN_PAIRS
+    # The last comparison, of all groups, is not needed if one group is worse by itself.
+    assert (done, total) == (
+        (1 + pairs + BURST_PAIRS,) * 2 if deep else (1 + 3 * pairs, 1 + 4 * pairs)
+    )
 
 
 def test_measured_knee_bounds_bursts(
