@@ -19,7 +19,7 @@ MAX_LINES = {
     "audit": 27500,
     "autotune": 28000,
     "check": 24800,
-    "compare": 27400,
+    "compare": 27500,
     "daemon": 16200,
     "diff": 17000,
     "explain": 18000,
@@ -34,7 +34,7 @@ MAX_LINES = {
     "rollback": 21500,
     "size": 15000,
     "snapshot": 22700,
-    "status": 27100,
+    "status": 27200,
     "uninstall": 23000,
     "watch": 21200,
 }
@@ -147,7 +147,7 @@ print(*sys.modules)
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     report, module_line = done.stdout.decode().rsplit("\n", 2)[:2]
     assert "12 endpoints" in report
-    assert count_lines(module_line.split()) <= 18000, module_line
+    assert count_lines(module_line.split()) <= 18300, module_line
     assert not set(module_line.split()) & (HEAVY - FOR_STATUS)
     assert "hbatune.operations.snapshot" not in module_line.split()
 
@@ -156,7 +156,7 @@ def test_status_lines_import_no_planning() -> None:
     words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     module_names = set(done.stdout.decode().split())
-    assert count_lines(module_names) <= 16000, sorted(module_names)
+    assert count_lines(module_names) <= 16200, sorted(module_names)
     rooms = ("operations", "plan.make", "facts.machine")
     assert not module_names & {f"hbatune.{room}" for room in rooms}
 
