@@ -63,6 +63,12 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
+    # In a script, a missing command is a mistake.
+    if not arguments and sys.stdout.isatty():
+        from hbatune.shipped import load_texts
+
+        print(load_texts("commands.toml")["main"]["first_screen"], end="")
+        return ExitCode.DONE
     module, parsed = _parse_arguments(arguments)
     is_look = module.__name__.rpartition(".")[2] in GROUPS["look"]
     if not gc.isenabled():  # main() disabled it
@@ -93,7 +99,7 @@ def _run_command(arguments: list[str]) -> int:
 def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
     """Return the module and the arguments of the command, without a parser if not needed.
 
-    Building a parser takes as long as starting the interpreter, and ``status`` runs often.
+    Building a parser takes as long as starting the interpreter, and a daemon would keep it.
     """
     if len(arguments) == 1 and arguments[0] in COMMANDS:
         module = import_module(f"hbatune.cli.commands.{arguments[0]}")

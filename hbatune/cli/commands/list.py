@@ -9,20 +9,9 @@ from msgspec.structs import replace
 
 from hbatune.act import lock, paths, rollback_record
 from hbatune.cli import arguments
-from hbatune.facts import names
+from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.model import (
-    Adapter,
-    Endpoint,
-    Kind,
-    Machine,
-    Missing,
-    Protocol,
-    Role,
-    Storage,
-    Vector,
-)
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
@@ -86,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         _show_adapters(machine, disks, unfold=True)
     else:
         counts = Counter(disk.kind for disk in disks)
-        parts = [format_count(counts[kind], str(kind)) for kind in Kind if counts[kind]]
+        parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")
         print_line(f"{machine.hostname}: {', '.join(parts) or 'no disk'} behind {adapters}")
         print_line()
@@ -95,12 +84,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _gather_facts(names: Collection[str]) -> Machine:
+def _gather_facts(names: Collection[str]) -> model.Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
     stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
     deadline = load_configuration().act.deadline_seconds
 
-    def gather_disks(disks: Collection[str]) -> Machine:
+    def gather_disks(disks: Collection[str]) -> model.Machine:
         # A read from a disk with a stuck write would block as well, until its deadline.
         avoid = situation.map_stuck_disks(stuck)
         return gather_machine(_DEPTH.paths, Scope(disks), deadline=deadline, avoid=avoid)
@@ -113,12 +102,14 @@ def _gather_facts(names: Collection[str]) -> Machine:
     return machine
 
 
-def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool) -> None:
+def _show_adapters(
+    machine: model.Machine, disks: Sequence[model.Endpoint], *, unfold: bool
+) -> None:
     """Print each adapter with its disks; with ``unfold`` each disk, and the interrupts."""
     adapters = machine.adapters_by_target
     # A map has no adapter since it may be over several, another disk since hbatune knows none.
     endpoints = group_items(
-        disks, lambda disk: disk.adapter or (None if disk.kind is Kind.MAP else "")
+        disks, lambda disk: disk.adapter or (None if disk.kind is model.Kind.MAP else "")
     )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
     for target in sorted({*adapters, *endpoints}, key=lambda t: (not t, natural_key(str(t)))):
@@ -138,7 +129,7 @@ def _show_adapters(machine: Machine, disks: Sequence[Endpoint], *, unfold: bool)
         print_line()
 
 
-def _show_heading(adapter: Adapter | None, target: str | None) -> None:
+def _show_heading(adapter: model.Adapter | None, target: str | None) -> None:
     """Print one adapter's facts, or a title for disks without one and for maps (None)."""
     if adapter is None:
         title = "over several adapters" if target is None else "without an adapter"
@@ -150,7 +141,7 @@ def _show_heading(adapter: Adapter | None, target: str | None) -> None:
             print_line(facts, hang=2)
 
 
-def _show_vectors(vectors: Sequence[Vector]) -> None:
+def _show_vectors(vectors: Sequence[model.Vector]) -> None:
     table = Table(_INTERRUPTS)
     groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
     for (role, placer), members in groups.items():
@@ -159,14 +150,14 @@ def _show_vectors(vectors: Sequence[Vector]) -> None:
     show_table(table)
 
 
-def _get_group_key(disk: Endpoint) -> tuple[Cell, ...]:
+def _get_group_key(disk: model.Endpoint) -> tuple[Cell, ...]:
     """Return the values that equal disks or paths of an adapter share. A map has its own."""
     texts = (_describe_kind(disk), disk.model or EMPTY_CELL, _format_depth(disk))
     return *texts, " ".join(disk.paths)
 
 
-def _make_group_row(disks: Sequence[Endpoint]) -> list[Cell]:
-    kind, model, depth, _ = _get_group_key(disks[0])
+def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
+    kind, product, depth, _ = _get_group_key(disks[0])
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
     used = sum(disk.mounted or disk.held for disk in disks)
@@ -174,10 +165,10 @@ def _make_group_row(disks: Sequence[Endpoint]) -> list[Cell]:
     names = fold_names([disk.target for disk in disks])
     if disks[0].paths:
         names = (*names, "over", *fold_names(disks[0].paths))
-    return [str(len(disks)), kind, model, size, depth, uses, names]
+    return [str(len(disks)), kind, product, size, depth, uses, names]
 
 
-def _yield_facts(adapter: Adapter) -> Iterator[str]:
+def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
     if adapter.hosts:
         yield " ".join(host.name for host in adapter.hosts)
     if adapter.controller:
@@ -196,7 +187,7 @@ def _yield_facts(adapter: Adapter) -> Iterator[str]:
         yield f"firmware {adapter.firmware}"
 
 
-def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
+def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
     address = endpoint.address or format_value(endpoint.controller)
     texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
     numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
@@ -204,57 +195,60 @@ def _make_endpoint_row(endpoint: Endpoint) -> list[Cell]:
     return [endpoint.target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
-def _list_uses(endpoint: Endpoint) -> Cell:
+def _list_uses(endpoint: model.Endpoint) -> Cell:
     return (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
 
 
-def _format_depth(endpoint: Endpoint) -> str:
+def _format_depth(endpoint: model.Endpoint) -> str:
     depth = _DEPTH.read(endpoint.attributes)
-    return EMPTY_CELL if isinstance(depth, Missing) else str(depth)
+    return EMPTY_CELL if isinstance(depth, model.Missing) else str(depth)
 
 
-def _describe_kind(endpoint: Endpoint) -> str:
+def _describe_kind(endpoint: model.Endpoint) -> str:
     text = format_medium(endpoint)
     if endpoint.zoned is True:
         text += ", zoned"
     # The other protocols imply it.
-    if endpoint.storage is not Storage.LOCAL and endpoint.protocol in (Protocol.SAS, Protocol.NVME):
+    if endpoint.storage is not model.Storage.LOCAL and endpoint.protocol in (
+        model.Protocol.SAS,
+        model.Protocol.NVME,
+    ):
         text = f"{text}, {endpoint.storage}"
     if isinstance(endpoint.state, str) and endpoint.state not in ("running", "live"):
         text = f"{text}, {endpoint.state}"
-    return text if endpoint.kind is Kind.DISK else f"{text}, {endpoint.kind}"
+    return text if endpoint.kind is model.Kind.DISK else f"{text}, {endpoint.kind}"
 
 
-def _describe_role(endpoint: Endpoint) -> Cell:
+def _describe_role(endpoint: model.Endpoint) -> Cell:
     text = _describe_kind(endpoint)
-    if endpoint.kind is Kind.PATH:
+    if endpoint.kind is model.Kind.PATH:
         return f"{text} of", format_value(endpoint.map)
-    if endpoint.kind is Kind.MAP:
+    if endpoint.kind is model.Kind.MAP:
         parts = (f"{text} of", *fold_names(endpoint.paths))
         selection = format_selection(endpoint)
         return parts if selection is None else (*parts, f"({selection})")
     return text
 
 
-def _format_size(size: int | Missing) -> str:
-    if isinstance(size, Missing):
+def _format_size(size: int | model.Missing) -> str:
+    if isinstance(size, model.Missing):
         return EMPTY_CELL
     if size >= _TIB:
         return f"{size / _TIB:.1f} TiB"
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def _find_placer(vector: Vector) -> str:
-    if vector.role is Role.POLLED:
+def _find_placer(vector: model.Vector) -> str:
+    if vector.role is model.Role.POLLED:
         return "free, never fires"
-    if vector.role is not Role.DATA:
+    if vector.role is not model.Role.DATA:
         return "free, skipped"
     if not vector.managed:
         return "free to move"
     return "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
 
 
-def _join_cpus(vectors: Sequence[Vector]) -> str:
+def _join_cpus(vectors: Sequence[model.Vector]) -> str:
     cpus: set[int] = set()
     for vector in vectors:
         cpus.update(names.find_cpus(vector.effective or "") or ())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli import main
+from hbatune.cli import COMMANDS, main
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine
 from hbatune.operations import context
@@ -120,6 +120,15 @@ def on_terminal(words: list[str], extra: dict[str, str], script: str = MAIN) -> 
             break
     os.close(ours)
     return output.decode()
+
+
+def test_bare_command_shows_first_screen() -> None:
+    lines = on_terminal([], {}).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    commands = {line.split("hbatune ")[1].split()[0] for line in lines if "    hbatune " in line}
+    assert commands == {"status", "list", "diff", "check"}
+    assert commands <= set(COMMANDS)
 
 
 @pytest.mark.parametrize(("words", "extra", "colored"), COLORED)
