@@ -21,7 +21,7 @@ from tests.hosts.tree import Described
 LOOKS = (
     *("list", "diff", "diff --profile oltp", "check", "check --profile oltp", "explain {target}"),
     *("explain {target} nr_requests", "profiles", "profiles oltp", "status", "probe"),
-    *("watch --count 1 --interval 0.1", "rollback --dry-run", "uninstall --dry-run"),
+    *("watch --count 1 --interval 0.1", "history", "rollback --dry-run", "uninstall --dry-run"),
     *("apply --profile oltp --dry-run", "size --iops 200k", "size --iops 900m"),
 )
 """The commands whose outputs are searched for recommended commands."""
