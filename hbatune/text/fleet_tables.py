@@ -177,7 +177,7 @@ def show_audit(audit: Audit) -> None:
             findings.append((*check, (hosts, evidence, f"→ {advice}"), source))
     _show_section("Findings", columns, findings)
     columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
-    _show_section("What there is", columns, rows["inventory"])
+    _show_section("Inventory", columns, rows["inventory"])
     _show_section("Not audited", "id FILE | text WHY", rows["unusable"])
     groups, outliers = format_count(len(audit.groups), "group"), {row.host for row in audit.odd}
     anonymous = sum(host.anonymous for host in audit.hosts)

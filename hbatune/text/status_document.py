@@ -2,8 +2,6 @@
 
 import os
 import time
-import tomllib
-from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +12,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, State
 from hbatune.probe import history
-from hbatune.shipped import find_shipped
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import print_note
 
@@ -61,10 +59,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
         return int(with_daemon if self.running else without)
 
 
-@cache
 def load_states() -> dict[str, Any]:
     """Return the states of a host with their texts and exit codes."""
-    return tomllib.loads((find_shipped("templates") / "status.toml").read_text(encoding="utf-8"))
+    return load_texts("status.toml")
 
 
 def make_status_document(

@@ -166,7 +166,7 @@ def _escape_text(text: str) -> str:
 def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
     """Yield a function to call after each of ``total`` steps, with the name of the step.
 
-    With a second number, it adds so many steps to the total instead.
+    With a second number, it adds that many steps to the total instead.
     """
     if not sys.stderr.isatty() or not total or is_quiet():
         yield lambda step, more=0: None

@@ -89,7 +89,7 @@ paths.STATUS.parent.mkdir(exist_ok=True)
 status.save(paths.STATUS, good_status())
 sys.exit(subprocess.run(sys.argv[1:]).returncode)
 """
-"""Runs a command beside the status file of a daemon that is well, whose process is this one."""
+"""Runs a command beside the status file of a healthy daemon, whose process is this one."""
 
 
 def test_status_with_daemon_is_cheap(installed: Path, in_namespace: Callable[..., Pair]) -> None:
@@ -102,7 +102,7 @@ def test_status_with_daemon_is_cheap(installed: Path, in_namespace: Callable[...
     )
     comparison = compared(
         "status-daemon",
-        "hbatune status of a daemon that is well against hbatune diff",
+        "hbatune status with a healthy daemon against hbatune diff",
         1.2,
         ("hbatune status", subject),
         ("hbatune diff", reference),

@@ -38,7 +38,7 @@ NAMES = {
 }
 """By name, the disks below it and the message."""
 
-# In one process: mountinfo is that of the process, and a start takes long.
+# In one process: each process has its mountinfo, and a start takes long.
 _RUN = """
 import json
 import os
@@ -99,7 +99,7 @@ def test_every_command_takes_name(root: Path, words: tuple[str, ...]) -> None:
     for name, answer in zip(NAMES, run_all(root, *((*words, name) for name in NAMES)), strict=True):
         code, output, messages = answer
         disks, message = NAMES[name]
-        # Described disks have no nodes, so that none is probed.
+        # Described disks have no nodes, so no disk is probed.
         assert code in ((1,) if words[0] == "probe" else (0, 1)), messages
         assert message in messages
         if words[0] in ("explain", "probe"):

@@ -1,9 +1,8 @@
 """Every command that an output recommends runs in the state in which it is printed.
 
-The commands that only look leave no file behind.
-
-A recommended command that only looks runs as it is printed, one that changes something with
---dry-run. Neither may end as bad usage, at the lock, or with an internal error.
+The commands that only look leave no file behind. A recommended command that only looks runs as it
+is printed. A command that changes something runs with --dry-run. Neither may end as bad usage, at
+the lock, or with an internal error.
 """
 
 import json

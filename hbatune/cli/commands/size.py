@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.hosts is not None:
         array = _make_array(args, machine)
         depth = shortfall.find_depth(array)
-    # Without a document's figure for the host's drives, it is unknown whether they suffice.
+    # Without a document's figure for the host's drives, it is unknown whether they are enough.
     carries = True if required is None else shortfall.can_carry(resources)
     if args.json:
         show_json(SizeDocument(needs=required, host=resources, array=array, depth=depth))
