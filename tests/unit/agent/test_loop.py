@@ -402,8 +402,12 @@ def test_reload_applies_new_profile(bench: Bench) -> None:
 
 
 def test_doubtful_rule_is_reported(bench: Bench) -> None:
+    def correct_rule() -> None:
+        bench.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+
     bench.doubts = [PolicyError("D0-2 does not cover it", file="mine.toml", hint="cite another")]
-    statuses = bench.run(bench.touch, lambda: os.kill(os.getpid(), signal.SIGHUP))
+    statuses = bench.run(correct_rule)
     doubt = "mine.toml: D0-2 does not cover it (cite another)"
     assert (statuses[0].doubts, statuses[0].well) == ((doubt,), False)
     assert bench.recorder.of("began") == [("test", (doubt,))]
