@@ -242,7 +242,8 @@ class ComparisonRequest(Struct, frozen=True, kw_only=True):
     ``thorough`` takes the time that the configuration allows. If a change cannot be switched, it
     compares all runs before with all runs after. ``shared`` probes shared storage as well.
     ``keep_worse`` keeps regressions. Probes write to a file in ``folder`` instead of its disk, and
-    with ``destructive`` to the empty disks among the user's ``names``.
+    with ``destructive`` to the empty disks among the user's ``names``. ``watched`` is the output of
+    `watch --json` with the depth of the running application.
     """
 
     thorough: bool = False
@@ -251,6 +252,7 @@ class ComparisonRequest(Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     destructive: bool = False
     names: tuple[str, ...] = ()
+    watched: Path | None = None
 
 
 class Context(Struct, frozen=True, kw_only=True):

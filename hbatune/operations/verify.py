@@ -1,9 +1,10 @@
 """The verdicts of an `apply`: compare each change with and without it on representatives.
 
 A comparison switches each change on and off, and reverts a change that is worse twice: each change
-has to be tested (D2-6), at the profile's load. By default, a comparison is as short as a verdict
-allows. `--verify` takes the time that the configuration allows. Bursts in a deeper queue, which a
-change makes possible, are described and decide nothing.
+has to be tested (D2-6), at the profile's load or at the depth of the running application. By
+default, a comparison is as short as a verdict allows. `--verify` takes the time that the
+configuration allows. Bursts in a deeper queue, which a change makes possible, are described and
+decide nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from hbatune.operations.context import ComparisonRequest, ComparisonsAhead, Cont
 from hbatune.operations.situation import Situation
 from hbatune.plan.rows import Outcome, Plan, Row, State
 from hbatune.policy.config import ProbeConfig
+from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.history import Proof
@@ -66,8 +68,8 @@ class VerificationResult(Struct):
 
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
     that would have been reverted without ``keep_worse``. ``originals`` are the original values of
-    targets that an earlier run has set. ``bursts`` describe the changes in bursts. It is filled in
-    during the verification.
+    targets that an earlier run has set. ``bursts`` describe the changes in bursts. ``watched`` has
+    the depth of the load, unless it is the profile's. It is filled in during the verification.
     """
 
     rows: tuple[Row, ...]
@@ -78,6 +80,7 @@ class VerificationResult(Struct):
     thorough: bool = False
     originals: Values = {}
     bursts: list[Proof] = []
+    watched: Path | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -92,7 +95,8 @@ class Verification:
     With `--verify`, a target that the plan does not change is compared with the original values in
     the journal. ``budget`` has the representatives for which there is time, and the estimated
     duration. On entry it makes the file in the request's directory, and on exit it removes the
-    file. Raises UsageError if this directory is not on a disk that is compared.
+    file. Raises UsageError if this directory is not on a disk that is compared, or if the output of
+    watch has no depth of such a disk.
     """
 
     def __init__(
@@ -174,7 +178,7 @@ class Verification:
         verified = VerificationResult(
             rows, unmeasured=self._selection.skipped, thorough=self._request.thorough
         )
-        verified.originals = self._originals
+        verified.originals, verified.watched = self._originals, self._request.watched
         for subject in self.budget.left_out:
             verified.unmeasured += (Skipped(subject.target, Skip.NO_TIME),)
         applied = [*(row for row in rows if row.outcome is Outcome.WRITTEN), *self._set_rows]
@@ -299,7 +303,8 @@ class Verification:
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
-        load = shape_load(part.own, profile.probe, cpus=len(subject.cpus) or 1, writable=writable)
+        spec = _choose_load(profile.probe, subject, self._request.watched)
+        load = shape_load(part.own, spec, cpus=len(subject.cpus) or 1, writable=writable)
         short = self.budget.workload
         load = replace(load, ramp=short.ramp, runtime=short.runtime, seed=short.seed)
         self._workloads[subject.target] = load
@@ -313,6 +318,17 @@ class Verification:
 
     def _can_switch(self, part: Representative) -> bool:
         return can_switch(self._situation.machine, part.own, self._before)
+
+
+def _choose_load(spec: ProbeSpec, subject: Subject, watched: Path | None) -> ProbeSpec:
+    """Return the profile's load, with the depth of the running application if it was recorded."""
+    if watched is None:
+        return spec
+    from hbatune.sizing.needs import find_running_depth, read_moments  # most applies need none
+
+    # Only the id identifies the disk: after a reboot, its name may be another disk's.
+    depth = find_running_depth(read_moments(watched), subject.target, subject.endpoint.id)
+    return replace(spec, depth=depth)
 
 
 def _find_set_rows(situation: Situation, plan: Plan, spent: Path) -> tuple[Values, list[Row]]:

@@ -25,6 +25,7 @@ from hbatune.probe.comparison import compute_link_ceiling
 
 Percent = Annotated[int, Meta(ge=0, le=99)]
 _WATCH_SCHEMA = "hbatune.watch/1"
+_MAX_DEPTH = 4096  # probe/workloads.py: Depth
 
 
 class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,19 +211,21 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
     return best
 
 
-def find_running_depth(moments: Iterable[WatchedMoment], disk: str) -> int:
-    """Return the mean number of I/Os in flight on a disk, by target or id, while it had any (D2-8).
+def find_running_depth(moments: Iterable[WatchedMoment], disk: str, id: str = "") -> int:
+    """Return the mean number of I/Os in flight on a disk while it had any (D2-8).
 
-    It is at least 1. UsageError if there is no I/O.
+    The disk is given by target or id. If its ``id`` is also given, only the id identifies it. The
+    result is from 1 to the maximum depth of a workload. UsageError if there is no I/O.
     """
     depths = []
     for moment in moments:
         for reading in moment.readings:
-            if disk in (reading.target, reading.id) and reading.in_flight > 0:
+            if (id or disk) in (reading.target, reading.id) and reading.in_flight > 0:
                 depths.append(reading.in_flight)
     if not depths:
-        raise UsageError(f"watch has seen no I/O of {disk!r}", hint="watch while it works")
-    return max(1, round(sum(depths) / len(depths)))
+        hint = "watch while it works, and name a disk that it uses"
+        raise UsageError(f"watch has seen no I/O of {disk!r}", hint=hint)
+    return min(_MAX_DEPTH, max(1, round(sum(depths) / len(depths))))
 
 
 def _sum_load(moment: WatchedMoment) -> WantedLoad:

@@ -35,10 +35,13 @@ _COLUMNS = make_columns(
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
     """Print changes that are worse in bursts only, the verdicts with notes, and the reverts."""
-    for line in _describe_kept_bursts(verified, profile.name):
+    load = f"the load of {profile.name}"
+    if verified.watched is not None:
+        load = f"the application's depth in {verified.watched}"
+    for line in _describe_kept_bursts(verified, load):
         print_line(line)
     if verified.proofs:
-        print_heading(f"Verdicts at the load of {profile.name}: with the change against without it")
+        print_heading(f"Verdicts at {load}: with the change against without it")
         compared = (*verified.proofs, *verified.bursts)
         proofs = sorted(compared, key=lambda proof: natural_key(proof.target))
         show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
@@ -53,12 +56,12 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         print_line()
 
 
-def _describe_kept_bursts(verified: VerificationResult, profile: str) -> Iterator[str]:
+def _describe_kept_bursts(verified: VerificationResult, load: str) -> Iterator[str]:
     words = {proof.target: proof.verdict.word for proof in verified.proofs}
     for proof in verified.bursts:
         if proof.verdict.beyond:
-            stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at the load"
-            yield f"{proof.target}: {stays} of {profile}, worse in bursts."
+            stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at {load}"
+            yield f"{proof.target}: {stays}, worse in bursts."
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_shared(parser, "--profile")
     arguments.add_flags(parser, "--dry-run", "--once", "--no-probe", "--verify", "--keep-worse")
     arguments.add_path(parser, "--file", metavar="DIR")
+    arguments.add_path(parser, "--watch")
     arguments.add_flags(parser, "--destructive", "--probe-shared", "--all")
     arguments.add_shared(parser, "--allow-reset", "--module-options", "--json")
 
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
             folder=args.file,
             destructive=args.destructive,
             names=tuple(args.targets),
+            watched=args.watch,
         ),
         disrupt=args.allow_reset,
         module_options=args.module_options,
@@ -68,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    probing = {"--verify": args.verify, "--keep-worse": args.keep_worse}
-    probing |= {"--file": args.file is not None, "--destructive": args.destructive}
-    for option, is_given in probing.items():
-        if is_given and args.no_probe:
+    probing = {"--verify": args.verify, "--keep-worse": args.keep_worse, "--file": args.file}
+    probing |= {"--destructive": args.destructive, "--watch": args.watch}
+    for option, value in probing.items():
+        if value and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
     if args.destructive and args.file is not None:
         raise UsageError("--file replaces --destructive", hint="use only one of them")

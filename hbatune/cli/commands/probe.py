@@ -155,8 +155,7 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
 
         if args.depth is not None or args.workload is None or args.targets:
             raise UsageError("--watch has the depth of one disk", hint="name it, without --depth")
-        # The maximum is that of --depth.
-        args.depth = min(4096, find_running_depth(read_moments(args.watch), args.workload))
+        args.depth = find_running_depth(read_moments(args.watch), args.workload)
     usual = Workload()
     reads = 100 if args.mix is None else args.mix
     pattern = {0: Pattern.RANDOM_WRITE, 100: Pattern.RANDOM_READ}.get(reads, Pattern.RANDOM_MIX)

@@ -578,6 +578,44 @@ def test_verdict_uses_profile_load(
     assert re.search(figures, output)
 
 
+def record(bench: Bench, path: Path, *depths: float) -> str:
+    """Write what `watch --json` prints of the first disk, and of another with its old name."""
+    disk = bench.see().endpoints[0]
+    rates = dict.fromkeys(("iops", "read_bytes_per_s", "write_bytes_per_s"), 1.0)
+    lines = []
+    for depth in depths:
+        right = {**rates, "target": "sdq", "id": disk.id, "in_flight": depth}
+        other = {**rates, "target": disk.target, "id": "wwn-9", "in_flight": 900.0}
+        lines.append(json.dumps({"schema": "hbatune.watch/1", "readings": [right, other]}))
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_verdict_uses_running_depth(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.burst_cost, bench.noise = 2.0, NoisyDisk(Noise(0.001), 1)
+    load = record(bench, tmp_path / "load.json", 20.0, 0.0, 26.0)
+    assert main([*APPLY, "--watch", load]) == 0
+    issued = [workload.issued for _, workload, _ in bench.asked]
+    assert issued == [23] * (1 + 2 * MIN_PAIRS) + [99] * 2 * BURST_PAIRS
+    output = " ".join(capsys.readouterr().out.split())
+    assert "queue_depth stays: unchanged at the application's depth in" in output
+    assert f"Verdicts at the application's depth in {load}: with the change" in output
+    assert "the load of test" not in output
+    assert "measured with 4K random reads, 23 in flight" in output
+
+
+def test_unrecorded_disk_is_not_changed(bench: Bench, capsys: Capture, tmp_path: Path) -> None:
+    load = record(bench, tmp_path / "load.json", 0.0)
+    assert main([*APPLY, "--watch", load]) == 2
+    assert "watch has seen no I/O of 'sda'" in capsys.readouterr().err
+    assert main([*APPLY, "--watch", str(tmp_path / "missing")]) == 2
+    assert bench.values("nomerges") == [0, 0]
+    assert bench.probed == []
+
+
 def test_apply_reverts_confirmed_regression(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 2.0}
     assert main([*APPLY, "--json"]) == 1
@@ -663,7 +701,8 @@ def test_empty_disk_writes_need_name(
 
 
 @pytest.mark.parametrize(
-    "options", [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda")]
+    "options",
+    [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda"), ("--watch", "load.json")],
 )
 def test_probe_options_require_probe(
     bench: Bench, capsys: Capture, options: tuple[str, ...]
