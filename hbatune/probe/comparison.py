@@ -1,20 +1,22 @@
 """Compare a result with reference values, its link and the profile's objective. Pure.
 
 The documents' latencies are for 4K random reads at depth 32. Results of other workloads are not
-compared with them.
+compared with them. The results can be exported for programs that schedule I/O by such figures.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
-from hbatune.facts.model import Adapter, Link, Machine, Missing, Protocol, TargetKind
+from hbatune.errors import HbatuneError
+from hbatune.facts.model import Adapter, Link, Machine, Medium, Missing, Protocol, TargetKind
 from hbatune.loader import Count, Figure
 from hbatune.policy import match
 from hbatune.policy.library import MediumFigures, RaidFigures, Yardsticks
 from hbatune.policy.profile import Match, Objective, Profile
+from hbatune.policy.toml_files import escape_name
 from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import list_subjects
 
@@ -36,6 +38,28 @@ _CORNERS = {
     Pattern.WRITE: ("write_gb_per_s", "bandwidth", 1e9),
 }
 """The field of a document's array, the field of ``Figures`` and the unit, by pattern."""
+
+EXPORTS = {
+    "ceph": {Pattern.RANDOM_WRITE: "osd_mclock_max_capacity_iops"},
+    "scylla": {
+        Pattern.RANDOM_READ: "read_iops",
+        Pattern.READ: "read_bandwidth",
+        Pattern.RANDOM_WRITE: "write_iops",
+        Pattern.WRITE: "write_bandwidth",
+    },
+}
+"""The programs that results can be exported for, and the name of each rate, in I/Os or bytes per
+second. Scylla's io_properties.yaml requires all four (seastar: doc/io-properties-file.md, and
+apps/iotune/iotune.cc: write_property_file)."""
+
+_CEPH_LIMITS = {
+    Medium.HDD: ("hdd", 50, 500),
+    Medium.SSD: ("ssd", 1000, 80_000),
+    Medium.NVME: ("ssd", 1000, 80_000),
+}
+"""Ceph's name of a medium, and the minimum and maximum IOPS that it accepts from its own benchmark
+(src/common/options/osd.yaml.in: osd_mclock_iops_capacity_low_threshold_hdd,
+osd_mclock_iops_capacity_threshold_hdd, and both with _ssd)."""
 
 
 class Headroom(StrEnum):
@@ -303,9 +327,7 @@ def find_raid_figures(
     They cover random reads and writes of 4 KiB, and sequential ones of 1 MiB. If the volume's RAID
     level is unknown, all levels are returned.
     """
-    size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
-    corner = workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
-    if disk_traits.protocol is not Protocol.VOLUME or not corner:
+    if disk_traits.protocol is not Protocol.VOLUME or not is_corner(workload):
         return ()
     cards = {adapter.document for adapter in subject.adapters}
     figures = []
@@ -315,6 +337,12 @@ def find_raid_figures(
         if entry.card in cards and is_level and is_slot:
             figures.append(entry)
     return tuple(figures)
+
+
+def is_corner(workload: Workload) -> bool:
+    """Return whether these are random I/Os of 4 KiB or sequential ones of 1 MiB, without a mix."""
+    size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
+    return workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
 
 
 def evaluate_objective(wanted: Objective, measured_ms: float) -> Goal:
@@ -344,3 +372,39 @@ def _compare_link(adapter: Adapter, gb_per_s: float, yardsticks: Yardsticks) -> 
             document = entry.gb_per_s / entry.adapters
             return LinkShare(adapter.target, gb_per_s, ceiling, document, entry.source)
     return LinkShare(adapter.target, gb_per_s, ceiling, None, None)
+
+
+def export_results(
+    program: str, results: Sequence[ProbeResult], medium: Medium, mount: str
+) -> list[str]:
+    """Return the results of a disk or mount point as lines of a program's configuration.
+
+    Raise ``HbatuneError`` for a missing rate, or one outside of Ceph's limits for the medium.
+    """
+    rates = {}
+    for pattern, name in EXPORTS[program].items():
+        values = list(_list_rates(results, pattern))
+        if not values:
+            raise HbatuneError(f"{mount}: {pattern} has no result that can be trusted")
+        rates[name] = round(max(values))
+    if program == "scylla":
+        # A JSON text is also a YAML text, and the name of a directory is hostile.
+        heading = f"  - mountpoint: {json.encode(escape_name(mount)).decode()}"
+        return ["disks:", heading, *(f"    {name}: {rate}" for name, rate in rates.items())]
+    if medium not in _CEPH_LIMITS:
+        raise HbatuneError(f"{mount}: its medium is unknown, and Ceph's limits depend on it")
+    type, low, high = _CEPH_LIMITS[medium]
+    [(name, iops)] = rates.items()
+    if not low <= iops <= high:
+        problem = f"{iops} IOPS are outside of Ceph's limits for {type}, {low} to {high}"
+        raise HbatuneError(f"{mount}: {problem}", hint="find the cause, such as a write cache")
+    return [f"{name}_{type} = {iops}"]
+
+
+def _list_rates(results: Iterable[ProbeResult], pattern: Pattern) -> Iterator[float]:
+    """Yield the rates of a corner at all depths, without results that cannot be trusted."""
+    for result in results:
+        load = result.workload
+        is_plain = load.writer is None and load.rate is None and not load.zones
+        if load.pattern is pattern and is_corner(load) and is_plain and result.doubt is None:
+            yield getattr(result.figures, _CORNERS[pattern][1])

@@ -6,6 +6,7 @@ It only reads. Workloads that write require --destructive and the name of an emp
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from shutil import which
 from typing import Literal
 
@@ -15,12 +16,14 @@ from msgspec.structs import replace
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.errors import HbatuneError, UsageError
+from hbatune.facts.model import Medium
 from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
+from hbatune.operations.verify import find_mount_point
 from hbatune.policy.library import installed_library
-from hbatune.probe.comparison import Standing
+from hbatune.probe import comparison
 from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
-from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
+from hbatune.probe.result import Failed, Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
     DEFAULT_MAX_WAITING,
@@ -31,7 +34,7 @@ from hbatune.probe.workloads import (
 )
 from hbatune.text import probe_tables
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
-from hbatune.text.terminal import print_line, show_json, show_table
+from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
 from hbatune.text.units import format_digits
 
 CUSTOM_WORKLOAD = "custom"
@@ -65,7 +68,7 @@ class ProbeDocument(Struct, frozen=True):
     kernel: str
     runs: tuple[Measured, ...]
     knees: tuple[Bend, ...]
-    standings: dict[str, Standing]
+    standings: dict[str, comparison.Standing]
     together: tuple[TogetherResult, ...] | None = None
     schema: Literal["hbatune.probe/1"] = field(default="hbatune.probe/1")
 
@@ -96,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(group, "--watch")
     parser.add_argument("--runtime", metavar="SECONDS", type=arguments.make_seconds_type())
     arguments.add_flags(parser, "--together")
+    parser.add_argument("--export", metavar="PROGRAM", choices=list(comparison.EXPORTS))
     arguments.add_shared(parser, "--profile", "--json")
 
 
@@ -116,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
         _check_file_request(args, chosen)
     else:
         _check_request(args, chosen)
+    _check_export(args, chosen)
     if which("fio") is None:
         raise HbatuneError(
             "nothing was probed: fio is not installed", hint="install the package fio"
@@ -132,7 +137,9 @@ def run(args: argparse.Namespace) -> int:
         together=args.together,
     )
     probed = run_workload(make_context(), request)
-    if args.json:
+    if args.export is not None:
+        _show_exports(args.export, probed)
+    elif args.json:
         show_json(_make_document(chosen, probed))
     else:
         _show_runs(probed.runs)
@@ -200,6 +207,34 @@ def _check_file_request(args: argparse.Namespace, chosen: NamedWorkload) -> None
         raise UsageError(f"{chosen.name} sets the depth of a disk, and a file has no depth")
 
 
+def _check_export(args: argparse.Namespace, chosen: NamedWorkload) -> None:
+    if args.export is None:
+        return
+    if args.json or args.together:
+        raise UsageError("--export has its own form", hint="omit --json and --together")
+    if args.export == "scylla" and args.file is None:
+        raise UsageError("--export scylla is for a filesystem", hint="name a directory with --file")
+    measured = {run.pattern for run in chosen.runs if comparison.is_corner(run)}
+    if not measured.issuperset(comparison.EXPORTS[args.export]):
+        problem = f"{chosen.name} does not measure all rates of --export {args.export}"
+        raise UsageError(problem, hint="use the workload four-corners")
+
+
+def _show_exports(program: str, probed: ProbeRuns) -> None:
+    """Print the results as configuration of a program; HbatuneError for a target without it."""
+    for run in probed.runs:
+        if not isinstance(run.outcome, ProbeResult):
+            print_note(f"{run.outcome.target}: {_explain_missing(run.outcome)}")
+    for target in dict.fromkeys(result.target for result in probed.results):
+        results = [result for result in probed.results if result.target == target]
+        mount = find_mount_point(Path(target)) if target.startswith("/") else target
+        media = {e.medium for e in probed.machine.endpoints if mount in (e.target, *e.mounts)}
+        medium = media.pop() if len(media) == 1 else Medium.UNKNOWN
+        lines = comparison.export_results(program, results, medium, mount)
+        for line in (f"# {target}", *lines):
+            show_line(line)
+
+
 def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
     host, together = os.uname(), probed.together
     knees = [Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in probed.sweeps]
@@ -248,10 +283,13 @@ def _show_runs(runs: Sequence[Measured]) -> None:
         if isinstance(outcome, ProbeResult):
             table.rows.append(_make_cells(run.workload, outcome))
             continue
-        prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
-        note = f"{prefix}: {probe_tables.explain_missing_result(outcome)}"
-        table.rows.append([outcome.target, *[EMPTY_CELL] * 8, note])
+        table.rows.append([outcome.target, *[EMPTY_CELL] * 8, _explain_missing(outcome)])
     show_table(table)
+
+
+def _explain_missing(outcome: Skipped | Failed) -> str:
+    prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
+    return f"{prefix}: {probe_tables.explain_missing_result(outcome)}"
 
 
 def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:

@@ -13,17 +13,19 @@ import pytest
 from hbatune.act import paths
 from hbatune.act.lock import read_held_ids
 from hbatune.cli import main
-from hbatune.errors import LockedError
+from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.model import Machine, Medium, Protocol, Storage
 from hbatune.operations import probe as operation
 from hbatune.operations.verify import find_mount_point
 from hbatune.probe import guard, history
 from hbatune.probe import run as running
+from hbatune.probe.comparison import export_results
 from hbatune.probe.guard import ScratchFile
 from hbatune.probe.result import (
     Failed,
     Failure,
     Histogram,
+    Pattern,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -31,6 +33,7 @@ from hbatune.probe.result import (
     Subject,
     Window,
     Workload,
+    Zone,
 )
 from hbatune.probe.sweeps import find_sweeps
 from tests.documented import validate
@@ -534,6 +537,127 @@ def test_file_size_is_announced(
     assert ("a cache of the adapter or array answers, unless the file exceeds" in text) == warned
     assert main([*words, "--size", "10g", "--quiet"]) == 0
     assert ("cache" in capsys.readouterr().err) == warned
+
+
+def export_corners(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, rate: float, folder: Path, program: str
+) -> int:
+    """Export the four corners of a file; ``rate`` is the rate at the maximum depth."""
+
+    def measure(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
+        deepest = 192 if workload.block_size == 4096 else 96
+        iops = rate * workload.depth / deepest
+        figures = msgspec.structs.replace(FIGURES, iops=iops, bandwidth=iops * workload.block_size)
+        figures = msgspec.structs.replace(figures, mean_us=workload.issued / iops * 1e6)
+        return ProbeResult(target, f"file:{target}", workload, figures, "3.33", ())
+
+    monkeypatch.setattr(running, "probe_file", measure)
+    file = nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30))
+    monkeypatch.setattr(operation, "make_scratch_file", lambda *_: file)
+    return main(["probe", "four-corners", "--file", str(folder), "--export", program])
+
+
+def test_scylla_export_is_yaml(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("hbatune.cli.commands.probe.find_mount_point", lambda _: '/srv/a: "b" #')
+    assert export_corners(bench, monkeypatch, 1000, tmp_path, "scylla") == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading == f"# {tmp_path}"
+    assert lines == [
+        "disks:",
+        r'  - mountpoint: "/srv/a: \"b\" #"',
+        "    read_iops: 1000",
+        f"    read_bandwidth: {1000 << 20}",
+        "    write_iops: 1000",
+        f"    write_bandwidth: {1000 << 20}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("media", "iops", "option"),
+    [
+        ((Medium.HDD,), 49, None),
+        ((Medium.HDD,), 50, "osd_mclock_max_capacity_iops_hdd = 50"),
+        ((Medium.HDD, Medium.HDD), 500, "osd_mclock_max_capacity_iops_hdd = 500"),
+        ((Medium.HDD,), 501, None),
+        ((Medium.SSD,), 999, None),
+        ((Medium.SSD,), 1000, "osd_mclock_max_capacity_iops_ssd = 1000"),
+        ((Medium.NVME,), 80_000, "osd_mclock_max_capacity_iops_ssd = 80000"),
+        ((Medium.NVME,), 80_001, None),
+        ((Medium.UNKNOWN,), 1000, None),
+        ((Medium.SSD, Medium.HDD), 1000, None),
+        ((), 1000, None),
+    ],
+)
+def test_ceph_export_obeys_limits(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    media: tuple[Medium, ...],
+    iops: float,
+    option: str | None,
+) -> None:
+    mounts = (find_mount_point(tmp_path),)
+    disks = [
+        endpoint(target=f"sd{n}", medium=medium, mounts=mounts) for n, medium in enumerate(media)
+    ]
+    bench.machine = machine(*disks)
+    code = export_corners(bench, monkeypatch, iops, tmp_path, "ceph")
+    captured = capsys.readouterr()
+    if option is not None:
+        assert (code, captured.out) == (0, f"# {tmp_path}\n{option}\n")
+        return
+    assert (code, captured.out) == (1, "")
+    is_certain = len(set(media)) == 1 and media != (Medium.UNKNOWN,)
+    reason = f"{iops} IOPS are outside of Ceph's limits for" if is_certain else "medium is unknown"
+    assert reason in " ".join(captured.err.split())
+
+
+def test_untrusted_rates_are_not_exported(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = ProbeResult("sda", "wwn-1", Workload(Pattern.RANDOM_WRITE), FIGURES, "3.33", ())
+    likes = [
+        Workload(Pattern.RANDOM_WRITE, rate=100),
+        Workload(Pattern.RANDOM_WRITE, zones=(Zone(100),)),
+        Workload(Pattern.RANDOM_WRITE, block_size=8192),
+        Workload(Pattern.RANDOM_WRITE, depth=12),  # 24 in flight, by Little's law
+    ]
+    results = [msgspec.structs.replace(plain, workload=workload) for workload in likes]
+    with pytest.raises(HbatuneError, match="randwrite has no result that can be trusted"):
+        export_results("ceph", results, Medium.SSD, "sda")
+    assert export_results("ceph", [plain], Medium.SSD, "sda")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("qd1", "sda", "--export", "ceph"), "qd1 does not measure all rates"),
+        (("qd1", "sda", "--export", "ceph", "--json"), "omit --json"),
+        (("qd1", "sda", "--export", "scylla"), "name a directory with --file"),
+        (("block-sweep-writes", "--file", "/srv", "--export", "scylla"), "use the workload"),
+        (("four-corners", "--file", "/srv", "--export", "iotune"), "takes ceph, scylla"),
+    ],
+)
+def test_export_needs_its_workload(
+    bench: Bench, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    assert main(["probe", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert bench.asked == []
+
+
+def test_refused_disk_is_not_exported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.machine = machine(endpoint(mounts=("/srv",)))
+    assert main(["probe", "four-corners", "--destructive", "sda", "--export", "ceph"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "sda: not probed: " in captured.err
 
 
 def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
