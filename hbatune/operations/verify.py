@@ -84,9 +84,11 @@ class VerificationResult(Struct):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing worse stays and no comparison is empty; `--verify` needs at least one."""
+        """Whether nothing worse stays and no comparison is empty or late; `--verify` needs one."""
         runs = [proof.verdict.runs for proof in self.proofs]
-        return not self.worse and 0 not in runs and (bool(runs) or not self.thorough)
+        if self.worse or 0 in runs or Skip.NO_TIME in [item.reason for item in self.unmeasured]:
+            return False
+        return bool(runs) or not self.thorough
 
 
 class Verification:

@@ -12,7 +12,7 @@ from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Profile
 from hbatune.probe.history import Proof
-from hbatune.probe.result import ProbeResult, Skip, Skipped
+from hbatune.probe.result import ProbeResult, Skip
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.probe.workloads import Hidden, Unexercised
 from hbatune.shipped import find_message
@@ -150,10 +150,11 @@ def explain_unexercised(hidden: Unexercised) -> str:
 
 
 def _yield_notes(verified: VerificationResult) -> Iterator[str]:
-    option = "verify_limit in [probe] of hbatune.toml" if verified.thorough else "--verify"
     for endpoint in verified.unmeasured:
-        late = isinstance(endpoint, Skipped) and endpoint.reason is Skip.NO_TIME
-        see = f", see {option}" if late else ""
+        remedy = f"; `hbatune apply --verify {endpoint.target}` has more"
+        if verified.thorough:
+            remedy = ", see verify_limit in [probe] of hbatune.toml"
+        see = remedy if endpoint.reason is Skip.NO_TIME else ""
         reason = probe_tables.explain_missing_result(endpoint)
         yield f"{endpoint.target}: not measured: {reason}{see}."
     for target, proofs in group_items(verified.proofs, attrgetter("target")).items():

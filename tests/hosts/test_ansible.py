@@ -168,6 +168,33 @@ def test_results_report_before_and_after(results_by_task: Results) -> None:
 
 
 @pytest.mark.programs
+def test_missing_comparison_is_named(tmp_path: Path) -> None:
+    row = {"target": "sda", "setting": "nomerges", "state": "drift", "outcome": "written"}
+    late = {"before": {"type": "skipped", "target": "sdb", "reason": "no_time"}, "after": None}
+    busy = {"before": {"type": "skipped", "target": "sdc", "reason": "busy"}, "after": None}
+    plan = {"rows": [row | {"current": 0, "value": 1}], "summary": {"profile": "oltp"}}
+    answers = {
+        "diff": (1, plan),
+        "profiles": (0, {"active": "oltp"}),
+        "apply": (1, plan | {"probes": [busy, late], "verdicts": []}),
+    }
+    program = tmp_path / "hbatune"
+    script = f"#!{sys.executable}\nimport json, sys\ncode, answer = {answers!r}[sys.argv[1]]\n"
+    program.write_text(f"{script}print(json.dumps(answer))\nsys.exit(code)\n")
+    program.chmod(0o755)
+    arguments = {"ANSIBLE_MODULE_ARGS": {"executable": str(program)}}
+    (tmp_path / "arguments").write_text(json.dumps(arguments))
+    collections = collections_in(tmp_path / "collections")
+    module = collections / "ansible_collections/hbatune/hbatune/plugins/modules/hbatune.py"
+    done = subprocess.run(
+        [sys.executable, str(module), str(tmp_path / "arguments")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(collections)},
+    )
+    assert json.loads(done.stdout)["msg"] == "there was no time to measure sdb"
+
+
 def test_check_mode_writes_nothing(built: Build, tmp_path: Path) -> None:
     collections = collections_in(tmp_path / "collections")
     check = {"_ansible_check_mode": True, "_ansible_diff": True}

@@ -141,6 +141,7 @@ from ansible_collections.hbatune.hbatune.plugins.module_utils.command import (
 )
 
 REGRESSED = "regressed"
+NO_TIME = "no_time"
 
 
 def options(params: dict[str, t.Any]) -> list[str]:
@@ -186,18 +187,21 @@ def apply(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
     written = [row for row in touched if row["outcome"] == WRITTEN]
     result = with_diff(result, written, "value", (active, profile) if switched else None)
     if code == FOUND:
-        module.fail_json(msg=failure(result), **result)
+        module.fail_json(msg=failure(result, done), **result)
     return result
 
 
-def failure(result: dict[str, t.Any]) -> str:
-    """Return why an apply did not end well."""
+def failure(result: dict[str, t.Any], done: dict[str, t.Any]) -> str:
+    """Return why an apply did not end well; ``done`` is its document."""
     failed = [row for row in result["rows"] if row["outcome"] not in SETTLED]
     parts = []
     if result["regressed"]:
         worse = [each for each in result["verdicts"] if each["verdict"]["word"] == REGRESSED]
         named = ", ".join(sorted({each["target"] for each in worse}))
         parts.append(f"profile {result['profile']} regressed on {named}")
+    for pair in done.get("probes", []):
+        if pair["before"]["reason"] == NO_TIME:
+            parts.append(f"there was no time to measure {pair['before']['target']}")
     for row in failed[:5]:
         why = f": {row['limit']}" if row.get("limit") else ""
         parts.append(f"{row['target']} {row['setting']}: {row['outcome']}{why}")

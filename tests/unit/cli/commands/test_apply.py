@@ -419,6 +419,23 @@ def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteF
     assert pair["before"]["reason"] == "no_time"
 
 
+def test_model_without_time_is_no_success(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = bench.disks
+    bench.see = lambda: machine(  # type: ignore[method-assign]
+        first.endpoint(), replace(second.endpoint(), model="other")
+    )
+    monkeypatch.setattr("hbatune.operations.verify.QUICK_TIME_S", 30)
+    assert main([*APPLY]) == 1
+    assert set(bench.probed) == {"sda"}
+    remedy = "sdb: not measured: no time; `hbatune apply --verify sdb` has more."
+    assert remedy in " ".join(capsys.readouterr().out.split())
+    assert bench.values("nomerges") == [1, 1]
+    assert main([*VERIFY, "sdb"]) == 0, "the remedy works"
+    assert set(bench.probed) == {"sda", "sdb"}
+
+
 def test_apply_compares_pairs(bench: Bench, capsys: Capture) -> None:
     bench.costs = {"nomerges": 0.5}
     assert main([*APPLY]) == 0
