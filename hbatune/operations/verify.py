@@ -51,12 +51,11 @@ from hbatune.probe.workloads import shape_burst, shape_load
 
 RAMP_S = 0.15
 """Seconds at the start of each run that do not count, since settings have just changed."""
-QUICK_TIME_S = 120
-"""The maximum seconds for comparisons without `--verify`; confirming regressions takes as long."""
 SLOW_LIMIT_S = 300
 """The seconds after which no comparison begins, if the runs take longer than announced."""
 KIND_TIME_S = 30
-"""The maximum seconds for each representative without `--verify`, with its bursts."""
+"""The maximum seconds for each representative without `--verify`, with its bursts. Confirming
+regressions takes as long again."""
 MIN_RUN_S = 0.25
 """The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
 BURST_DEPTH = 128
@@ -414,8 +413,7 @@ def _fit_time(
     runs = 2 * (pairs + BURST_PAIRS) + 1  # one more for warm-up
     if request.thorough:
         return run.fit_time(subjects, short, runs, config.verify_limit)
-    limit = min(QUICK_TIME_S, KIND_TIME_S * len(subjects))
-    return run.fit_time(subjects, short, runs, limit, shortest=MIN_RUN_S)
+    return run.fit_time(subjects, short, runs, KIND_TIME_S * len(subjects), shortest=MIN_RUN_S)
 
 
 def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:

@@ -419,6 +419,14 @@ def test_time_limit_skips_measurement(bench: Bench, capsys: Capture, site: SiteF
     assert pair["before"]["reason"] == "no_time"
 
 
+def test_five_models_are_all_compared(bench: Bench, tmp_path: Path) -> None:
+    bench.disks = [Disk(tmp_path / "five", f"sd{letter}") for letter in "abcde"]
+    models = [replace(disk.endpoint(), model=disk.name) for disk in bench.disks]
+    bench.see = lambda: machine(*models)  # type: ignore[method-assign]
+    assert main([*APPLY]) == 0
+    assert set(bench.probed) == {"sda", "sdb", "sdc", "sdd", "sde"}
+
+
 def test_model_without_time_is_no_success(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,7 +434,7 @@ def test_model_without_time_is_no_success(
     bench.see = lambda: machine(  # type: ignore[method-assign]
         first.endpoint(), replace(second.endpoint(), model="other")
     )
-    monkeypatch.setattr("hbatune.operations.verify.QUICK_TIME_S", 30)
+    monkeypatch.setattr("hbatune.operations.verify.KIND_TIME_S", 15)
     assert main([*APPLY]) == 1
     assert set(bench.probed) == {"sda"}
     remedy = "sdb: not measured: no time; `hbatune apply --verify sdb` has more."
