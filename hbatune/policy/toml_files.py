@@ -12,7 +12,8 @@ import os
 import re
 import stat
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ def find_fault_on_path(
 class PolicyError(UsageError):
     """The error for an invalid rule or configuration file.
 
-    ``line`` is counted from 1, ``place`` is the table, and a rule's name.
+    ``line`` is counted from 1, ``place`` is the table, and a rule's name. ``reason`` is the message
+    without file and line, ``remedy`` the ``hint`` for this value.
     """
 
     def __init__(
@@ -131,14 +133,28 @@ class PolicyError(UsageError):
         key: str | None = None,
         hint: str | None = None,
     ) -> None:
-        parts = [
+        self.file, self.line, self.remedy = file, line, hint
+        reason = [place or "", "" if key is None else f"key `{key}`", problem]
+        self.reason = ": ".join(filter(None, reason))
+        position = [
             "" if file is None else escape_name(file),
             "" if line is None else f"line {line}",
-            place or "",
-            "" if key is None else f"key `{key}`",
-            problem,
         ]
-        super().__init__(": ".join(part for part in parts if part), hint=hint)
+        if file is not None:
+            joint = " " if hint and hint.endswith("?") else "; "
+            hint = joint.join(filter(None, (hint, "`hbatune config check` shows all errors")))
+        super().__init__(": ".join(filter(None, (*position, self.reason))), hint=hint)
+
+    @staticmethod
+    @contextmanager
+    def collect(errors: "list[PolicyError] | None") -> Iterator[None]:
+        """Add a ``PolicyError`` that ends the block to ``errors``; without a list, raise it."""
+        try:
+            yield
+        except PolicyError as error:
+            if errors is None:
+                raise
+            errors.append(error)
 
 
 def escape_name(name: Path | str) -> str:
@@ -224,6 +240,16 @@ class TomlFile(Struct, frozen=True, dict=True):
             row, start = key, key
         return None if row is None else row + 1
 
+    def split_tables(self) -> Iterator["TomlFile"]:
+        """Yield a file for each ``[[table]]``, in which all other lines are empty."""
+        for name, tables in self.data.items():
+            for number, table in enumerate(tables if isinstance(tables, list) else ()):
+                text, header = self.text, self._find_header(name, number)
+                if header is not None:
+                    stop = self._find_header(name, number + 1) or len(self._lines)
+                    text = "\n" * header + "\n".join(self._lines[header:stop])
+                yield TomlFile(self.path, text, {name: [table]})
+
     @cached_property
     def _headers(self) -> dict[int, str]:
         """The names of tables by the number of their line, starting at 0."""
@@ -265,6 +291,8 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
         message, line = str(error), None
         if match := re.search(_AT_LINE, message):
             message, line = message[: match.start()], int(match[1])
+        elif message.endswith("end of document)"):
+            line = text.rstrip("\n").count("\n") + 1
         raise PolicyError(f"not valid TOML: {message}", file=path, line=line) from error
     except (ValueError, RecursionError) as error:  # an integer of 4,301 digits; "[" 10,000 times
         raise PolicyError("not usable TOML: a value is too large or too deep", file=path) from error
