@@ -12,13 +12,17 @@ from msgspec.structs import replace
 from hbatune.cli.arguments import add_flags, add_shared
 from hbatune.cli.commands.profiles import format_effect
 from hbatune.errors import ExitCode
-from hbatune.policy.config import Config, load_configuration, read_config_file
+from hbatune.facts.devices import resolve_link
+from hbatune.facts.machine import gather_machine
+from hbatune.policy.config import Config, Site, UnmatchedName, load_configuration, read_config_file
 from hbatune.policy.library import Library, installed_library
+from hbatune.policy.match import list_unmatched_names, resolve_site_links
 from hbatune.policy.profile import Origin, Profile
 from hbatune.policy.toml_files import TomlFile
 from hbatune.policy.vendors import list_configuration_errors, load_chosen_profile
 from hbatune.probe.workloads import list_workload_errors
 from hbatune.text.basic_output import format_count
+from hbatune.text.leftovers import print_unmatched
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_section
 
@@ -59,7 +63,10 @@ class Mistake(Located, frozen=True, kw_only=True):
 
 
 class ConfigDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `config`; ``files`` are in order, and a later one wins."""
+    """The JSON document of `config`; ``files`` are in order, and a later one wins.
+
+    ``unmatched`` are the names in [site] that match nothing on this machine.
+    """
 
     schema: str = "hbatune.config/1"
     profile: str | None = None
@@ -67,6 +74,7 @@ class ConfigDocument(Struct, frozen=True, kw_only=True):
     rules: tuple[ConfigRule, ...] = ()
     files: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    unmatched: tuple[UnmatchedName, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,17 +104,25 @@ def _check(library: Library, *, as_json: bool) -> int:
         file, remedy = str(error.file or library.site), error.remedy
         mistake = Mistake(file=file, line=error.line, reason=error.reason, remedy=remedy)
         mistakes.append(mistake)
+    unmatched: tuple[UnmatchedName, ...] = ()
+    if not mistakes and (config := load_configuration()).site != Site():
+        machine = gather_machine((), deadline=config.act.deadline_seconds)
+        site = resolve_site_links(machine, config.site, resolve_link)
+        unmatched = list_unmatched_names(machine, site)
     if as_json:
-        show_json(ConfigDocument(mistakes=tuple(mistakes)))
+        show_json(ConfigDocument(mistakes=tuple(mistakes), unmatched=unmatched))
     elif not mistakes:
         print_line(f"The configuration in {library.site} is valid.")
     else:
         print_heading(f"The configuration has {format_count(len(mistakes), 'error')}.")
-    for mistake in () if as_json else mistakes:
-        print_line(f"{mistake.place}: {mistake.reason}", hang=2)
-        if mistake.remedy is not None:
-            print_line(f"  {mistake.remedy}", hang=2)
-    return ExitCode.USAGE if mistakes else ExitCode.DONE
+        for mistake in mistakes:
+            print_line(f"{mistake.place}: {mistake.reason}", hang=2)
+            if mistake.remedy is not None:
+                print_line(f"  {mistake.remedy}", hang=2)
+    print_unmatched(unmatched)
+    if mistakes:
+        return ExitCode.USAGE
+    return ExitCode.FOUND if unmatched else ExitCode.DONE
 
 
 def _read_document(library: Library) -> ConfigDocument:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hbatune.cli import main
+from tests.unit.machines import endpoint, machine
 from tests.unit.site_folder import SiteFolder
 
 Run = Callable[..., tuple[int, str]]
@@ -114,6 +115,22 @@ def test_check_shows_all_errors(hbatune: Run, site: SiteFolder) -> None:
     assert output.startswith("The configuration has 11 errors.\n")
     assert f'{config}:1: unknown key "profil"' in output
     assert '\n  did you mean "profile"?\n' in output
+
+
+def test_unmatched_names_are_reported(
+    hbatune: Run, site: SiteFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = machine(endpoint(target="sda"))
+    name = "hbatune.cli.commands.config.gather_machine"
+    monkeypatch.setattr(name, lambda attributes, deadline: host)
+    site.put("hbatune.toml", '[site]\nexclude = ["sda", "sdz"]\n')
+    code, output = hbatune("check")
+    assert code == 1
+    assert output.startswith(f"The configuration in {site.root} is valid.\n")
+    assert "[site] exclude: 'sdz' does not match a disk or adapter of this machine" in output
+    assert "'sda'" not in output
+    site.put("hbatune.toml", '[site]\nexclude = ["sda"]\n')
+    assert hbatune("check")[0] == 0
 
 
 def test_contradicting_rules_are_one_error(hbatune: Run, site: SiteFolder) -> None:
