@@ -190,4 +190,4 @@ def _show(document: ConfigDocument, *, all_keys: bool) -> None:
 def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "none" if value in (None, [], {}) else json.encode(value).decode()
+    return "none" if value in (None, (), {}) else json.encode(value).decode()

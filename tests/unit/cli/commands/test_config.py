@@ -69,7 +69,9 @@ def test_set_keys_show_their_lines(hbatune: Run, site: SiteFolder) -> None:
     code, output = hbatune("show")
     assert code == 0
     assert output.startswith("Active profile: oltp. Set here: 3 keys, 0 local rules.\n")
-    assert f"{file}:4" in output
+    rows = [line.split() for line in output.splitlines()]
+    assert ["site.exclude", '["sdz"]', "none", f"{file}:6"] in rows
+    assert ["daemon.drift", "report", "repair", f"{file}:4"] in rows
     assert "act.workers" not in output
     assert "act.workers" in hbatune("show", "--all")[1]
 
