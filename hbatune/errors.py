@@ -102,10 +102,10 @@ class ExitCode(IntEnum):
     FOUND = (
         1,
         "`diff` or `audit` found drift, `audit` a host that it could not compare, `compare` a "
-        "difference, `check` or `status` something; a load is too large for the host, or has no "
-        "figure (`size`). Or a part failed: a file was not read, a setting not set or not "
-        "restored, a probe gave no results, a comparison had no pair of runs. Or a regression was "
-        "reverted (or kept on request)",
+        "difference, `check`, `status` or `config check` something; a load is too large for the "
+        "host, or has no figure (`size`). Or a part failed: a file was not read, a setting not set "
+        "or not restored, a probe gave no results, a comparison had no pair of runs. Or a "
+        "regression was reverted (or kept on request)",
     )
     USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
     LOCKED = 3, "another hbatune holds the lock, or is the daemon; a rollback is recorded anyway"

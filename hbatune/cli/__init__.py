@@ -17,7 +17,7 @@ from hbatune.cli.streams import finish_output, open_standard_streams
 
 GROUPS = {
     "look": (
-        *("audit", "check", "compare", "diff", "explain", "forecast", "help", "list"),
+        *("audit", "check", "compare", "config", "diff", "explain", "forecast", "help", "list"),
         *("profiles", "size", "snapshot", "status"),
     ),
     "change": ("apply", "daemon", "install", "rollback", "uninstall"),

@@ -3,6 +3,8 @@
 Everything has a default. A machine without the file has no active profile.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +13,8 @@ from msgspec import Meta, Struct
 
 from hbatune.policy.library import Commands, Library, installed_library
 from hbatune.policy.profile import Name, Text
-from hbatune.policy.schema import decode_file
-from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
+from hbatune.policy.schema import Steps, decode_file, make_error
+from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, is_setting
 
 CONFIG_FILE = "hbatune.toml"
@@ -212,20 +214,42 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 def load_config(library: Library) -> Config:
     """Return the site's configuration, or the defaults. Raise ``PolicyError`` if it is invalid."""
-    try:
-        file = library.read_site(library.site / CONFIG_FILE)
-    except FileNotFoundError:
-        return Config()
+    file = read_config_file(library)
     config = decode_file(file, Config)
-    # The shape of the file cannot check a setting that is a key: it may be any text.
-    for name in config.daemon.drift_of:
+    for error in list_unknown_settings(file):
+        raise error
+    return config
+
+
+def read_config_file(library: Library) -> TomlFile:
+    """Return the site's configuration file, which is empty if there is no such file."""
+    path = library.site / CONFIG_FILE
+    try:
+        return library.read_site(path)
+    except FileNotFoundError:
+        return TomlFile(path, "", {})
+
+
+def list_unknown_settings(file: TomlFile) -> Iterator[PolicyError]:
+    """Yield the errors in [daemon.drift_of], whose keys may be any text for the file's shape."""
+    daemon = file.data.get("daemon")
+    names = daemon.get("drift_of") if isinstance(daemon, dict) else None
+    for name in names if isinstance(names, dict) else ():
         if not is_setting(name):
             allowed = ", ".join(sorted(SETTINGS))
             problem = f"unknown setting {quote_value(name)}, expected one of {allowed}"
             line, place = file.line(("daemon", "drift_of", name)), "table [daemon.drift_of]"
             hint = suggest_nearest(name, SETTINGS)
-            raise PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
-    return config
+            yield PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
+
+
+def make_site_error(library: Library, steps: Steps, problem: str, hint: str | None) -> PolicyError:
+    """Return the error for a value of the configuration, with its line unless a snapshot has it."""
+    with suppress(PolicyError):
+        file = read_config_file(library)
+        if file.line(steps) is not None:
+            return make_error(file, steps, problem, hint=hint)
+    return PolicyError(problem, hint=hint)
 
 
 def with_profile(text: str, name: str | None) -> str:

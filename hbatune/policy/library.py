@@ -213,10 +213,11 @@ class Library(Struct, frozen=True):
         """Return one of the site's files. Raise ``PolicyError`` or ``FileNotFoundError``."""
         return read_toml(path, top=self.top, owner=self.owner)
 
-    def site_files(self, folder: str) -> Iterator[TomlFile]:
-        """Yield a site directory's TOML files by name; raise ``PolicyError`` for an invalid one."""
+    def site_files(self, folder: str, errors: Doubts = None) -> Iterator[TomlFile]:
+        """Yield a directory's TOML files by name; raise ``PolicyError`` or add it to ``errors``."""
         for path in _list_toml_files(self.site / folder):
-            yield _read_file(self, path, Origin.SITE)
+            with PolicyError.collect(errors):
+                yield _read_file(self, path, Origin.SITE)
 
 
 def installed_library() -> Library:
@@ -251,7 +252,8 @@ def load_profile(
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
         available = ", ".join(names) or "none at all"
-        quoted, hint = toml_files.quote_value(name), suggest_nearest(name, names)
+        quoted = toml_files.quote_value(name)
+        hint = suggest_nearest(name, names) or "`hbatune profiles` lists the profiles"
         raise PolicyError(f"there is no profile {quoted}, only {available}", hint=hint)
     path, origin = location
     _gather_parts(library, location, parts, (), doubts)

@@ -31,7 +31,7 @@ _EFFECTS: dict[str, type[profiles.Exactly | profiles.AtLeast | profiles.AtMost]]
 Sources = Mapping[str, profiles.Source]
 """The sources that rules may cite, by id."""
 Doubts = list[PolicyError] | None
-"""The list that collects invalid citations, or None to raise the first one."""
+"""The list that collects errors, for example invalid citations, or None to raise the first one."""
 
 
 def check_rules(

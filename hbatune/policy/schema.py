@@ -1,10 +1,10 @@
 """Define the shapes of hand-written TOML files, and decode a file into its shape.
 
-msgspec's errors become ``PolicyError``, with the line, the invalid value and the allowed values.
+An invalid value becomes a ``PolicyError``, with its line and the allowed values.
 """
 
-import re
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -16,14 +16,6 @@ from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, sugges
 T = TypeVar("T")
 
 Steps = tuple[str | int, ...]
-
-# msgspec's errors have only a message, without fields. A message that matches no pattern still
-# becomes an error of the file, without a line. Only errors need these patterns, so they are
-# compiled on use.
-_PATH = r" - at `\$(?P<steps>[^`]*)`\Z"
-_STEP = r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]"
-_UNKNOWN = r"(?s)Object contains unknown field `(.*)`\Z"
-_MISSING = r"(?s)Object missing required field `(.*)`\Z"
 
 
 class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,11 +91,32 @@ class SourcesFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def decode_file(file: TomlFile, shape: type[T]) -> T:
     """Return the file as ``shape``. Raise ``PolicyError`` with line, key and allowed values."""
-    data = {key: _wrap_conditions(value) for key, value in file.data.items()}
     try:
-        return msgspec.convert(data, shape)
+        return msgspec.convert(_wrap_file(file), shape)
     except msgspec.ValidationError as error:
-        raise explain_error(file, shape, str(error)) from error
+        raise next(list_errors(file, shape)) from error
+
+
+def list_errors(file: TomlFile, shape: type[Any]) -> Iterator[PolicyError]:
+    """Yield the error of each invalid value of a file, unknown key and missing key."""
+    return _check_value(file, shape, _wrap_file(file), ())
+
+
+def list_file_errors(
+    file: TomlFile, shape: type[Any], check: Callable[[TomlFile], object]
+) -> list[PolicyError]:
+    """Return all errors of a file. ``check`` raises the first error in valid contents."""
+    errors = list(list_errors(file, shape))
+    # First every single table: the complete file shows only the first of their errors.
+    for part in (*file.split_tables(), file):
+        if not any(list_errors(part, shape)):
+            with PolicyError.collect(errors):
+                check(part)
+    return errors
+
+
+def _wrap_file(file: TomlFile) -> dict[str, Any]:
+    return {key: _wrap_conditions(value) for key, value in file.data.items()}
 
 
 def _wrap_conditions(tables: Any) -> Any:
@@ -131,45 +144,58 @@ def _wrap_words(condition: dict[str, Any]) -> dict[str, Any]:
 
 def describe_table(file: TomlFile, steps: Steps) -> str | None:
     """Describe the table that contains ``steps``, for example ``rule "nvme-scheduler"``."""
-    table = _walk_data(file.data, steps[:1])[0]
-    if isinstance(table, dict):
-        return f"table [{steps[0]}]" if steps else None
-    table = _walk_data(file.data, steps[:2])[0]
-    if not isinstance(table, dict) or len(steps) < 2 or not isinstance(steps[1], int):
+    tables = file.data.get(str(steps[0])) if len(steps) > 1 else None
+    if isinstance(tables, dict):
+        return f"table [{steps[0]}]"
+    if not isinstance(tables, list) or not isinstance(tables[int(steps[1])], dict):
         return None
-    name = table.get("name")
-    return f"{steps[0]} {quote_value(name) if isinstance(name, str) else f'number {steps[1] + 1}'}"
+    number = int(steps[1])
+    name = tables[number].get("name")
+    return f"{steps[0]} {quote_value(name) if isinstance(name, str) else f'number {number + 1}'}"
 
 
-def explain_error(file: TomlFile, shape: type[Any], message: str) -> PolicyError:
-    """Convert msgspec's message, which has a path but no line, to a readable error."""
-    steps: Steps = ()
-    if match := re.search(_PATH, message):
-        message = message[: match.start()]
-        steps = tuple(name or int(number) for name, number in re.findall(_STEP, match["steps"]))
-    if unknown := re.match(_UNKNOWN, message):
-        return _explain_unknown_key(file, shape, steps, unknown[1])
-    if missing := re.match(_MISSING, message):
-        allowed = _describe_type(_find_node(shape, (*steps, missing[1])))
-        return make_error(file, steps, f"found none, expected {allowed}", key=missing[1])
-    # A single word in a ``when`` became a list, so msgspec's path may have an extra step.
-    value, reached = _walk_data(file.data, steps)
-    keys = [step for step in reached if isinstance(step, str)]
-    key = keys[-1] if keys else None
-    allowed = _describe_type(_find_node(shape, steps))
-    return make_error(file, steps, f"found {quote_value(value)}, expected {allowed}", key=key)
+def _check_value(file: TomlFile, shape: Any, value: Any, steps: Steps) -> Iterator[PolicyError]:
+    """Yield the errors in a value, or its own error if its parts are valid."""
+    try:
+        msgspec.convert(value, shape)
+        return
+    except msgspec.ValidationError:
+        errors = list(_check_parts(file, _choose_shape(shape, value), value, steps))
+    if not errors:
+        keys = [step for step in steps if isinstance(step, str)]
+        problem = f"found {quote_value(value)}, expected {_describe_type(types.type_info(shape))}"
+        errors = [make_error(file, steps, problem, key=keys[-1] if keys else None)]
+    yield from errors
 
 
-def _explain_unknown_key(file: TomlFile, shape: type[Any], steps: Steps, key: str) -> PolicyError:
-    node = _strip_metadata(_find_node(shape, steps))
-    if isinstance(node, types.DictType):
-        node = node.value_type
-    node = _find_struct(node)
-    keys = [field.name for field in getattr(node, "fields", ())]
-    problem = f"unknown key {quote_value(key)}, expected {_join_words(keys)}"
-    line, place = file.line((*steps, key)), describe_table(file, steps)
-    hint = suggest_nearest(key, keys)
-    return PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
+def _check_parts(file: TomlFile, shape: Any, value: Any, steps: Steps) -> Iterator[PolicyError]:
+    """Yield the errors in the values of a table or of a list."""
+    if isinstance(value, dict) and get_origin(shape) is dict:
+        for key, entry in value.items():
+            yield from _check_value(file, get_args(shape)[1], entry, (*steps, key))
+    elif isinstance(value, list) and get_args(shape)[1:] == (...,):
+        for number, entry in enumerate(value):
+            yield from _check_value(file, get_args(shape)[0], entry, (*steps, number))
+    elif isinstance(value, dict) and isinstance(shape, type) and issubclass(shape, Struct):
+        fields = {field.name: field for field in msgspec.structs.fields(shape)}
+        for key, entry in value.items():
+            if key in fields:
+                yield from _check_value(file, fields[key].type, entry, (*steps, key))
+            else:
+                problem = f"unknown key {quote_value(key)}, expected {_join_words(list(fields))}"
+                yield make_error(file, (*steps, key), problem, hint=suggest_nearest(key, fields))
+        for name, field in fields.items():
+            if field.required and name not in value:
+                allowed = _describe_type(types.type_info(field.type))
+                yield make_error(file, steps, f"found none, expected {allowed}", key=name)
+
+
+def _choose_shape(shape: Any, value: Any) -> Any:
+    """Return a shape without its metadata, and the shape of an optional table."""
+    members = get_args(shape)
+    if get_origin(shape) is Annotated:
+        return members[0]
+    return members[0] if isinstance(value, dict) and type(None) in members else shape
 
 
 def make_error(
@@ -187,44 +213,6 @@ def make_value_error(
     problem = f"found {quote_value(value)}, expected {allowed}"
     key = [step for step in steps if isinstance(step, str)][-1]
     return make_error(file, steps, problem, key=key, hint=hint)
-
-
-def _walk_data(data: Any, steps: Steps) -> tuple[Any, Steps]:
-    """Return the value at ``steps`` and the steps taken. The walk ends with the data."""
-    for count, step in enumerate(steps):
-        inside = isinstance(data, dict) and step in data
-        inside = inside or (isinstance(data, list) and isinstance(step, int) and step < len(data))
-        if not inside:
-            return data, steps[:count]
-        data = data[step]
-    return data, steps
-
-
-def _find_node(shape: type[Any], steps: Steps) -> Any:
-    node: Any = types.type_info(shape)
-    for step in steps:
-        node = _find_struct(_strip_metadata(node))
-        if isinstance(node, types.VarTupleType) and isinstance(step, int):
-            node = node.item_type
-            continue
-        if isinstance(node, types.DictType):  # msgspec's path omits its key
-            node = node.value_type
-        if isinstance(node, types.StructType):
-            fields = {field.name: field.type for field in node.fields}
-            node = fields.get(str(step))
-    return node
-
-
-def _find_struct(node: Any) -> Any:
-    """Return the struct in a union, or the node itself."""
-    for member in getattr(node, "types", ()):
-        if isinstance(member, types.StructType):
-            return member
-    return node
-
-
-def _strip_metadata(node: Any) -> Any:
-    return node.type if isinstance(node, types.Metadata) else node
 
 
 def _describe_type(node: Any) -> str:
@@ -251,10 +239,9 @@ def _describe_type(node: Any) -> str:
             parts = [_describe_type(t) for t in node.types if not isinstance(t, types.NoneType)]
             return " or ".join(parts)
         case types.DictType():
-            value = _strip_metadata(node.value_type)
-            if isinstance(value, types.StructType):
+            if isinstance(node.value_type, types.StructType):
                 return "a table of tables"
-            return f"a table, each value {_describe_type(value)}"
+            return f"a table, each value {_describe_type(node.value_type)}"
         case _:
             return "text"
 
@@ -262,7 +249,9 @@ def _describe_type(node: Any) -> str:
 def _describe_range(node: Any) -> str:
     low = node.ge if node.ge is not None else node.gt
     bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low}"]
-    return " ".join(["", *bounds, *([] if node.le is None else ["to", f"{node.le}"])])
+    bounds += [] if node.le is None else ["to", f"{node.le}"]
+    bounds += [] if node.lt is None else ["and below", f"{node.lt}"]
+    return " ".join(["", *bounds])
 
 
 def _join_words(items: list[str]) -> str:

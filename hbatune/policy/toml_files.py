@@ -11,8 +11,9 @@ import errno
 import os
 import re
 import stat
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ def find_fault_on_path(
 class PolicyError(UsageError):
     """The error for an invalid rule or configuration file.
 
-    ``line`` is counted from 1, ``place`` is the table, and a rule's name.
+    ``line`` is counted from 1, ``place`` is the table, and a rule's name. ``reason`` is the message
+    without file and line, ``remedy`` the ``hint`` for this value.
     """
 
     def __init__(
@@ -131,14 +133,26 @@ class PolicyError(UsageError):
         key: str | None = None,
         hint: str | None = None,
     ) -> None:
-        parts = [
-            "" if file is None else escape_name(file),
-            "" if line is None else f"line {line}",
-            place or "",
-            "" if key is None else f"key `{key}`",
-            problem,
-        ]
-        super().__init__(": ".join(part for part in parts if part), hint=hint)
+        self.file, self.line, self.remedy = file, line, hint
+        reason = [place or "", "" if key is None else f"key `{key}`", problem]
+        self.reason = ": ".join(filter(None, reason))
+        file_text = "" if file is None else escape_name(file)
+        line_text = "" if line is None else f"line {line}"
+        if file is not None:
+            joint = " " if hint and hint.endswith("?") else "; "
+            hint = joint.join(filter(None, (hint, "`hbatune config check` shows all errors")))
+        super().__init__(": ".join(filter(None, (file_text, line_text, self.reason))), hint=hint)
+
+    @staticmethod
+    @contextmanager
+    def collect(errors: "list[PolicyError] | None") -> Iterator[None]:
+        """Add a ``PolicyError`` that ends the block to ``errors``; without a list, raise it."""
+        try:
+            yield
+        except PolicyError as error:
+            if errors is None:
+                raise
+            errors.append(error)
 
 
 def escape_name(name: Path | str) -> str:
@@ -178,7 +192,9 @@ def suggest_nearest(name: str, candidates: Iterable[str]) -> str | None:
 MAX_FILE_BYTES = 1 << 20  # bytes; a rule file has a few thousand
 
 # Only errors need these patterns, so they are compiled on use.
-_HEADER = r"\s*\[\[?([^\[\]]*)\]"
+_NAME = r"""(?:"[^"]*"|'[^']*'|[^\s."']+)"""
+_HEADER = r"\s*\[(\[?)([^\[\]]*)\]"
+_KEY = r"""((?:"[^"]*"|'[^']*'|[\w\s.-])++)="""
 _AT_LINE = r"\s*\(at line (\d+), column \d+\)$"
 
 
@@ -192,61 +208,54 @@ class TomlFile(Struct, frozen=True, dict=True):
     text: str
     data: dict[str, Any]
 
-    @cached_property
-    def _lines(self) -> list[str]:
-        return self.text.split("\n")
-
     def line(self, steps: Sequence[str | int]) -> int | None:
         """Return the line of the value at ``steps``, or the nearest line found.
 
         ``("rule", 2, "value")`` is ``value`` in the third ``[[rule]]``. If a key is missing or in
         an inline table, the result is the line of its table.
         """
-        start, stop = 0, self._find_next_header(0)
-        row: int | None = None
-        for length in range(len(steps), 1, -1):  # a table in a table: [daemon.drift_of]
-            words = [step for step in steps[:length] if isinstance(step, str)]
-            if len(words) == length and self._find_header(".".join(words), 0) is not None:
-                steps = (".".join(words), *steps[length:])
-                break
-        for position, step in enumerate(steps):
-            if isinstance(step, int):  # used with the preceding name, to count the headers
-                continue
-            next_step = steps[position + 1] if position + 1 < len(steps) else 0
-            header = self._find_header(step, next_step if isinstance(next_step, int) else 0)
-            if position == 0 and header is not None:
-                row, start = header, header + 1
-                stop = self._find_next_header(start)
-                continue
-            key = self._find_key(step, start, stop)
-            if key is None:
-                break
-            row, start = key, key
-        return None if row is None else row + 1
+        for length in range(len(steps), 0, -1):
+            if (line := self._lines.get(tuple(steps[:length]))) is not None:
+                return line
+        return None
+
+    def split_tables(self) -> Iterator["TomlFile"]:
+        """Yield a file for each ``[[table]]``, in which all lines before and after are missing."""
+        lines = self.text.split("\n")
+        for name, tables in self.data.items():
+            for number, table in enumerate(tables if isinstance(tables, list) else ()):
+                first = self._lines.get((name, number), 1) - 1
+                end = self._lines.get((name, number + 1), len(lines) + 1) - 1
+                text = "\n" * first + "\n".join(lines[first:end])
+                yield TomlFile(self.path, text, {name: [table]})
 
     @cached_property
-    def _headers(self) -> dict[int, str]:
-        """The names of tables by the number of their line, starting at 0."""
-        headers = {}
-        for row, text in enumerate(self._lines):
-            if header := re.match(_HEADER, text):
-                headers[row] = header[1].strip()
-        return headers
+    def _lines(self) -> dict[tuple[str | int, ...], int]:
+        """The line of each table and of each key at the beginning of a line, by its steps."""
+        lines, sizes = dict[tuple[str | int, ...], int](), Counter[tuple[str | int, ...]]()
+        table: tuple[str | int, ...] = ()
+        for number, text in enumerate(self.text.split("\n"), 1):
+            if (header := re.match(_HEADER, text)) is not None:
+                table = ()
+                for name in _split_key(header[2]):
+                    if sizes[table]:  # a table in the last element of an array
+                        table += (sizes[table] - 1,)
+                    table += (name,)
+                    lines.setdefault(table, number)
+                if header[1]:
+                    sizes[table] += 1
+                    table += (sizes[table] - 1,)
+                    lines[table] = number
+            elif (key := re.match(_KEY, text)) is not None:
+                steps = table
+                for name in _split_key(key[1]):
+                    steps += (name,)
+                    lines.setdefault(steps, number)
+        return lines
 
-    def _find_header(self, name: str, number: int) -> int | None:
-        rows = [row for row, header in self._headers.items() if header == name]
-        return rows[number] if number < len(rows) else None
 
-    def _find_next_header(self, start: int) -> int:
-        return min((row for row in self._headers if row >= start), default=len(self._lines))
-
-    def _find_key(self, key: str, start: int, stop: int) -> int | None:
-        wanted = re.compile(rf"(?:.*[\s{{,.])?[\"']?{re.escape(key)}[\"']?\s*[=.]")
-        for number in range(start, stop):
-            # A # within a string truncates the line. Then the result is the line of the table.
-            if wanted.match(self._lines[number].partition("#")[0]):
-                return number
-        return None
+def _split_key(text: str) -> list[str]:
+    return [name.strip("\"'") for name in re.findall(_NAME, text)]
 
 
 def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> TomlFile:
@@ -265,6 +274,8 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
         message, line = str(error), None
         if match := re.search(_AT_LINE, message):
             message, line = message[: match.start()], int(match[1])
+        elif message.endswith("end of document)"):
+            line = text.rstrip("\n").count("\n") + 1
         raise PolicyError(f"not valid TOML: {message}", file=path, line=line) from error
     except (ValueError, RecursionError) as error:  # an integer of 4,301 digits; "[" 10,000 times
         raise PolicyError("not usable TOML: a value is too large or too deep", file=path) from error

@@ -8,22 +8,24 @@ local rule.
 """
 
 from collections.abc import Collection
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.policy.config import Config, Site, Vendors
+from hbatune.policy import config as configuration
+from hbatune.policy import library as libraries
+from hbatune.policy import schema
+from hbatune.policy.config import Config, Site, Vendors, make_site_error
 from hbatune.policy.library import Library, installed_library, load_profile, load_sources
 from hbatune.policy.profile import Exactly, Name, Origin, Profile, Rule, Text, VendorRule
-from hbatune.policy.rules import Doubts, check_rules
-from hbatune.policy.schema import RuleTable, decode_file, make_error
+from hbatune.policy.rules import Doubts, check_part, check_rules
 from hbatune.policy.toml_files import PolicyError, quote_value, read_toml, suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH
 
 
-class _Table(RuleTable, frozen=True, forbid_unknown_fields=True):
+class _Table(schema.RuleTable, frozen=True, forbid_unknown_fields=True):
     use: Name | None = None
     note: Text | None = None
 
@@ -40,12 +42,12 @@ def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
     vendor_rules = []
     for path in sorted((shipped / "vendors").glob("*.toml")):
         file = read_toml(path)
-        content = decode_file(file, _File)
+        content = schema.decode_file(file, _File)
         rules = check_rules(file, content.rule, Origin.VENDOR, sources)
         for number, (rule, table) in enumerate(zip(rules, content.rule, strict=True)):
             # A paper does not know the number of hosts that share the array: it may only raise.
             if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
-                raise make_error(
+                raise schema.make_error(
                     file,
                     ("rule", number),
                     "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none",
@@ -69,7 +71,7 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
         if name not in use_names:
             expected, hint = ", ".join(use_names), suggest_nearest(name, use_names)
             problem = f"unknown use {quote_value(name)}, expected one of {expected}"
-            raise PolicyError(problem, place="table [site.uses]", hint=hint)
+            raise make_site_error(library, ("site", "uses", name), problem, hint)
     if site.vendors is Vendors.OFF:
         return ()
     return tuple(rule for rule in rules if rule.use is None or rule.use in site.uses)
@@ -96,4 +98,35 @@ def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None)
     if wanted is None:
         raise NoProfileError
     library = installed_library()
-    return load_profile(wanted, library, load_followed_rules(library, config.site), doubts)
+    followed = load_followed_rules(library, config.site)
+    try:
+        return load_profile(wanted, library, followed, doubts)
+    except PolicyError as error:
+        # Not a file, but the name in the configuration is wrong.
+        if error.file is None and wanted == config.profile:
+            raise make_site_error(library, ("profile",), error.reason, error.remedy) from error
+        raise
+
+
+def list_configuration_errors(library: Library) -> tuple[PolicyError, ...]:
+    """Return all errors of the site's configuration, rules and profiles."""
+    errors = list[PolicyError]()
+    with PolicyError.collect(errors):
+        config_file = configuration.read_config_file(library)
+        errors += schema.list_errors(config_file, Config)
+        errors += configuration.list_unknown_settings(config_file)
+    check = partial(check_part, origin=Origin.SITE, sources=library.sources(), doubts=errors)
+    for folder, shape in (("rules.d", schema.RulesFile), ("profiles", schema.ProfileFile)):
+        for file in library.site_files(folder, errors):
+            errors += schema.list_file_errors(file, shape, partial(check, shape=shape))
+    # Unknown uses, profiles and includes are not errors of one file.
+    with PolicyError.collect(errors):
+        config = configuration.load_config(library)
+        load_enabled_rules(library, config.site)
+        if config.profile is not None:
+            load_chosen_profile(None, config)
+    with PolicyError.collect(errors):
+        for profile in libraries.list_profiles(library):
+            with PolicyError.collect(errors):
+                load_profile(profile.name, library)
+    return tuple({error.message: error for error in errors}.values())

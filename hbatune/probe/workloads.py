@@ -21,7 +21,7 @@ from hbatune.plan.rows import Row
 from hbatune.policy.library import Library, load_sources
 from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text, Texts
 from hbatune.policy.rules import check_source
-from hbatune.policy.schema import decode_file
+from hbatune.policy.schema import decode_file, list_file_errors
 from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, read_toml, suggest_nearest
 from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
 
@@ -92,6 +92,15 @@ def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
     A local file replaces the shipped one of its name.
     """
     return tuple(_map_workloads(library).values())
+
+
+def list_workload_errors(library: Library) -> list[PolicyError]:
+    """Return all errors of the local workloads."""
+    errors = list[PolicyError]()
+    load = partial(_load_file, shipped=library.shipped, origin=Origin.SITE)
+    for file in library.site_files(WORKLOADS_FOLDER, errors):
+        errors += list_file_errors(file, _File, load)
+    return errors
 
 
 def _map_workloads(library: Library) -> dict[str, NamedWorkload]:

@@ -20,6 +20,7 @@ from tests.hosts.tree import Described
 LOOKS = (
     *("list", "diff", "diff --profile oltp", "check", "check --profile oltp", "explain {target}"),
     *("explain {target} nr_requests", "profiles", "profiles oltp", "status", "probe"),
+    *("config show", "config show --all", "config check"),
     *("watch --count 1 --interval 0.1", "history", "rollback --dry-run", "uninstall --dry-run"),
     *("apply --profile oltp --dry-run", "size --iops 200k", "size --iops 900m"),
 )
@@ -73,8 +74,8 @@ _COMMAND = re.compile(
     re.MULTILINE,
 )
 _LOOKING = {
-    *("audit", "check", "compare", "diff", "explain", "forecast", "help", "history", "list"),
-    *("profiles", "size", "status"),
+    *("audit", "check", "compare", "config", "diff", "explain", "forecast", "help", "history"),
+    *("list", "profiles", "size", "status"),
 }
 _CHANGING = {"apply", "rollback", "uninstall"}
 """Commands with --dry-run. That of `install` needs systemd's and udev's own programs."""
@@ -147,3 +148,52 @@ def test_copied_coalescing_rule_works(built: Callable[[Described], Path]) -> Non
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _COPIED_RULE]
     [row] = json.loads(run(built(fabrics.qla2xxx()), command))
     assert (row["target"], row["state"], row["value"]) == ("host0", "drift", 0)
+
+
+DAMAGES = {
+    "unknown key": ("hbatune.toml", '# ours\nprofil = "oltp"\n'),
+    "unknown profile": ("hbatune.toml", '# ours\nprofile = "oltpp"\n'),
+    "unknown use": ("hbatune.toml", 'profile = "oltp"\nsite.uses.oracle = ["sda"]\n'),
+    "no TOML": ("hbatune.toml", 'profile = "oltp"\n[site\n'),
+    "invalid rule": (
+        "rules.d/10.toml",
+        "[[rule]]\nsetting = 'nr_request'\nname = 'x'\nbecause = 'x'\nsource = 'site'\n",
+    ),
+}
+"""A file of the configuration, and its contents; the error is in the second line."""
+
+_DAMAGED = r"""
+import json, subprocess, sys
+from pathlib import Path
+HBATUNE = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+[damages, looks] = json.load(sys.stdin)
+answers = {}
+for damage, (file, text) in damages.items():
+    path = Path("/etc/hbatune", file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Path("/etc/hbatune/hbatune.toml").write_text('profile = "oltp"\n')
+    path.write_text(text)
+    for look in looks:
+        done = subprocess.run([*HBATUNE, *look.split()], capture_output=True, text=True)
+        answers[f"{damage}: {look}"] = [done.returncode, done.stdout + done.stderr]
+    path.unlink()
+print(json.dumps(answers))
+"""
+
+
+def test_damaged_configuration_names_a_working_remedy(built: Callable[[Described], Path]) -> None:
+    looks = ("diff", "apply", "check", "explain sda", "status")
+    given = json.dumps([DAMAGES, [*looks, "config check"]])
+    script = 'given=$1; shift; printf %s "$given" | "$@"'
+    words = [*OWN_CONFIGURATION, "sh", "-c", script, "sh", given, sys.executable, "-c", _DAMAGED]
+    answers = json.loads(run(built(fabrics.lpfc()), words))
+    for damage, (file, _) in DAMAGES.items():
+        for look in looks:
+            code, printed = answers[f"{damage}: {look}"]
+            text = " ".join(printed.split())
+            assert code == (1 if look == "status" else 2), (damage, look, text)
+            assert f"/etc/hbatune/{file}: line " in text, (damage, look)
+            assert "hbatune config check" in text, (damage, look)
+        code, printed = answers[f"{damage}: config check"]
+        assert code == 2, (damage, printed)
+        assert f"/etc/hbatune/{file}:2: " in printed, (damage, printed)

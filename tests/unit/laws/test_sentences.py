@@ -19,7 +19,7 @@ REFERENCE_TEXT = {
     "facts/kernel_log.py": "patterns of the kernel's own messages",
     "fleet/audit.py": "the help of each metric, next to its name",
     "operations/measured_rules.py": "comments in the rules that autotune writes",
-    "policy/schema.py": "patterns of msgspec's own messages",
+    "policy/schema.py": "the allowed values of a shape, which an error quotes",
     "settings/setting.py": "the allowed values of a format, which an error quotes",
     "settings/table.py": "a setting's description, next to its limits; docs/settings.md shows it",
     "snapshot/anonymous.py": "the words that are public",

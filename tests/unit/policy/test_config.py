@@ -45,6 +45,7 @@ def test_approved_versions_name_family(site: SiteFolder) -> None:
         ("[act]\nworkers = 65", "found 65, expected an integer from 1 to 64"),
         ("[act]\ndeadline_seconds = 'x'", 'found "x", expected a number from 0.1 to 3600'),
         ("[act]\nmemory_share = 1.5", "key `memory_share`: found 1.5, expected a number above 0"),
+        ("[watch]\ncpu = 2", "key `cpu`: found 2, expected a number above 0 and below 1"),
         ("[act]\nmemory_share = nan", "key `memory_share`: found nan"),
         ("[act]\nworker = 3", 'unknown key "worker", expected deadline_seconds, workers'),
         ("[sight]", 'line 1: unknown key "sight", expected profile, act, probe, watch'),
@@ -110,8 +111,9 @@ def test_site_arrays_and_members_load(site: SiteFolder) -> None:
         ('[[site.array]]\nname = "db"\nhosts = 1\ncounting = "disk"', "expected target or lun"),
         (
             "[site.members]\nsda = 0",
-            "found a table, expected a table, each value an integer from 1",
+            "line 2: table [site]: key `sda`: found 0, expected an integer from 1 to 256",
         ),
+        ("[site.members]\n'' = 1", "found a table, expected a table, each value an integer from 1"),
         ('[[site.array]]\nname = "db"\nhosts = 1\nlimit = 1', 'unknown key "limit"'),
     ],
 )
@@ -136,4 +138,5 @@ def test_unknown_drift_setting_suggests_name(site: SiteFolder, text: str, line: 
         load_config(site.library)
     start = f'{path}: line {line}: table [daemon.drift_of]: unknown setting "quue_depth"'
     assert raised.value.message.startswith(start)
-    assert raised.value.hint == 'did you mean "queue_depth"?'
+    assert raised.value.remedy == 'did you mean "queue_depth"?'
+    assert raised.value.hint == f"{raised.value.remedy} `hbatune config check` shows all errors"

@@ -191,7 +191,7 @@ MISTAKES = {
     "rule as one table": (
         RULE,
         "[rule]\nname = 'x'\n",
-        ["line 1: table [rule]: key `rule`: found a table, expected a list"],
+        ["line 1: key `rule`: found a table, expected a list"],
     ),
 }
 

@@ -103,6 +103,22 @@ def test_key_line_is_located() -> None:
     assert file.line(("nowhere",)) is None
 
 
+def test_lines_of_nested_tables_are_located() -> None:
+    text = (
+        '[[rule]]\nname = "a"\n[rule.when]\nfamily = "x"\n[[rule]]\n[rule.when]\nfamily = "y"\n'
+        '[[site.array]]\nhosts = 1\n[[site.array]]\nhosts = 2\n[site.members]\n"0000:03:00.0" = 5\n'
+        "[watch]\nalert.cpu = 1 # cpu = 2\nuses = [\n  { cpu = 1 },\n]\n"
+    )
+    file = TomlFile(Path("x"), text, {"rule": [{}, {}]})
+    assert file.line(("rule", 1, "when", "family")) == 7
+    assert file.line(("site", "array", 1, "hosts")) == 11
+    assert file.line(("site", "members", "0000:03:00.0")) == 13
+    assert file.line(("watch", "alert", "cpu")) == 15
+    assert file.line(("watch", "uses", 0, "cpu")) == 16
+    assert [part.line(("rule", 0)) for part in file.split_tables()] == [1, 5]
+    assert [part.line(("rule", 0, "when", "family")) for part in file.split_tables()] == [4, 7]
+
+
 def test_failed_reads_close_descriptors(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

@@ -116,7 +116,7 @@ def test_shared_terminal_pages_messages(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_only_reporting_commands_are_paged(command: str) -> None:
     takes = {"list", "profiles", "explain", "diff", "check", "history", "status"}
-    takes |= {"audit", "compare", "forecast", "size"}
+    takes |= {"audit", "compare", "config", "forecast", "size"}
     parser = make_full_parser()
     [commands] = [action for action in parser._actions if isinstance(action.choices, dict)]
     assert isinstance(commands.choices, dict)
