@@ -3,11 +3,12 @@
 All values are frozen. A reading is the load and latency between two samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
+from hbatune.facts.names import natural_key
 from hbatune.facts.sampler import DiskSample, LinkSample, Sample
 from hbatune.watch.latency import Interval, make_histogram, select_intervals
 
@@ -97,6 +98,51 @@ class Reading(Struct, frozen=True):
         if self.p99_ms is not None:
             return Measure.P99, self.p99_ms
         return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
+
+    @property
+    def goal_ratio(self) -> float | None:
+        """Its latency divided by its objective, or None without I/O or objective."""
+        if self.latency is None or not self.objective_ms:
+            return None
+        return self.latency[1] / self.objective_ms
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it had no I/O, neither completed nor in flight."""
+        return self.latency is None and not self.in_flight
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The bytes read and written per second."""
+        return self.read_bytes_per_s + self.write_bytes_per_s
+
+
+class Order(StrEnum):
+    """The order of disks on a screen. All except the name begin with the highest value."""
+
+    WORST = "worst"  # latency divided by the objective, then disks without one
+    IOPS = "IOPS"
+    BYTES = "MB/s"
+    IN_FLIGHT = "in flight"
+    NAME = "name"
+
+
+def sort_readings(readings: Iterable[Reading], order: Order) -> list[Reading]:
+    """Return the readings in this order; equal values are in the order of their names."""
+
+    def find_rank(reading: Reading) -> tuple[float, float]:
+        ratio = -1.0 if reading.goal_ratio is None else reading.goal_ratio
+        ranks = {
+            # Without an objective, the number in flight shows how much I/O waits.
+            Order.WORST: (ratio, reading.in_flight),
+            Order.IOPS: (reading.iops, 0.0),
+            Order.BYTES: (reading.bytes_per_s, 0.0),
+            Order.IN_FLIGHT: (reading.in_flight, 0.0),
+        }
+        return ranks[order]
+
+    by_name = sorted(readings, key=lambda reading: natural_key(reading.target))
+    return by_name if order is Order.NAME else sorted(by_name, key=find_rank, reverse=True)
 
 
 class AdapterReading(Struct, frozen=True):
