@@ -10,7 +10,6 @@ recommends this against CSV injection: names come from devices and other hosts.
 import codecs
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -214,46 +213,6 @@ def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
 
         bar.refresh()
         yield advance
-
-
-@contextmanager
-def read_single_keys() -> Iterator[None]:
-    """Let ``read_keys`` return each key immediately; restore the terminal at the end."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios  # few commands read keys
-    import tty
-
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        attributes = termios.tcgetattr(sys.stdin)
-        # Ctrl-Z would stop the process with the full screen still on the terminal.
-        attributes[6][termios.VSUSP] = b"\0"
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
-        yield
-    finally:
-        with suppress(termios.error):  # the terminal no longer exists
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def read_keys(seconds: float) -> list[str]:
-    """Return the keys that were pressed, after at most this time: ``q``, or ``ESC [ A``.
-
-    Raises ``KeyboardInterrupt`` if the terminal no longer exists.
-    """
-    from select import select
-
-    ready, _, _ = select([sys.stdin] if sys.stdin.isatty() else [], [], [], seconds)
-    if not ready:
-        return []
-    data = b""
-    with suppress(OSError):
-        data = os.read(sys.stdin.fileno(), 64)
-    if not data:
-        raise KeyboardInterrupt
-    return re.findall(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", data.decode(errors="replace"), re.DOTALL)
 
 
 _OBEYED = tuple("=+-@\t\r'\uff1d\uff0b\uff0d\uff20")

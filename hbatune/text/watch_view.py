@@ -1,11 +1,15 @@
 """Print the watch: readings on the full screen, as plain lines or JSON, and alerts as text."""
 
 import math
+import os
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +25,7 @@ from hbatune.text.tables import EMPTY_CELL, Column, Line, StyledText, make_colum
 from hbatune.text.terminal import format_mark, make_printable, print_note
 from hbatune.text.units import format_digits, format_percent, format_rate
 from hbatune.watch.alerts import AlertChange, AlertCondition
-from hbatune.watch.readings import AdapterReading, Order, Reading, sort_readings
+from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
@@ -86,7 +90,7 @@ def make_plain_printer() -> StatePrinter:
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
-        for reading in sort_readings(state.disks, Order.NAME):
+        for reading in sort_readings(state.disks, "name"):
             print(_format_line(clock, format_reading(reading)))
         sys.stdout.flush()
         for event in events:
@@ -95,10 +99,26 @@ def make_plain_printer() -> StatePrinter:
     return show
 
 
+ROW_ORDERS: Mapping[str, Callable[[Reading], Any]] = {
+    "worst": attrgetter("severity"),
+    "IOPS": attrgetter("iops"),
+    "MB/s": attrgetter("bytes_per_s"),
+    "in flight": attrgetter("in_flight"),
+    "name": lambda reading: 0,
+}
+"""The values by which a screen sorts its rows, the highest first. Equal rows are by name."""
+
+
+def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
+    """Return the readings in one of the ``ROW_ORDERS``."""
+    by_name = sorted(readings, key=lambda reading: natural_key(reading.target))
+    return sorted(by_name, key=ROW_ORDERS[order], reverse=True)
+
+
 class View(Struct, frozen=True):
     """The choices of the person at the screen; ``top`` is the number of rows above the screen."""
 
-    order: Order = Order.WORST
+    order: str = "worst"
     filter: str = ""
     is_typing: bool = False
     is_paused: bool = False
@@ -124,7 +144,7 @@ def react_to_key(view: View, key: str, row_count: int) -> View | None:
         case "q":
             return None
         case "s":
-            orders = [*Order, *Order]
+            orders = [*ROW_ORDERS, *ROW_ORDERS]
             return replace(view, order=orders[orders.index(view.order) + 1], top=0)
         case "/":
             return replace(view, is_typing=True, filter="", top=0)
@@ -153,12 +173,12 @@ class Picture(Struct, frozen=True):
     p99: str = ""
     trends: Mapping[str, Sequence[float | None]] = {}
     ids: Sequence[str] = ()
-    order: Order | None = None
+    order: str = ""
     alerts: Sequence[Alert] = ()
     ranked: float = 0.0
 
 
-def rank_disks(picture: Picture, order: Order) -> Picture:
+def rank_disks(picture: Picture, order: str) -> Picture:
     """Return the picture with the disks of its state in this order.
 
     Rows stay in place for some seconds, so people can read them. A change of the alerts, of the
@@ -195,14 +215,13 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> list
         for line in wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
     ]
     if len(alerts) > (limit := height // 4):
-        alerts[limit:] = [f"{len(state.alerts)} alerts in total"[:width]]
-    below: list[Line] = [(StyledText(line, "red"),) for line in alerts]
+        alerts[limit:] = [format_count(len(state.alerts), "alert")]
+    below = [_make_line(line, "red") for line in alerts]
     keys = f"q quit  s sort: {view.order}  / filter  p pause  x paths  arrows scroll"
     if view.is_typing or view.filter:
         keys = f"filter: {view.filter}  (Enter keeps it, Esc clears it)"
-    if view.is_paused:
-        keys = f"paused  {keys}"
-    below.append((StyledText(wrap_text(keys, width)[0], "reverse" if view.is_paused else "dim"),))
+    paused, style = ("paused  ", "reverse") if view.is_paused else ("", "dim")
+    below.append(_make_line(wrap_text(paused + keys, width)[0], style))
     above = _format_head(picture, width)
     if height >= _ROOMY:
         above += [*_format_adapters(picture, width), ()]
@@ -211,7 +230,7 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> list
     top = max(0, min(view.top, len(rows) - room))
     above += _format_rows(picture, rows[top : top + room], width)
     if hidden := [*rows[:top], *rows[top + room :]]:
-        above.append((StyledText(wrap_text(_describe_hidden(hidden), width)[0]),))
+        above.append(_make_line(wrap_text(_describe_hidden(hidden), width)[0]))
     above = above[: max(0, height - len(below))]
     return [*above, *[()] * (height - len(above) - len(below)), *below][-height:]
 
@@ -222,7 +241,7 @@ def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols:
     Its scale ends at the goal, or at the highest value beyond it.
     """
     finite = [value for value in values if value is not None and value != math.inf]
-    scale = max([*finite, goal_ms or 0.0])
+    scale = max([*finite, goal_ms or 0.0]) or 1.0
     chart = ""
     for value in values:
         if value is None or value == math.inf:
@@ -232,12 +251,52 @@ def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols:
     return chart
 
 
+@contextmanager
+def read_single_keys() -> Iterator[None]:
+    """Let ``read_keys`` return each key immediately; restore the terminal at the end."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios  # few commands read keys
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        attributes = termios.tcgetattr(sys.stdin)
+        # Ctrl-Z would stop the process with the full screen still on the terminal.
+        attributes[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal no longer exists
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def read_keys(seconds: float) -> list[str]:
+    """Return the keys that were pressed, after at most this time: ``q``, or ``ESC [ A``.
+
+    Raises ``KeyboardInterrupt`` if the terminal no longer exists.
+    """
+    from select import select
+
+    ready, _, _ = select([sys.stdin] if sys.stdin.isatty() else [], [], [], seconds)
+    if not ready:
+        return []
+    data = b""
+    with suppress(OSError):
+        data = os.read(sys.stdin.fileno(), 64)
+    if not data:
+        raise KeyboardInterrupt
+    return re.findall(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", data.decode(errors="replace"), re.DOTALL)
+
+
 def show_live(
     picture: Picture, sample: Callable[[], WatchState], explain: Callable[[], str]
 ) -> None:
     """Show samples on the full screen until the key ``q`` or Ctrl-C ends it.
 
-    ``explain`` returns the reason why p99 is not measured.
+    ``explain`` returns the reason why p99 is not measured; the goals then limit the mean.
     """
     from rich.console import Group
     from rich.live import Live
@@ -246,19 +305,16 @@ def show_live(
     picture = replace(picture, state=WatchState(time.time()))
     due, console = time.monotonic() + picture.interval_s, make_console()
     # No refresh thread: each picture is drawn once.
-    with (
-        terminal.read_single_keys(),
-        Live(console=console, auto_refresh=False, screen=True) as live,
-    ):
+    with read_single_keys(), Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             size = console.size
             lines = format_screen(picture, view, *size)
             live.update(Group(*map(terminal.style_line, lines)), refresh=True)
             keys: list[str] = []
             while not keys and size == console.size and (wait := due - time.monotonic()) > 0:
-                keys = terminal.read_keys(min(wait, _RESIZE_S))
+                keys = read_keys(min(wait, _RESIZE_S))
             # A host that takes longer for a reading than the interval reacts to keys, too.
-            for key in keys or terminal.read_keys(0.0):
+            for key in keys or read_keys(0.0):
                 after = react_to_key(view, key, len(picture.ids))
                 if after is None:
                     return
@@ -271,9 +327,7 @@ def show_live(
                     values.append(math.inf if reading.stalled_ms is not None else latency)
                 if not view.is_paused:
                     is_measured = any(reading.p99_ms is not None for reading in state.disks)
-                    p99 = (
-                        "p99 from bpftrace" if is_measured else f"{explain()}; goals limit the mean"
-                    )
+                    p99 = "p99 from bpftrace" if is_measured else explain()
                     copies = {id: tuple(values) for id, values in trends.items()}
                     picture = replace(picture, state=state, p99=p99, trends=copies)
             picture = rank_disks(picture, view.order)
@@ -281,13 +335,7 @@ def show_live(
 
 def _format_head(picture: Picture, width: int) -> list[Line]:
     """Return the host and the totals, and how many disks are over their goal."""
-    targets = {reading.target for reading in picture.state.disks}
-    # The I/O of a map is the I/O of its paths.
-    disks = [
-        reading
-        for reading in picture.state.disks
-        if picture.endpoints[reading.id].map not in targets
-    ]
+    disks = select_rows(picture, View())  # without paths: their I/O is the I/O of their map
     clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
     host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
     host += f"  every {picture.interval_s:g} s"
@@ -295,9 +343,7 @@ def _format_head(picture: Picture, width: int) -> list[Line]:
     read = sum(reading.read_bytes_per_s for reading in disks) / 1e9
     written = sum(reading.write_bytes_per_s for reading in disks) / 1e9
     totals = f"{iops} IOPS  {read:.2f} GB/s read  {written:.2f} written"
-    lines: list[Line] = []
-    for line in _join_ends(host, totals, width):
-        lines.append((StyledText(line, "bold"),))
+    lines = [_make_line(line, "bold") for line in _join_ends(host, totals, width)]
     active = [reading for reading in disks if not reading.is_idle]
     over = sum((reading.goal_ratio or 0.0) > 1 for reading in disks)
     answer = f"{over} of {format_count(len(disks), 'disk')} over the goal"
@@ -313,7 +359,7 @@ def _format_head(picture: Picture, width: int) -> list[Line]:
     is_proven = active and all(_judge_reading(reading) in ("good", "look") for reading in active)
     mark = format_mark("bad" if over else "good" if is_proven else "off")
     for line in _join_ends(f"{mark} {answer}", picture.p99, width):
-        lines.append((StyledText(line, tables.STYLES[mark] if line.startswith(mark) else ""),))
+        lines.append(_make_line(line, tables.STYLES[mark] if line.startswith(mark) else ""))
     return lines
 
 
@@ -346,7 +392,7 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
     rows.sort(key=lambda row: row[0])
     lines = _fit_columns(_ADAPTERS, [cells for _, cells in rows[:_MAX_ADAPTERS]], width)
     if (more := len(rows) - _MAX_ADAPTERS) > 0:
-        lines.append((StyledText(format_count(more, "more adapter")),))
+        lines.append(_make_line(format_count(more, "more adapter")))
     return lines
 
 
@@ -400,6 +446,10 @@ def _fit_columns(
         if max(map(_measure_line, lines), default=0) <= width:
             break
     return lines
+
+
+def _make_line(text: str, style: str = "") -> Line:
+    return (StyledText(text, style),)
 
 
 def _measure_line(line: Line) -> int:

@@ -3,12 +3,11 @@
 All values are frozen. A reading is the load and latency between two samples.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.names import natural_key
 from hbatune.facts.sampler import DiskSample, LinkSample, Sample
 from hbatune.watch.latency import Interval, make_histogram, select_intervals
 
@@ -112,37 +111,14 @@ class Reading(Struct, frozen=True):
         return self.latency is None and not self.in_flight
 
     @property
+    def severity(self) -> tuple[float, float]:
+        """Its rank among the disks that hurt: those without objective by their I/O in flight."""
+        return -1.0 if self.goal_ratio is None else self.goal_ratio, self.in_flight
+
+    @property
     def bytes_per_s(self) -> float:
         """The bytes read and written per second."""
         return self.read_bytes_per_s + self.write_bytes_per_s
-
-
-class Order(StrEnum):
-    """The order of disks on a screen. All except the name begin with the highest value."""
-
-    WORST = "worst"  # latency divided by the objective, then disks without one
-    IOPS = "IOPS"
-    BYTES = "MB/s"
-    IN_FLIGHT = "in flight"
-    NAME = "name"
-
-
-def sort_readings(readings: Iterable[Reading], order: Order) -> list[Reading]:
-    """Return the readings in this order; equal values are in the order of their names."""
-
-    def find_rank(reading: Reading) -> tuple[float, float]:
-        ratio = -1.0 if reading.goal_ratio is None else reading.goal_ratio
-        ranks = {
-            # Without an objective, the number in flight shows how much I/O waits.
-            Order.WORST: (ratio, reading.in_flight),
-            Order.IOPS: (reading.iops, 0.0),
-            Order.BYTES: (reading.bytes_per_s, 0.0),
-            Order.IN_FLIGHT: (reading.in_flight, 0.0),
-        }
-        return ranks[order]
-
-    by_name = sorted(readings, key=lambda reading: natural_key(reading.target))
-    return by_name if order is Order.NAME else sorted(by_name, key=find_rank, reverse=True)
 
 
 class AdapterReading(Struct, frozen=True):

@@ -23,9 +23,10 @@ from hbatune.text.watch_view import (
     rank_disks,
     react_to_key,
     select_rows,
+    sort_readings,
 )
 from hbatune.watch.alerts import AlertCondition
-from hbatune.watch.readings import AdapterReading, Order, Reading
+from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 from tests.documented import validate
 from tests.unit import watch_samples as watched
@@ -109,7 +110,7 @@ def make_picture(*readings: Reading, **overrides: Any) -> Picture:
     state = WatchState(100.0, readings, (AdapterReading(HBA, None, 1, 0.62, {}, {}),))
     endpoints = {disk.id: endpoint(target=disk.target, id=disk.id) for disk in readings}
     picture = Picture("db07", "oltp", 2.0, endpoints, {HBA: "HBA 9300-8i"}, state)
-    return rank_disks(msgspec.structs.replace(picture, **overrides), Order.WORST)
+    return rank_disks(msgspec.structs.replace(picture, **overrides), "worst")
 
 
 def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) -> list[str]:
@@ -121,8 +122,8 @@ def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) ->
 @pytest.mark.parametrize(
     ("view", "key", "after"),
     [
-        (View(top=3), "s", View(order=Order.IOPS)),
-        (View(order=Order.NAME), "s", View(order=Order.WORST)),
+        (View(top=3), "s", View(order="IOPS")),
+        (View(order="name"), "s", View(order="worst")),
         (View(), "p", View(is_paused=True)),
         (View(is_paused=True), "p", View()),
         (View(), "x", View(shows_paths=True)),
@@ -148,7 +149,7 @@ def test_rows_move_every_10_seconds() -> None:
     picture = make_picture(busy("sda", 1.0), busy("sdb", 2.0))
     assert picture.ids == ["sdb", "sda"]
 
-    def at(time: float, alerts: tuple[Alert, ...] = (), order: Order = Order.WORST) -> Any:
+    def at(time: float, alerts: tuple[Alert, ...] = (), order: str = "worst") -> Any:
         disks = (busy("sda", 9.0), busy("sdb", 2.0))
         later = msgspec.structs.replace(picture, state=WatchState(time, disks, alerts=alerts))
         return rank_disks(later, order).ids
@@ -156,9 +157,9 @@ def test_rows_move_every_10_seconds() -> None:
     assert at(109.0) == ["sdb", "sda"]
     assert at(110.0) == ["sda", "sdb"]
     assert at(101.0, alerts=(ALERT,)) == ["sda", "sdb"]
-    assert at(101.0, order=Order.NAME) == ["sda", "sdb"]
+    assert at(101.0, order="name") == ["sda", "sdb"]
     less = msgspec.structs.replace(picture, state=WatchState(101.0, (busy("sda", 9.0),)))
-    assert rank_disks(less, Order.WORST).ids == ["sda"]
+    assert rank_disks(less, "worst").ids == ["sda"]
 
 
 def test_filter_selects_by_adapter() -> None:
@@ -256,3 +257,27 @@ def test_scrolled_rows_are_counted() -> None:
     assert any(line.startswith("●  nvme39n1") for line in lines)
     shown = sum("nvme" in line[:8] for line in lines)
     assert any(line.startswith(f"{40 - shown} more disks, none over") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("order", "targets"),
+    [
+        # A disk without an objective has no ratio, whatever its latency.
+        ("worst", ["sdb", "sdd", "sda", "sde", "sdc", "sdaa"]),
+        ("IOPS", ["sda", "sdb", "sdc", "sdd", "sde", "sdaa"]),
+        ("MB/s", ["sdc", "sda", "sdb", "sdd", "sde", "sdaa"]),
+        ("in flight", ["sde", "sdc", "sda", "sdb", "sdd", "sdaa"]),
+        ("name", ["sda", "sdb", "sdc", "sdd", "sde", "sdaa"]),
+    ],
+)
+def test_order_puts_worst_disk_first(order: str, targets: list[str]) -> None:
+    readings = [
+        watched.reading("sdaa", objective_ms=None),
+        watched.reading("sde", objective_ms=None, in_flight=1.0, stalled_ms=None),
+        watched.reading("sdc", mean_ms=9.0, objective_ms=None, in_flight=0.9, read_bytes_per_s=9.0),
+        watched.reading("sda", mean_ms=1.0, iops=9.0),
+        watched.reading("sdd", stalled_ms=2000.0, objective_ms=2000.0),
+        watched.reading("sdb", mean_ms=1.0, p99_ms=8.0, iops=5.0),
+    ]
+    ordered = [reading.target for reading in sort_readings(readings, order)]
+    assert ordered == targets

@@ -6,12 +6,10 @@ from hbatune.facts.sampler import CpuSample, LinkSample
 from hbatune.watch.latency import Interval
 from hbatune.watch.readings import (
     Measure,
-    Order,
     Reading,
     WatchedDisk,
     list_adapter_readings,
     list_disk_readings,
-    sort_readings,
 )
 from tests.unit import watch_samples as watched
 from tests.unit.watch_samples import HBA, ID, counted, disk, get_bucket, sample, working
@@ -116,27 +114,3 @@ def test_head_reading_sums_paths() -> None:
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
     again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
     assert again.p99_ms == pytest.approx(9, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("order", "targets"),
-    [
-        # A disk without an objective has no ratio, whatever its latency.
-        ("worst", ["sdb", "sdd", "sda", "sde", "sdc", "sdaa"]),
-        ("IOPS", ["sda", "sdb", "sdc", "sdd", "sde", "sdaa"]),
-        ("MB/s", ["sdc", "sda", "sdb", "sdd", "sde", "sdaa"]),
-        ("in flight", ["sde", "sdc", "sda", "sdb", "sdd", "sdaa"]),
-        ("name", ["sda", "sdb", "sdc", "sdd", "sde", "sdaa"]),
-    ],
-)
-def test_order_puts_worst_disk_first(order: str, targets: list[str]) -> None:
-    readings = [
-        watched.reading("sdaa", objective_ms=None),
-        watched.reading("sde", objective_ms=None, in_flight=1.0, stalled_ms=None),
-        watched.reading("sdc", mean_ms=9.0, objective_ms=None, in_flight=0.9, read_bytes_per_s=9.0),
-        watched.reading("sda", mean_ms=1.0, iops=9.0),
-        watched.reading("sdd", stalled_ms=2000.0, objective_ms=2000.0),
-        watched.reading("sdb", mean_ms=1.0, p99_ms=8.0, iops=5.0),
-    ]
-    ordered = [reading.target for reading in sort_readings(readings, Order(order))]
-    assert ordered == targets
