@@ -23,7 +23,7 @@ from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.plan_tables import format_medium, format_speed
 from hbatune.text.tables import EMPTY_CELL, Column, Line, StyledText, make_columns, wrap_text
 from hbatune.text.terminal import format_mark, make_printable, print_note
-from hbatune.text.units import format_digits, format_percent, format_rate
+from hbatune.text.units import format_digits, format_percent
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
@@ -106,7 +106,7 @@ ROW_ORDERS: Mapping[str, Callable[[Reading], Any]] = {
     "in flight": attrgetter("in_flight"),
     "name": lambda reading: 0,
 }
-"""The values by which a screen sorts its rows, the highest first. Equal rows are by name."""
+"""The sort keys of a screen's rows, the highest first. Equal rows are in the order of names."""
 
 
 def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
@@ -339,7 +339,7 @@ def _format_head(picture: Picture, width: int) -> list[Line]:
     clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
     host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
     host += f"  every {picture.interval_s:g} s"
-    iops = format_rate(sum(reading.iops for reading in disks))
+    iops = f"{sum(reading.iops for reading in disks):,.0f}"
     read = sum(reading.read_bytes_per_s for reading in disks) / 1e9
     written = sum(reading.write_bytes_per_s for reading in disks) / 1e9
     totals = f"{iops} IOPS  {read:.2f} GB/s read  {written:.2f} written"
@@ -347,8 +347,10 @@ def _format_head(picture: Picture, width: int) -> list[Line]:
     active = [reading for reading in disks if not reading.is_idle]
     over = sum((reading.goal_ratio or 0.0) > 1 for reading in disks)
     answer = f"{over} of {format_count(len(disks), 'disk')} over the goal"
-    if len(active) < len(disks):
-        answer += f", {len(disks) - len(active)} idle"
+    if idle := len(disks) - len(active):
+        answer += f", {idle} idle"
+    if without := sum(reading.objective_ms is None for reading in active):
+        answer += f", {without} without a goal"
     if not disks:
         answer = "no reading yet"
     elif picture.profile is None:
@@ -382,7 +384,7 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
             server.target,
             EMPTY_CELL if server.cpu_busy is None else format_percent(server.cpu_busy),
             (server.link and format_speed(server.link.speed, server.link.width)) or EMPTY_CELL,
-            format_rate(sum(reading.iops for reading in readings)),
+            f"{sum(reading.iops for reading in readings):,.0f}",
             f"{sum(reading.bytes_per_s for reading in readings) / 1e9:.2f}",
             str(len(readings)),
             f"{worst[1]} {worst[0]:.1f}x" if worst[1] else EMPTY_CELL,
@@ -407,7 +409,7 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
             format_mark(_judge_reading(reading)),
             reading.target,
             format_medium(disk) + (f" x{len(disk.paths)}" if disk.paths else ""),
-            format_rate(reading.iops),
+            f"{reading.iops:,.0f}",
             format_digits(reading.bytes_per_s / 1e6),
             _format_number(reading.mean_ms),
             _format_p99(reading),
