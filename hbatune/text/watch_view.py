@@ -35,17 +35,17 @@ _COLUMNS = make_columns(
 )
 _DISKS = make_columns(
     "state  | id DISK | value KIND | number IOPS | number MB/S | number MEAN MS | number P99 MS | "
-    "number GOAL | number FLIGHT | number P99.9 | number BUSY | number KNEE | value MODEL"
+    "number GOAL | number FLIGHT | value TREND | number P99.9 | number BUSY | number KNEE | "
+    "value MODEL"
 )
 _ADAPTERS = make_columns(
     "state  | id ADAPTER | number CPU | value LINK | number IOPS | number GB/S | number DISKS | "
     "value WORST | value MODEL"
 )
-_WIDE, _WIDEST, _ROOMY = 100, 132, 20
-"""The widths of screens with more columns, and the height of screens with adapters."""
+_WIDE, _ROOMY = 100, 20
+"""The width of screens with a long chart, and the height of screens with adapters."""
 
-_MAX_ADAPTERS, _TREND = 4, 30
-_NEAR_GOAL = 0.8
+_TREND, _SHORT_TREND, _MAX_ADAPTERS, _NEAR_GOAL = 30, 12, 4, 0.8
 _RANKING_S, _RESIZE_S = 10.0, 0.25
 """Seconds for which rows stay in place, and seconds between two checks of the terminal's size."""
 
@@ -100,7 +100,8 @@ def make_plain_printer() -> StatePrinter:
 
 
 ROW_ORDERS: Mapping[str, Callable[[Reading], Any]] = {
-    "worst": attrgetter("severity"),
+    # Without an objective, the number in flight shows how much I/O waits.
+    "worst": lambda reading: (reading.goal_ratio or -1.0, reading.in_flight),
     "IOPS": attrgetter("iops"),
     "MB/s": attrgetter("bytes_per_s"),
     "in flight": attrgetter("in_flight"),
@@ -116,22 +117,16 @@ def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
 
 
 class View(Struct, frozen=True):
-    """The choices of the person at the screen; ``top`` is the number of rows above the screen."""
+    """The choices of the person at the screen."""
 
     order: str = "worst"
     filter: str = ""
     is_typing: bool = False
     is_paused: bool = False
-    shows_paths: bool = False
-    top: int = 0
 
 
-_STEPS = {"\x1b[A": -1, "\x1bOA": -1, "\x1b[B": 1, "\x1bOB": 1}
-"""The rows that the arrow keys scroll, by the control sequence of the key (xterm)."""
-
-
-def react_to_key(view: View, key: str, row_count: int) -> View | None:
-    """Return the view after a key, or None for the end; ``row_count`` limits the scrolling."""
+def react_to_key(view: View, key: str) -> View | None:
+    """Return the view after a key, or None for the end."""
     match key:
         case "\x1b":
             return replace(view, is_typing=False, filter="")
@@ -145,14 +140,12 @@ def react_to_key(view: View, key: str, row_count: int) -> View | None:
             return None
         case "s":
             orders = [*ROW_ORDERS, *ROW_ORDERS]
-            return replace(view, order=orders[orders.index(view.order) + 1], top=0)
+            return replace(view, order=orders[orders.index(view.order) + 1])
         case "/":
-            return replace(view, is_typing=True, filter="", top=0)
+            return replace(view, is_typing=True, filter="")
         case "p":
             return replace(view, is_paused=not view.is_paused)
-        case "x":
-            return replace(view, shows_paths=not view.shows_paths)
-    return replace(view, top=max(0, min(view.top + _STEPS.get(key, 0), row_count - 1)))
+    return view
 
 
 class Picture(Struct, frozen=True):
@@ -160,8 +153,7 @@ class Picture(Struct, frozen=True):
 
     ``endpoints`` are by id, ``products`` by adapter. ``p99`` is how it is measured, or why not.
     ``trends`` are the last latencies by id in milliseconds: None without I/O, infinity if no
-    waiting I/O completed. ``ids`` are the disks in the ``order`` of the time ``ranked``, at which
-    ``alerts`` were raised.
+    waiting I/O completed. ``ranked`` is the earlier state that determines the order of the rows.
     """
 
     hostname: str
@@ -170,39 +162,29 @@ class Picture(Struct, frozen=True):
     endpoints: Mapping[str, Endpoint]
     products: Mapping[str, str]
     state: WatchState = WatchState(0.0)
+    ranked: WatchState = WatchState(0.0)
     p99: str = ""
     trends: Mapping[str, Sequence[float | None]] = {}
-    ids: Sequence[str] = ()
-    order: str = ""
-    alerts: Sequence[Alert] = ()
-    ranked: float = 0.0
 
 
-def rank_disks(picture: Picture, order: str) -> Picture:
-    """Return the picture with the disks of its state in this order.
-
-    Rows stay in place for some seconds, so people can read them. A change of the alerts, of the
-    order or of the disks moves them immediately.
-    """
-    state = picture.state
-    is_same = (picture.order, picture.alerts) == (order, state.alerts)
-    is_recent = 0 <= state.time - picture.ranked < _RANKING_S
-    if is_same and is_recent and set(picture.ids) == {reading.id for reading in state.disks}:
-        return picture
-    ids = [reading.id for reading in sort_readings(state.disks, order)]
-    return replace(picture, ids=ids, order=order, alerts=state.alerts, ranked=state.time)
+def keeps_order(ranked: WatchState, state: WatchState) -> bool:
+    """Return whether rows stay in place, so people can read them, until other rows matter."""
+    is_recent = 0 <= state.time - ranked.time < _RANKING_S
+    disks = {reading.id for reading in state.disks}
+    is_same = disks == {reading.id for reading in ranked.disks}
+    return is_recent and is_same and state.alerts == ranked.alerts
 
 
 def select_rows(picture: Picture, view: View) -> list[Reading]:
     """Return the readings with the filter's text; without a filter, paths of maps are hidden."""
     readings = {reading.id: reading for reading in picture.state.disks}
-    targets = {reading.target for reading in readings.values()}
+    targets, text = {reading.target for reading in readings.values()}, view.filter.lower()
     rows = []
-    for id in picture.ids:
-        disk, text = picture.endpoints[id], view.filter.lower()
+    for ranked in sort_readings(picture.ranked.disks, view.order):
+        disk = picture.endpoints[ranked.id]
         words = (disk.target, format_medium(disk), disk.model, disk.adapter or "")
-        if text in " ".join(words).lower() if text else view.shows_paths or disk.map not in targets:
-            rows.append(readings[id])
+        if text in " ".join(words).lower() if text else disk.map not in targets:
+            rows.append(readings[ranked.id])
     return rows
 
 
@@ -217,20 +199,23 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> list
     if len(alerts) > (limit := height // 4):
         alerts[limit:] = [format_count(len(state.alerts), "alert")]
     below = [_make_line(line, "red") for line in alerts]
-    keys = f"q quit  s sort: {view.order}  / filter  p pause  x paths  arrows scroll"
+    keys = f"q quit  s sort: {view.order}  / filter  p pause"
     if view.is_typing or view.filter:
         keys = f"filter: {view.filter}  (Enter keeps it, Esc clears it)"
     paused, style = ("paused  ", "reverse") if view.is_paused else ("", "dim")
     below.append(_make_line(wrap_text(paused + keys, width)[0], style))
-    above = _format_head(picture, width)
+    disks = select_rows(picture, View()) if view.filter else rows
+    above = _format_head(picture, disks, width)
     if height >= _ROOMY:
         above += [*_format_adapters(picture, width), ()]
     # Two more lines: the heading, and the number of hidden rows.
     room = max(1, height - len(above) - len(below) - 2)
-    top = max(0, min(view.top, len(rows) - room))
-    above += _format_rows(picture, rows[top : top + room], width)
-    if hidden := [*rows[:top], *rows[top + room :]]:
-        above.append(_make_line(wrap_text(_describe_hidden(hidden), width)[0]))
+    above += _format_rows(picture, rows[:room], width)
+    if hidden := rows[room:]:
+        idle = sum(reading.is_idle for reading in hidden)
+        over = sum((reading.goal_ratio or 0.0) > 1 for reading in hidden)
+        count = format_count(len(hidden), "more disk")
+        above.append(_make_line(wrap_text(f"{count}, {idle} idle, {over} over the goal", width)[0]))
     above = above[: max(0, height - len(below))]
     return [*above, *[()] * (height - len(above) - len(below)), *below][-height:]
 
@@ -254,9 +239,6 @@ def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols:
 @contextmanager
 def read_single_keys() -> Iterator[None]:
     """Let ``read_keys`` return each key immediately; restore the terminal at the end."""
-    if not sys.stdin.isatty():
-        yield
-        return
     import termios  # few commands read keys
     import tty
 
@@ -280,13 +262,11 @@ def read_keys(seconds: float) -> list[str]:
     """
     from select import select
 
-    ready, _, _ = select([sys.stdin] if sys.stdin.isatty() else [], [], [], seconds)
-    if not ready:
-        return []
+    ready, _, _ = select([sys.stdin], [], [], seconds)
     data = b""
     with suppress(OSError):
-        data = os.read(sys.stdin.fileno(), 64)
-    if not data:
+        data = os.read(sys.stdin.fileno(), 64) if ready else b""
+    if ready and not data:
         raise KeyboardInterrupt
     return re.findall(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", data.decode(errors="replace"), re.DOTALL)
 
@@ -315,7 +295,7 @@ def show_live(
                 keys = read_keys(min(wait, _RESIZE_S))
             # A host that takes longer for a reading than the interval reacts to keys, too.
             for key in keys or read_keys(0.0):
-                after = react_to_key(view, key, len(picture.ids))
+                after = react_to_key(view, key)
                 if after is None:
                     return
                 view = after
@@ -329,13 +309,15 @@ def show_live(
                     is_measured = any(reading.p99_ms is not None for reading in state.disks)
                     p99 = "p99 from bpftrace" if is_measured else explain()
                     copies = {id: tuple(values) for id, values in trends.items()}
-                    picture = replace(picture, state=state, p99=p99, trends=copies)
-            picture = rank_disks(picture, view.order)
+                    ranked = picture.ranked if keeps_order(picture.ranked, state) else state
+                    picture = replace(picture, state=state, ranked=ranked, p99=p99, trends=copies)
 
 
-def _format_head(picture: Picture, width: int) -> list[Line]:
-    """Return the host and the totals, and how many disks are over their goal."""
-    disks = select_rows(picture, View())  # without paths: their I/O is the I/O of their map
+def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list[Line]:
+    """Return the host and the totals, and how many disks are over their goal.
+
+    ``disks`` are without the paths of maps: their I/O is the I/O of the map.
+    """
     clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
     host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
     host += f"  every {picture.interval_s:g} s"
@@ -399,13 +381,15 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
 
 
 def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> list[Line]:
-    """Return the heading and the rows, with their trends in the remaining width."""
-    columns = _DISKS[: 9 if width < _WIDE else 11 if width < _WIDEST else 13]
+    """Return the heading and the rows; a narrow screen has a shorter chart and fewer columns."""
+    cells = _TREND if width >= _WIDE else _SHORT_TREND
+    symbols = "▁▂▃▄▅▆▇█" if terminal.can_show_symbols() else "0123456789"
     rows = []
     for reading in readings:
         disk, knee = picture.endpoints[reading.id], reading.knee
         is_past_knee = knee is not None and reading.in_flight > knee
-        cells = [
+        trend = picture.trends.get(reading.id, ())[-cells:]
+        row = [
             format_mark(_judge_reading(reading)),
             reading.target,
             format_medium(disk) + (f" x{len(disk.paths)}" if disk.paths else ""),
@@ -415,27 +399,14 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
             _format_p99(reading),
             EMPTY_CELL if reading.goal_ratio is None else f"{reading.goal_ratio:.1f}x",
             f"{reading.in_flight:.0f}>{knee}" if is_past_knee else f"{reading.in_flight:.0f}",
+            format_trend(trend, reading.objective_ms, symbols).rjust(cells),
             _format_number(reading.p999_ms),
             format_percent(reading.utilisation),
             EMPTY_CELL if knee is None else str(knee),
             disk.model,
         ]
-        rows.append(cells[: len(columns)])
-    lines = _fit_columns(columns, rows, width)
-    widths = list(map(_measure_line, lines))
-    used = max(widths, default=0) + tables.COLUMN_GAP
-    count = min(_TREND, width - used)
-    texts = [f"LAST {count * picture.interval_s:g} S"]
-    if count < len(texts[0]):
-        return lines
-    symbols = "▁▂▃▄▅▆▇█" if terminal.can_show_symbols() else "0123456789"
-    for reading in readings:
-        values = picture.trends.get(reading.id, ())[-count:]
-        texts.append(format_trend(values, reading.objective_ms, symbols))
-    return [
-        (*line, StyledText(" " * (used - length) + text))
-        for line, length, text in zip(lines, widths, texts, strict=False)
-    ]
+        rows.append(row)
+    return _fit_columns(_DISKS, rows, width)
 
 
 def _fit_columns(
@@ -445,17 +416,14 @@ def _fit_columns(
     for count in range(len(columns), 1, -1):
         table = tables.Table(columns[:count], [row[:count] for row in rows])
         lines = list(terminal.fit_table(table, None))
-        if max(map(_measure_line, lines), default=0) <= width:
+        widths = (sum(tables.measure_width(piece.text) for piece in line) for line in lines)
+        if max(widths, default=0) <= width:
             break
     return lines
 
 
 def _make_line(text: str, style: str = "") -> Line:
     return (StyledText(text, style),)
-
-
-def _measure_line(line: Line) -> int:
-    return sum(tables.measure_width(piece.text) for piece in line)
 
 
 def _judge_reading(reading: Reading) -> str:
@@ -466,19 +434,6 @@ def _judge_reading(reading: Reading) -> str:
     if ratio > _NEAR_GOAL:
         return "bad" if ratio > 1 else "look"
     return "none" if reading.p99_ms is None else "good"
-
-
-def _describe_hidden(hidden: Sequence[Reading]) -> str:
-    """Return the number of hidden rows, how many are idle, and the highest latency among them."""
-    parts = [format_count(len(hidden), "more disk")]
-    if idle := sum(reading.is_idle for reading in hidden):
-        parts.append(f"{idle} idle")
-    highest = max(hidden, key=lambda reading: reading.goal_ratio or 0.0)
-    if highest.goal_ratio:
-        over = sum((reading.goal_ratio or 0.0) > 1 for reading in hidden) or "none"
-        ratio = f"{highest.target} {highest.goal_ratio:.1f}x"
-        parts.append(f"{over} over the goal (highest: {ratio})")
-    return make_printable(", ".join(parts))
 
 
 def _join_ends(left: str, right: str, width: int) -> list[str]:

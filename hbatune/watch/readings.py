@@ -111,11 +111,6 @@ class Reading(Struct, frozen=True):
         return self.latency is None and not self.in_flight
 
     @property
-    def severity(self) -> tuple[float, float]:
-        """Its rank among the disks that hurt: those without objective by their I/O in flight."""
-        return -1.0 if self.goal_ratio is None else self.goal_ratio, self.in_flight
-
-    @property
     def bytes_per_s(self) -> float:
         """The bytes read and written per second."""
         return self.read_bytes_per_s + self.write_bytes_per_s

@@ -79,7 +79,7 @@ def read_screen(text, deadline):
         picture = output.decode(errors="replace").rpartition("\x1b[H")[2]
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", picture).replace("\r", "")
         # A picture is complete once it has its last line.
-        is_complete = re.search(r"(scroll|clears it\)) *$", plain) or b"1049h" not in output
+        is_complete = re.search(r"(pause|clears it\)) *$", plain) or b"1049h" not in output
         if re.search(text, plain) and is_complete:
             return plain
     process.kill()
@@ -158,7 +158,7 @@ def test_keys_change_screen(built: Built) -> None:
         ("filter: nvm ", "key", "\x1b"),
         ("sort: name", "key", "p"),
         ("paused", "size", (100, 30)),
-        ("paused.*scroll", "key", "q"),
+        ("paused .*pause", "key", "q"),
     )
     names = [re.findall(r"^.{3}(sd[a-z]) ", screen, re.MULTILINE) for screen in done["screens"]]
     assert names[1] == ["sda", "sdb", "sdc", "sdd"]

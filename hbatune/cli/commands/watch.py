@@ -74,7 +74,9 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     profile = args.profile or config.profile
     chosen = _select_subjects(_make_subjects(machine, profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_terminal = (
+        sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    )
     is_live = is_terminal and args.count is None and not (args.json or args.plain)
     # On the screen of a host with thousands of disks, files of single disks are read less often.
     every = max(args.interval, SCREEN_COUNTERS_S) if is_live else args.interval

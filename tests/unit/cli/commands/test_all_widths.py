@@ -33,7 +33,7 @@ from hbatune.text.probe_tables import show_curves
 from hbatune.text.tables import Line, Table, format_table, measure_width
 from hbatune.text.terminal import make_printable
 from hbatune.text.units import format_rate
-from hbatune.text.watch_view import Picture, View, format_screen, rank_disks
+from hbatune.text.watch_view import Picture, View, format_screen
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, WatchState
@@ -411,8 +411,9 @@ def test_watch_fits_any_screen(width: int) -> None:
     state = WatchState(0.0, tuple(disks), (server,), tuple(alerts))
     trends = {disk.id: (1.0, None, math.inf) * 10 for disk in disks}
     reason = "no p99: nothing measures latency; run `hbatune watch --collect` as root"
-    picture = Picture("db07", "oltp", 2.0, endpoints, {SAS: "SAS " * 9}, state, reason, trends)
-    picture = rank_disks(picture, "worst")
+    picture = Picture(
+        "db07", "oltp", 2.0, endpoints, {SAS: "SAS " * 9}, state, state, reason, trends
+    )
     row = re.compile(rf"(✗ +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
     for height in (10, 24, 60, 400):
         lines = format_screen(picture, View(), width, height)
