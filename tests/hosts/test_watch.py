@@ -32,7 +32,7 @@ import time
 from select import select
 from pathlib import Path
 
-environment, words, size, steps = json.loads(sys.argv[1])
+environment, words, size, steps, fault = json.loads(sys.argv[1])
 stats, names = Path("/proc/diskstats"), sorted(os.listdir("/sys/class/block"))
 began = time.monotonic()
 
@@ -55,7 +55,7 @@ count()
 ours, theirs = pty.openpty()
 resize(*size)
 before = termios.tcgetattr(theirs)
-main = "import sys; from hbatune.cli import main; sys.exit(main())"
+main = f"import sys; from hbatune.cli import main; {fault}; sys.exit(main())"
 command = [sys.executable, "-c", main, "watch", "--profile", "oltp", "--interval", "0.2", *words]
 variables = {"PATH": os.environ["PATH"], "TERM": "xterm", "LANG": "C.UTF-8", **environment}
 streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
@@ -87,7 +87,7 @@ def read_screen(text, deadline):
 
 
 for text, action, argument in steps:
-    screens.append(read_screen(text, time.monotonic() + 60))
+    screens.append(read_screen(text, time.monotonic() + 30))
     if action == "key":
         os.write(ours, argument.encode())
     elif action == "signal":
@@ -112,9 +112,10 @@ def watch(
     size: tuple[int, int] = (80, 24),
     words: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
+    fault: str = "pass",
 ) -> dict[str, Any]:
     (root / "proc/diskstats").write_text("")
-    request = json.dumps([environment or {}, words, size, steps])
+    request = json.dumps([environment or {}, words, size, steps, fault])
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _DRIVER, request]
     result: dict[str, Any] = json.loads(run(root, command))
     return result
@@ -149,6 +150,24 @@ def test_every_end_restores_terminal(built: Built, end: tuple[str, Any]) -> None
     assert "Traceback" not in done["output"]
 
 
+def test_internal_error_restores_terminal(built: Built) -> None:
+    fault = "from hbatune.text import watch_view; watch_view.format_digits = None"
+    done = watch(built(hbas.mpi3mr()), fault=fault)
+    assert (done["code"], done["restored"]) == (70, True)
+    assert "TypeError" in done["output"].rpartition("\x1b[?1049l")[2]
+
+
+def test_new_size_redraws_screen(built: Built) -> None:
+    """Long before the next reading."""
+    done = watch(
+        built(hbas.mpi3mr()),
+        ("no reading yet", "size", (100, 30)),
+        (r"^(.*\n){29}.*q quit", "key", "q"),
+        words=("--interval", "3000"),
+    )
+    assert [len(screen.split("\n")) for screen in done["screens"]] == [24, 30]
+
+
 def test_keys_change_screen(built: Built) -> None:
     done = watch(
         built(hbas.mpi3mr()),
@@ -157,8 +176,7 @@ def test_keys_change_screen(built: Built) -> None:
         ("filter: nvm ", "key", "\n"),
         ("filter: nvm ", "key", "\x1b"),
         ("sort: name", "key", "p"),
-        ("paused", "size", (100, 30)),
-        ("paused .*pause", "key", "q"),
+        ("paused", "key", "q"),
     )
     names = [re.findall(r"^.{3}(sd[a-z]) ", screen, re.MULTILINE) for screen in done["screens"]]
     assert names[1] == ["sda", "sdb", "sdc", "sdd"]

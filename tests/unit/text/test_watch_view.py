@@ -254,6 +254,16 @@ def test_pause_and_filter_are_shown() -> None:
     assert not any("sda" in line[:8] for line in draw(picture, filter="sdz"))
 
 
+def test_hostile_names_are_escaped() -> None:
+    name = "sd\x1b[2J\n"
+    disks = [busy(f"{name}{number}", 9.0) for number in range(40)]
+    alert = msgspec.structs.replace(ALERT, target=name)
+    state = msgspec.structs.replace(make_picture(*disks).state, alerts=(alert,))
+    overrides = {"hostname": name, "p99": name, "profile": name, "products": {HBA: name}}
+    for line in draw(make_picture(*disks, state=state, **overrides), width=132):
+        assert line.isprintable()
+
+
 @pytest.mark.parametrize(
     ("order", "targets"),
     [
