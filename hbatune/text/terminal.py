@@ -38,13 +38,7 @@ def get_width(stream: TextIO | None = None) -> int | None:
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
-_MARKS = {
-    "good": ("●", "[ok]"),
-    "look": ("▲", "[!]"),
-    "bad": ("✗", "[X]"),
-    "off": ("○", "[-]"),
-    "none": ("", ""),
-}
+_MARKS = {"good": ("●", "[ok]"), "look": ("▲", "[!]"), "bad": ("✗", "[X]"), "off": ("○", "[-]")}
 
 
 def can_show_symbols() -> bool:
@@ -53,9 +47,9 @@ def can_show_symbols() -> bool:
     return encoding.lower() == "utf-8" and os.environ.get("TERM") not in ("linux", "dumb")
 
 
-def format_mark(kind: str) -> str:
-    """Return a mark (``good``, ``look``, ``bad``, ``off``, ``none``) for standard output."""
-    symbol, plain = _MARKS[kind]
+def format_mark(kind: str | None) -> str:
+    """Return a mark (``good``, ``look``, ``bad``, ``off``) for standard output, or nothing."""
+    symbol, plain = _MARKS[kind] if kind else ("", "")
     return symbol if can_show_symbols() else plain
 
 

@@ -362,7 +362,7 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
             disk = picture.endpoints[reading.id].map or reading.target
             worst = max(worst, (ratios.get(disk, 0.0), disk))
         cells = [
-            format_mark("look") if server.target in slower else "",
+            format_mark("look" if server.target in slower else None),
             server.target,
             EMPTY_CELL if server.cpu_busy is None else format_percent(server.cpu_busy),
             (server.link and format_speed(server.link.speed, server.link.width)) or EMPTY_CELL,
@@ -426,14 +426,12 @@ def _make_line(text: str, style: str = "") -> Line:
     return (StyledText(text, style),)
 
 
-def _judge_reading(reading: Reading) -> str:
+def _judge_reading(reading: Reading) -> str | None:
     """Return the mark of a reading. A mean below the goal does not show that p99 is."""
     ratio = reading.goal_ratio
-    if ratio is None:
-        return "none"
-    if ratio > _NEAR_GOAL:
+    if ratio is not None and ratio > _NEAR_GOAL:
         return "bad" if ratio > 1 else "look"
-    return "none" if reading.p99_ms is None else "good"
+    return None if ratio is None or reading.p99_ms is None else "good"
 
 
 def _join_ends(left: str, right: str, width: int) -> list[str]:
