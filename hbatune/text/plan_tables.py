@@ -254,12 +254,13 @@ def format_selection(endpoint: Endpoint) -> str | None:
 
 def format_link(link: model.Link) -> str | None:
     """Return a link's speed, with its maximum if it is higher, or None if unknown."""
-    current = _format_speed(link.speed, link.width)
-    maximum = _format_speed(link.max_speed, link.max_width)
+    current = format_speed(link.speed, link.width)
+    maximum = format_speed(link.max_speed, link.max_width)
     return f"{current} of {maximum}" if current and maximum not in (None, current) else current
 
 
-def _format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+def format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+    """Return the speed and width of a link, or None if one of them is unknown."""
     is_unknown = isinstance(speed, model.Missing) or isinstance(width, model.Missing)
     return None if is_unknown else f"{speed:g} GT/s x{width}"
 

@@ -3,8 +3,6 @@
 The modules for alerts, verdicts and stalls, which most hosts do not have, are imported if needed.
 """
 
-import sys
-
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, StallCause, Status
 from hbatune.facts.names import natural_key
@@ -20,9 +18,14 @@ from hbatune.text.basic_output import (
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import get_width, print_heading, print_line, show_table
+from hbatune.text.terminal import (
+    format_mark,
+    get_width,
+    print_heading,
+    print_line,
+    show_table,
+)
 
-_MARKS = {"good": ("●", "[ok]"), "look": ("▲", "[!]"), "bad": ("✗", "[X]"), "off": ("○", "[-]")}
 _MAX_SKIPPED = 6
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
@@ -32,9 +35,7 @@ def show_status(document: StatusDocument) -> None:
     """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
     mark = ""
     if get_width() is not None:
-        symbol, plain = _MARKS[load_states()[document.state]["mark"]]
-        encoding = sys.stdout.encoding or "utf-8"
-        mark = f"{symbol if encoding.lower() == 'utf-8' else plain} "
+        mark = f"{format_mark(load_states()[document.state]['mark'])} "
     print_heading(mark + document.headline)
     print_line()
     for skipped in document.skipped[:_MAX_SKIPPED]:

@@ -38,8 +38,10 @@ STYLES = {
     **dict.fromkeys(("unreadable", "warning"), "red"),
     **dict.fromkeys(("stuck", "critical"), "bold red"),
     **dict.fromkeys(("excluded", "absent", "info"), "dim"),
+    **{"●": "green", "▲": "yellow", "✗": "red", "○": "dim"},
+    **{"[ok]": "green", "[!]": "yellow", "[X]": "red", "[-]": "dim"},
 }
-"""The style of each state on a terminal."""
+"""The style of each state and mark on a terminal."""
 
 
 class Column(Struct, frozen=True):

@@ -9,6 +9,7 @@ recommends this against CSV injection: names come from devices and other hosts.
 
 import codecs
 import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,21 @@ def get_width(stream: TextIO | None = None) -> int | None:
     import shutil  # heavy, and only a terminal has a width
 
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)
+
+
+_MARKS = {"good": ("●", "[ok]"), "look": ("▲", "[!]"), "bad": ("✗", "[X]"), "off": ("○", "[-]")}
+
+
+def can_show_symbols() -> bool:
+    """Return whether standard output shows marks and blocks; the Linux console has few of them."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return encoding.lower() == "utf-8" and os.environ.get("TERM") not in ("linux", "dumb")
+
+
+def format_mark(kind: str | None) -> str:
+    """Return a mark (``good``, ``look``, ``bad``, ``off``) for standard output, or nothing."""
+    symbol, plain = _MARKS[kind] if kind else ("", "")
+    return symbol if can_show_symbols() else plain
 
 
 def show_table(table: Table) -> None:

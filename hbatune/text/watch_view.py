@@ -1,21 +1,31 @@
-"""Print the watch: readings as a live table, plain lines or JSON, and alerts as text."""
+"""Print the watch: readings on the full screen, as plain lines or JSON, and alerts as text."""
 
+import math
+import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from hbatune.facts.model import Endpoint
 from hbatune.facts.names import natural_key
 from hbatune.shipped import load_texts
+from hbatune.text import tables, terminal
 from hbatune.text.basic_output import format_count, make_console
-from hbatune.text.tables import EMPTY_CELL, Line, StyledText, Table, make_columns, wrap_text
-from hbatune.text.terminal import decode_json, fit_table, make_printable, print_note, style_line
-from hbatune.text.units import format_percent
+from hbatune.text.plan_tables import format_medium, format_speed
+from hbatune.text.tables import EMPTY_CELL, Column, Line, StyledText, make_columns, wrap_text
+from hbatune.text.terminal import format_mark, make_printable, print_note
+from hbatune.text.units import format_digits, format_percent
 from hbatune.watch.alerts import AlertChange, AlertCondition
-from hbatune.watch.readings import AdapterReading, Measure, Reading
+from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
@@ -23,6 +33,22 @@ _COLUMNS = make_columns(
     "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
     "number P99.9 | number GOAL | number IN FLIGHT | number KNEE | number BUSY"
 )
+_DISKS = make_columns(
+    "state  | id DISK | value KIND | number IOPS | number MB/S | number MEAN MS | number P99 MS | "
+    "number GOAL | number FLIGHT | value TREND | number P99.9 | number BUSY | number KNEE | "
+    "value MODEL"
+)
+_ADAPTERS = make_columns(
+    "state  | id ADAPTER | number CPU | value LINK | number IOPS | number GB/S | number DISKS | "
+    "value WORST | value MODEL"
+)
+_WIDE, _ROOMY = 100, 20
+"""The width of screens with a long chart, and the height of screens with adapters."""
+
+_TREND, _SHORT_TREND, _MAX_ADAPTERS, _NEAR_GOAL = 30, 12, 4, 0.8
+_RANKING_S, _RESIZE_S = 10.0, 0.25
+"""Seconds for which rows stay in place, and seconds between two checks of the terminal's size."""
+
 _TARGET_WIDTH = 12
 _WIDTHS = (9, 8, 8, 8, 8, 6, 9, 5, 6)
 
@@ -51,7 +77,7 @@ def make_json_printer(hostname: str) -> StatePrinter:
             alerts=state.alerts,
             events=tuple(events),
         )
-        sys.stdout.write(decode_json(msgspec.json.encode(document)) + "\n")
+        sys.stdout.write(terminal.decode_json(msgspec.json.encode(document)) + "\n")
         # Also into a pipe: a reader must get each line immediately, not when a buffer is full.
         sys.stdout.flush()
 
@@ -64,7 +90,7 @@ def make_plain_printer() -> StatePrinter:
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
-        for reading in _sort_readings(state):
+        for reading in sort_readings(state.disks, "name"):
             print(_format_line(clock, format_reading(reading)))
         sys.stdout.flush()
         for event in events:
@@ -73,61 +99,361 @@ def make_plain_printer() -> StatePrinter:
     return show
 
 
+ROW_ORDERS: Mapping[str, Callable[[Reading], Any]] = {
+    # Without an objective, the number in flight shows how much I/O waits.
+    "worst": lambda reading: (reading.goal_ratio or -1.0, reading.in_flight),
+    "IOPS": attrgetter("iops"),
+    "MB/s": attrgetter("bytes_per_s"),
+    "in flight": attrgetter("in_flight"),
+    "name": lambda reading: 0,
+}
+"""The sort keys of a screen's rows, the highest first. Equal rows are in the order of names."""
+
+
+def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
+    """Return the readings in one of the ``ROW_ORDERS``."""
+    by_name = sorted(readings, key=lambda reading: natural_key(reading.target))
+    return sorted(by_name, key=ROW_ORDERS[order], reverse=True)
+
+
+class View(Struct, frozen=True):
+    """The choices of the person at the screen."""
+
+    order: str = "worst"
+    filter: str = ""
+    is_typing: bool = False
+    is_paused: bool = False
+
+
+def react_to_key(view: View, key: str) -> View | None:
+    """Return the view after a key, or None for the end."""
+    match key:
+        case "\x1b":
+            return replace(view, is_typing=False, filter="")
+        case "\n" | "\r":
+            return replace(view, is_typing=False)
+        case "\x7f" | "\b":
+            return replace(view, filter=view.filter[:-1])
+        case _ if view.is_typing:
+            return replace(view, filter=view.filter + key) if key.isprintable() else view
+        case "q":
+            return None
+        case "s":
+            orders = [*ROW_ORDERS, *ROW_ORDERS]
+            return replace(view, order=orders[orders.index(view.order) + 1])
+        case "/":
+            return replace(view, is_typing=True, filter="")
+        case "p":
+            return replace(view, is_paused=not view.is_paused)
+    return view
+
+
+class Picture(Struct, frozen=True):
+    """All values on the screen.
+
+    ``endpoints`` are by id, ``products`` by adapter. ``p99`` is how it is measured, or why not.
+    ``trends`` are the last latencies by id in milliseconds: None without I/O, infinity if no
+    waiting I/O completed. ``ranked`` is the earlier state that determines the order of the rows.
+    """
+
+    hostname: str
+    profile: str | None
+    interval_s: float
+    endpoints: Mapping[str, Endpoint]
+    products: Mapping[str, str]
+    state: WatchState = WatchState(0.0)
+    ranked: WatchState = WatchState(0.0)
+    p99: str = ""
+    trends: Mapping[str, Sequence[float | None]] = {}
+
+
+def keeps_order(ranked: WatchState, state: WatchState) -> bool:
+    """Return whether rows stay in place, so people can read them, until other rows matter."""
+    is_recent = 0 <= state.time - ranked.time < _RANKING_S
+    disks = {reading.id for reading in state.disks}
+    is_same = disks == {reading.id for reading in ranked.disks}
+    return is_recent and is_same and state.alerts == ranked.alerts
+
+
+def select_rows(picture: Picture, view: View) -> list[Reading]:
+    """Return the readings with the filter's text; without a filter, paths of maps are hidden."""
+    readings = {reading.id: reading for reading in picture.state.disks}
+    targets, text = {reading.target for reading in readings.values()}, view.filter.lower()
+    rows = []
+    for ranked in sort_readings(picture.ranked.disks, view.order):
+        disk = picture.endpoints[ranked.id]
+        words = (disk.target, format_medium(disk), disk.model, disk.adapter or "")
+        if text in " ".join(words).lower() if text else disk.map not in targets:
+            rows.append(readings[ranked.id])
+    return rows
+
+
+def format_screen(picture: Picture, view: View, width: int, height: int) -> list[Line]:
+    """Return the lines of a screen; rows that do not fit are counted."""
+    state, rows = picture.state, select_rows(picture, view)
+    alerts = [
+        line
+        for alert in state.alerts
+        for line in wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
+    ]
+    if len(alerts) > (limit := height // 4):
+        alerts[limit:] = [format_count(len(state.alerts), "alert")]
+    below = [_make_line(line, "red") for line in alerts]
+    keys = f"q quit  s sort: {view.order}  / filter  p pause"
+    if view.is_typing or view.filter:
+        keys = f"filter: {view.filter}  (Enter keeps it, Esc clears it)"
+    paused, style = ("paused  ", "reverse") if view.is_paused else ("", "dim")
+    below.append(_make_line(wrap_text(paused + keys, width)[0], style))
+    disks = select_rows(picture, View()) if view.filter else rows
+    above = _format_head(picture, disks, width)
+    if height >= _ROOMY:
+        above += [*_format_adapters(picture, width), ()]
+    # Two more lines: the heading, and the number of hidden rows.
+    room = max(1, height - len(above) - len(below) - 2)
+    above += _format_rows(picture, rows[:room], width)
+    if hidden := rows[room:]:
+        idle = sum(reading.is_idle for reading in hidden)
+        over = sum((reading.goal_ratio or 0.0) > 1 for reading in hidden)
+        count = format_count(len(hidden), "more disk")
+        above.append(_make_line(wrap_text(f"{count}, {idle} idle, {over} over the goal", width)[0]))
+    above = above[: max(0, height - len(below))]
+    return [*above, *[()] * (height - len(above) - len(below)), *below][-height:]
+
+
+def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols: str) -> str:
+    """Return a chart of latencies in milliseconds: a blank without I/O, ``!`` for stalled I/O.
+
+    Its scale ends at the goal, or at the highest value beyond it.
+    """
+    finite = [value for value in values if value is not None and value != math.inf]
+    scale = max([*finite, goal_ms or 0.0]) or 1.0
+    chart = ""
+    for value in values:
+        if value is None or value == math.inf:
+            chart += " " if value is None else "!"
+        else:
+            chart += symbols[min(len(symbols) - 1, int(value / scale * len(symbols)))]
+    return chart
+
+
 @contextmanager
-def show_live() -> Iterator[StatePrinter]:
-    """Yield a function that redraws the table for each state, with the alerts below it."""
+def read_single_keys() -> Iterator[None]:
+    """Let ``read_keys`` return each key immediately; restore the terminal at the end."""
+    import termios  # few commands read keys
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        attributes = termios.tcgetattr(sys.stdin)
+        # Ctrl-Z would stop the process with the full screen still on the terminal.
+        attributes[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal no longer exists
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def read_keys(seconds: float) -> list[str]:
+    """Return the keys that were pressed, after at most this time: ``q``, or ``ESC [ A``.
+
+    Raises ``KeyboardInterrupt`` if the terminal no longer exists.
+    """
+    from select import select
+
+    ready, _, _ = select([sys.stdin], [], [], seconds)
+    data = b""
+    with suppress(OSError):
+        data = os.read(sys.stdin.fileno(), 64) if ready else b""
+    if ready and not data:
+        raise KeyboardInterrupt
+    return re.findall(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", data.decode(errors="replace"), re.DOTALL)
+
+
+def show_live(
+    picture: Picture, sample: Callable[[], WatchState], explain: Callable[[], str]
+) -> None:
+    """Show samples on the full screen until the key ``q`` or Ctrl-C ends it.
+
+    ``explain`` returns the reason why p99 is not measured; the goals then limit the mean.
+    """
     from rich.console import Group
     from rich.live import Live
 
-    terminal = make_console()
-    # No refresh thread: each state is drawn once.
-    with Live(console=terminal, auto_refresh=False, vertical_overflow="crop") as drawing:
+    view, trends = View(), dict[str, deque[float | None]]()
+    picture = replace(picture, state=WatchState(time.time()))
+    due, console = time.monotonic() + picture.interval_s, make_console()
+    # No refresh thread: each picture is drawn once.
+    with read_single_keys(), Live(console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            size = console.size
+            lines = format_screen(picture, view, *size)
+            live.update(Group(*map(terminal.style_line, lines)), refresh=True)
+            keys: list[str] = []
+            while not keys and size == console.size and (wait := due - time.monotonic()) > 0:
+                keys = read_keys(min(wait, _RESIZE_S))
+            # A host that takes longer for a reading than the interval reacts to keys, too.
+            for key in keys or read_keys(0.0):
+                after = react_to_key(view, key)
+                if after is None:
+                    return
+                view = after
+            if time.monotonic() >= due:
+                due, state = due + picture.interval_s, sample()
+                for reading in state.disks:
+                    values = trends.setdefault(reading.id, deque(maxlen=_TREND))
+                    latency = reading.latency[1] if reading.latency else None
+                    values.append(math.inf if reading.stalled_ms is not None else latency)
+                if not view.is_paused:
+                    is_measured = any(reading.p99_ms is not None for reading in state.disks)
+                    p99 = "p99 from bpftrace" if is_measured else explain()
+                    copies = {id: tuple(values) for id, values in trends.items()}
+                    ranked = picture.ranked if keeps_order(picture.ranked, state) else state
+                    picture = replace(picture, state=state, ranked=ranked, p99=p99, trends=copies)
 
-        def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
-            lines = format_screen(state, terminal.width, terminal.height)
-            drawing.update(Group(*map(style_line, lines)), refresh=True)
 
-        yield show
+def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list[Line]:
+    """Return the host and the totals, and how many disks are over their goal.
+
+    ``disks`` are without the paths of maps: their I/O is the I/O of the map.
+    """
+    clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
+    host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
+    host += f"  every {picture.interval_s:g} s"
+    iops = f"{sum(reading.iops for reading in disks):,.0f}"
+    read = sum(reading.read_bytes_per_s for reading in disks) / 1e9
+    written = sum(reading.write_bytes_per_s for reading in disks) / 1e9
+    totals = f"{iops} IOPS  {read:.2f} GB/s read  {written:.2f} written"
+    lines = [_make_line(line, "bold") for line in _join_ends(host, totals, width)]
+    active = [reading for reading in disks if not reading.is_idle]
+    over = sum((reading.goal_ratio or 0.0) > 1 for reading in disks)
+    answer = f"{over} of {format_count(len(disks), 'disk')} over the goal"
+    if idle := len(disks) - len(active):
+        answer += f", {idle} idle"
+    if without := sum(reading.objective_ms is None for reading in active):
+        answer += f", {without} without a goal"
+    if not disks:
+        answer = "no reading yet"
+    elif picture.profile is None:
+        answer = "no profile is active: `hbatune watch --profile oltp` has goals"
+    elif all(reading.objective_ms is None for reading in disks):
+        answer = f"profile {picture.profile} has no goal for these disks"
+    # A disk without a measured p99 may be over its goal.
+    is_proven = active and all(_judge_reading(reading) in ("good", "look") for reading in active)
+    mark = format_mark("bad" if over else "good" if is_proven else "off")
+    for line in _join_ends(f"{mark} {answer}", picture.p99, width):
+        lines.append(_make_line(line, tables.STYLES[mark] if line.startswith(mark) else ""))
+    return lines
 
 
-def format_screen(state: WatchState, width: int, height: int) -> list[Line]:
-    """Return the table and the alerts below it for a screen, with the number of omitted ones."""
-    alerts: list[Line] = []
-    for number, alert in enumerate(state.alerts):
-        sentence = wrap_text(format_alert(alert), width, 2)
-        if len(alerts) + len(sentence) > height // 2:
-            hidden = len(state.alerts) - number
-            alerts.append((StyledText(f"and {hidden} more alerts", "red"),))
+def _format_adapters(picture: Picture, width: int) -> list[Line]:
+    """Return the adapters with their busiest CPU, link and load, the worst first."""
+    state = picture.state
+    ratios = {reading.target: reading.goal_ratio or 0.0 for reading in state.disks}
+    load = tables.group_items(state.disks, lambda reading: reading.adapter)
+    slower = {alert.target for alert in state.alerts if alert.condition is AlertCondition.LINK}
+    rows: list[tuple[float, list[str]]] = []
+    for server in sorted(state.servers, key=lambda server: natural_key(server.target)):
+        # Only the map of a path has a goal.
+        worst = (0.0, "")
+        readings = load.get(server.target, [])
+        for reading in readings:
+            disk = picture.endpoints[reading.id].map or reading.target
+            worst = max(worst, (ratios.get(disk, 0.0), disk))
+        cells = [
+            format_mark("look" if server.target in slower else None),
+            server.target,
+            EMPTY_CELL if server.cpu_busy is None else format_percent(server.cpu_busy),
+            (server.link and format_speed(server.link.speed, server.link.width)) or EMPTY_CELL,
+            f"{sum(reading.iops for reading in readings):,.0f}",
+            f"{sum(reading.bytes_per_s for reading in readings) / 1e9:.2f}",
+            str(len(readings)),
+            f"{worst[1]} {worst[0]:.1f}x" if worst[1] else EMPTY_CELL,
+            picture.products[server.target],
+        ]
+        rows.append((-worst[0], cells))
+    rows.sort(key=lambda row: row[0])
+    lines = _fit_columns(_ADAPTERS, [cells for _, cells in rows[:_MAX_ADAPTERS]], width)
+    if (more := len(rows) - _MAX_ADAPTERS) > 0:
+        lines.append(_make_line(format_count(more, "more adapter")))
+    return lines
+
+
+def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> list[Line]:
+    """Return the heading and the rows; a narrow screen has a shorter chart and fewer columns."""
+    cells = _TREND if width >= _WIDE else _SHORT_TREND
+    symbols = "▁▂▃▄▅▆▇█" if terminal.can_show_symbols() else "0123456789"
+    rows = []
+    for reading in readings:
+        disk, knee = picture.endpoints[reading.id], reading.knee
+        is_past_knee = knee is not None and reading.in_flight > knee
+        trend = picture.trends.get(reading.id, ())[-cells:]
+        row = [
+            format_mark(_judge_reading(reading)),
+            reading.target,
+            format_medium(disk) + (f" x{len(disk.paths)}" if disk.paths else ""),
+            f"{reading.iops:,.0f}",
+            format_digits(reading.bytes_per_s / 1e6),
+            _format_number(reading.mean_ms),
+            _format_p99(reading),
+            EMPTY_CELL if reading.goal_ratio is None else f"{reading.goal_ratio:.1f}x",
+            f"{reading.in_flight:.0f}>{knee}" if is_past_knee else f"{reading.in_flight:.0f}",
+            format_trend(trend, reading.objective_ms, symbols).rjust(cells),
+            _format_number(reading.p999_ms),
+            format_percent(reading.utilisation),
+            EMPTY_CELL if knee is None else str(knee),
+            disk.model,
+        ]
+        rows.append(row)
+    return _fit_columns(_DISKS, rows, width)
+
+
+def _fit_columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> list[Line]:
+    """Return the lines of a table without the last columns that do not fit."""
+    for count in range(len(columns), 1, -1):
+        table = tables.Table(columns[:count], [row[:count] for row in rows])
+        lines = list(terminal.fit_table(table, None))
+        widths = (sum(tables.measure_width(piece.text) for piece in line) for line in lines)
+        if max(widths, default=0) <= width:
             break
-        for line in sentence:
-            alerts.append((StyledText(line, "red"),))
-    readings = _sort_readings(state)
-    # A row has at least one line.
-    visible = readings[:height]
-    while True:
-        lines = list(fit_table(Table(_COLUMNS, list(map(format_reading, visible))), width))
-        if hidden := len(readings) - len(visible):
-            lines.append((StyledText(f"and {hidden} more: name the targets to watch"),))
-        too_many = len(lines) + len(alerts) - height
-        if too_many <= 0 or len(visible) <= 1:
-            return [*lines, *alerts]
-        visible = visible[: max(1, len(visible) - max(1, too_many * len(visible) // len(lines)))]
+    return lines
+
+
+def _make_line(text: str, style: str = "") -> Line:
+    return (StyledText(text, style),)
+
+
+def _judge_reading(reading: Reading) -> str | None:
+    """Return the mark of a reading. A mean below the goal does not show that p99 is."""
+    ratio = reading.goal_ratio
+    if ratio is not None and ratio > _NEAR_GOAL:
+        return "bad" if ratio > 1 else "look"
+    return None if ratio is None or reading.p99_ms is None else "good"
+
+
+def _join_ends(left: str, right: str, width: int) -> list[str]:
+    """Return two texts at the ends of one line, or on several lines if they do not fit."""
+    left, right = make_printable(left), make_printable(right)
+    gap = width - tables.measure_width(left) - tables.measure_width(right)
+    if gap >= tables.COLUMN_GAP:
+        return [left + " " * gap + right]
+    # A command is never broken between two lines.
+    unbroken = re.sub("`[^`]*`", lambda command: command[0].replace(" ", "\xa0"), right)
+    lines = [*wrap_text(left, width, 2), *wrap_text(unbroken, width)]
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def format_reading(reading: Reading) -> list[str]:
-    """Return one endpoint's metrics as text.
-
-    Without a histogram there is no p99. `>` marks the minimum time that stalled I/O has waited.
-    """
-    latency = reading.latency
-    stalled = latency is not None and latency[0] is Measure.LEAST
-    p99 = f">{_format_number(reading.stalled_ms)}" if stalled else _format_number(reading.p99_ms)
+    """Return one endpoint's metrics as text."""
     return [
         reading.target,
         f"{reading.iops:.0f}",
-        f"{(reading.read_bytes_per_s + reading.write_bytes_per_s) / 1e6:.1f}",
+        f"{reading.bytes_per_s / 1e6:.1f}",
         _format_number(reading.mean_ms),
-        p99,
+        _format_p99(reading),
         _format_number(reading.p999_ms),
         _format_number(reading.objective_ms),
         f"{reading.in_flight:.1f}",
@@ -168,8 +494,11 @@ def format_event(event: AlertEvent) -> str:
     return make_printable(f"alert ended: {alert.target}: {end} ({alert.source})")
 
 
-def _sort_readings(state: WatchState) -> list[Reading]:
-    return sorted(state.disks, key=lambda reading: natural_key(reading.target))
+def _format_p99(reading: Reading) -> str:
+    """Return the p99 if it is measured; `>` marks the minimum time that stalled I/O has waited."""
+    if reading.stalled_ms is not None:
+        return f">{_format_number(reading.stalled_ms)}"
+    return _format_number(reading.p99_ms)
 
 
 def _format_number(value: float | None, unknown: str = EMPTY_CELL) -> str:

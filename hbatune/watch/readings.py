@@ -98,6 +98,23 @@ class Reading(Struct, frozen=True):
             return Measure.P99, self.p99_ms
         return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
 
+    @property
+    def goal_ratio(self) -> float | None:
+        """Its latency divided by its objective, or None without I/O or objective."""
+        if self.latency is None or not self.objective_ms:
+            return None
+        return self.latency[1] / self.objective_ms
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it had no I/O, neither completed nor in flight."""
+        return self.latency is None and not self.in_flight
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The bytes read and written per second."""
+        return self.read_bytes_per_s + self.write_bytes_per_s
+
 
 class AdapterReading(Struct, frozen=True):
     """The activity of an adapter: its link, its bus errors, and its busiest CPU.

@@ -8,7 +8,7 @@ import msgspec
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch.latency import BUCKET_BITS
-from hbatune.watch.readings import Subjects, WatchedAdapter, WatchedDisk
+from hbatune.watch.readings import Reading, Subjects, WatchedAdapter, WatchedDisk
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
 HBA = "0000:01:00.0"
@@ -68,6 +68,32 @@ def working(at: float, *, ms: float, ios: int = 1000, **overrides: Any) -> DiskS
         read_ms=int(total * ms),
         **{"busy_ms": int(at * 500), **overrides},
     )
+
+
+def reading(target: str, **overrides: Any) -> Reading:
+    """Return the reading of an idle disk, with its name as its id and a goal of 2 ms."""
+    idle = Reading(
+        id=target,
+        target=target,
+        adapter=HBA,
+        seconds=2.0,
+        iops=0.0,
+        read_bytes_per_s=0.0,
+        write_bytes_per_s=0.0,
+        mean_ms=None,
+        p99_ms=None,
+        p999_ms=None,
+        stalled_ms=None,
+        in_flight=0.0,
+        utilisation=0.0,
+        depth=32,
+        lowered=False,
+        counted={},
+        risen={},
+        objective_ms=2.0,
+        knee=None,
+    )
+    return msgspec.structs.replace(idle, **overrides)
 
 
 PLAIN = Config()

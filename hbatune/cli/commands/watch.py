@@ -4,10 +4,10 @@ With --collect, which a service uses, it measures latencies for all other proces
 """
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import count
 from shutil import which
 
@@ -30,15 +30,17 @@ from hbatune.probe import history
 from hbatune.probe.guard import Clock
 from hbatune.settings.table import SETTINGS
 from hbatune.text.terminal import print_note
-from hbatune.text.watch_view import StatePrinter, make_json_printer, make_plain_printer, show_live
+from hbatune.text.watch_view import Picture, make_json_printer, make_plain_printer, show_live
 from hbatune.watch.latency import load_latencies
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
-from hbatune.watch.watch import Watcher
+from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
 """The shortest --interval in seconds."""
+SCREEN_COUNTERS_S = 10.0
+"""The shortest time in seconds between two reads of depths, links and counters for a screen."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
     parser.add_argument("--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S)
     parser.add_argument("--count", metavar="N", type=number)
-    arguments.add_flags(parser, "--collect")
+    arguments.add_flags(parser, "--collect", "--plain")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,29 +71,45 @@ def run(args: argparse.Namespace) -> int:
 def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
-    chosen = _select_subjects(_make_subjects(machine, args.profile, config), machine, args.targets)
+    profile = args.profile or config.profile
+    chosen = _select_subjects(_make_subjects(machine, profile, config), machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
-    sampler = Sampler(find_sampled_places(machine), every=args.interval)
+    is_terminal = (
+        sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    )
+    is_live = is_terminal and args.count is None and not (args.json or args.plain)
+    # On the screen of a host with thousands of disks, files of single disks are read less often.
+    every = max(args.interval, SCREEN_COUNTERS_S) if is_live else args.interval
+    sampler = Sampler(find_sampled_places(machine), every=every)
     watch = Watcher(paced, chosen)
+
+    def sample() -> tuple[WatchState, tuple[AlertEvent, ...]]:
+        latencies = load_latencies(paths.LATENCY).intervals
+        return watch.tick(sampler.sample(clock.now(), time.time()), latencies)
+
+    # The first sample is only the base of the counters: a rate needs two samples.
+    sample()
+    if is_live:
+        endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+        products = {server.target: server.product or server.family for server in machine.adapters}
+        picture = Picture(machine.hostname, profile, args.interval, endpoints, products)
+        show_live(picture, lambda: sample()[0], _explain_no_p99)
+        return
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
-    with _open_view(machine.hostname, as_json=args.json) as show:
-        # The first sample is only the base of the counters: a rate needs two samples.
-        watch.tick(sampler.sample(clock.now(), time.time()))
-        due = clock.now()
-        for _ in count() if args.count is None else range(args.count):
-            # Counted from the start, so the time of reading and printing does not add up.
-            due += args.interval
-            clock.sleep(max(0.0, due - clock.now()))
-            sample = sampler.sample(clock.now(), time.time())
-            show(*watch.tick(sample, load_latencies(paths.LATENCY).intervals))
-            if flush_output() is not None:  # the reader has exited, so the loop would never end
-                break
+    show = make_json_printer(machine.hostname) if args.json else make_plain_printer()
+    due = clock.now()
+    for _ in count() if args.count is None else range(args.count):
+        # Counted from the start, so the time of reading and printing does not add up.
+        due += args.interval
+        clock.sleep(max(0.0, due - clock.now()))
+        show(*sample())
+        if flush_output() is not None:  # the reader has exited, so the loop would never end
+            break
 
 
 def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
-    name = profile or config.profile
-    chosen = load_chosen_profile(name, config) if name else None
+    chosen = load_chosen_profile(profile, config) if profile else None
     knees = _load_knees(machine, ProbeSpec() if chosen is None else chosen.probe)
     yardsticks = installed_library().yardsticks()
     return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
@@ -131,14 +149,3 @@ def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str
         tuple(disk for disk in candidates.disks if disk.id in ids),
         tuple(server for server in candidates.servers if server.target in adapters),
     )
-
-
-@contextmanager
-def _open_view(hostname: str, *, as_json: bool) -> Iterator[StatePrinter]:
-    if as_json:
-        yield make_json_printer(hostname)
-    elif sys.stdout.isatty():
-        with show_live() as show:
-            yield show
-    else:
-        yield make_plain_printer()

@@ -33,7 +33,7 @@ def test_documented_configuration_loads(site: SiteFolder) -> None:
 
 
 def test_documented_watch_matches_defaults(site: SiteFolder) -> None:
-    _, alerts, metrics = blocks(README.parent / "docs/watch.md")
+    *_, alerts, metrics = blocks(README.parent / "docs/watch.md")
     site.put("hbatune.toml", f"{alerts}\n{metrics}")
     config = load_config(site.library)
     assert config.watch == WatchConfig()

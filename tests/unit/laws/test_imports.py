@@ -17,7 +17,7 @@ from tests.unit.statuses import good_status
 MAX_LINES = {
     "apply": 21600,
     "audit": 27600,
-    "autotune": 28000,
+    "autotune": 28050,
     "check": 24800,
     "compare": 27600,
     "config": 16200,
@@ -29,7 +29,7 @@ MAX_LINES = {
     "history": 21300,
     "install": 23000,
     "list": 17500,
-    "probe": 26100,
+    "probe": 26150,
     "profiles": 11500,
     "report": 26500,
     "rollback": 21500,

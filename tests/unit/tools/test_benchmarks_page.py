@@ -17,6 +17,7 @@ from tools.benchmarks_page import (
     PROMISED,
     RESIDENT,
     RESULTS,
+    WATCH,
     Curve,
     Point,
     page,
@@ -31,7 +32,7 @@ DOCS = PAGE.parent
 
 def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
-    figure_files = {path.stem for path in (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, RESIDENT)}
+    figure_files = {path.stem for path in (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, RESIDENT, WATCH)}
     figure_files |= {path.stem for name in BENCH_NAMES for path in RESULTS.glob(f"{name}-*")}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
@@ -50,6 +51,12 @@ def test_stated_costs_match_measurements() -> None:
     assert f"| {last['daemon'] - first['daemon']} KiB more than after the first" in page_text
     brief = " ".join((DOCS / "what-it-may-do-to-my-machine.md").read_text().split())
     assert f"uses {share} of a CPU and {size} of memory" in brief
+
+
+def test_stated_cost_of_watch_matches_measurement() -> None:
+    share = msgspec.json.decode(WATCH.read_bytes())["cpu_share"]
+    page_text = " ".join((DOCS / "watch.md").read_text().split())
+    assert f"4,096 busy disks, `watch` uses {share:.0%} of a CPU".replace("%", " %") in page_text
 
 
 @pytest.mark.parametrize("comparison", FOUND, ids=lambda comparison: comparison.name)

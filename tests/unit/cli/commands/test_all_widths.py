@@ -1,5 +1,6 @@
 """Every command on terminals of every width, with the longest names that are out there."""
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -17,6 +18,7 @@ from hbatune.checks.finding import Finding, Severity
 from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
 from hbatune.facts.model import Kind, Machine, Protocol
+from hbatune.facts.sampler import LinkSample
 from hbatune.operations.probe import Measured, find_standings
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan import make
@@ -31,9 +33,9 @@ from hbatune.text.probe_tables import show_curves
 from hbatune.text.tables import Line, Table, format_table, measure_width
 from hbatune.text.terminal import make_printable
 from hbatune.text.units import format_rate
-from hbatune.text.watch_view import format_screen
+from hbatune.text.watch_view import Picture, View, format_screen
 from hbatune.watch.alerts import AlertCondition
-from hbatune.watch.readings import Reading
+from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, WatchState
 from tests.unit import report_server as reported
 from tests.unit.check_inputs import adapter_health, disk_health, health, seen
@@ -404,15 +406,24 @@ def test_watch_fits_any_screen(width: int) -> None:
         )
         for name in (MAP, "sdaa", "sdz", *(f"nvme{number}n1" for number in range(40)))
     ]
-    row = re.compile(rf"(TARGET +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
+    server = AdapterReading(SAS, LinkSample(16.0, 8), 3, 0.5, {}, {})
+    endpoints = {disk.id: endpoint(target=disk.target, id=disk.id) for disk in disks}
+    state = WatchState(0.0, tuple(disks), (server,), tuple(alerts))
+    trends = {disk.id: (1.0, None, math.inf) * 10 for disk in disks}
+    reason = "no p99: nothing measures latency; run `hbatune watch --collect` as root"
+    picture = Picture(
+        "db07", "oltp", 2.0, endpoints, {SAS: "SAS " * 9}, state, state, reason, trends
+    )
+    row = re.compile(rf"(✗ +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
     for height in (10, 24, 60, 400):
-        state = WatchState(0.0, tuple(disks), alerts=tuple(alerts))
-        lines = format_screen(state, width, height)
+        lines = format_screen(picture, View(), width, height)
         text = [plain(line) for line in lines]
-        assert len(text) <= height
+        assert len(text) == height
         assert all(measure_width(line) <= width for line in text)
+        if height < 24 or width < 40:
+            continue
         shown_count = sum(bool(row.match(line)) for line in text)
         hidden_counts = [
-            int(match[1]) for line in text if (match := re.match(r"and (\d+) more:", line))
+            int(match[1]) for line in text if (match := re.match(r"(\d+) more disks", line))
         ]
         assert shown_count + sum(hidden_counts) == len(disks), "those that do not fit are counted"
