@@ -27,8 +27,9 @@ from hbatune.fleet.audit import (
 )
 from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
-from hbatune.fleet.hosts import THIS_HOST, HostState, ReadFailure, UnusableSnapshot
+from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
+from hbatune.shipped import find_message
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import fold_names, format_value
@@ -109,19 +110,9 @@ def make_audit_document(audit: Audit) -> AuditDocument:
     )
 
 
-_FAILURES = {
-    ReadFailure.INVALID: "{}",
-    ReadFailure.TIMED_OUT: "not read within {} seconds",
-    ReadFailure.KILLED: "signal {} killed the process that read it",
-    ReadFailure.CRASHED: "internal error while reading it",
-    ReadFailure.UNSTARTED: "no process for it: {}",
-    ReadFailure.NO_MEMORY: "takes more memory than is available",
-}
-
-
 def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
     """Return an entry for a file that could not be audited, with the reason as text."""
-    return UnusableEntry(snapshot.file, _FAILURES[snapshot.failure].format(snapshot.detail))
+    return UnusableEntry(snapshot.file, find_message(snapshot.failure).format(snapshot.detail))
 
 
 def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
@@ -362,23 +353,6 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
         yield ("unusable", file, None, reason, None, None, None, None, None)
 
 
-_WHY = {
-    FactKind.PRESENCE: "how much there is to share the load",
-    FactKind.LINK: "a ceiling for all that is behind it",
-    FactKind.STATE: "an offline device does no work",
-    FactKind.ERRORS: "each of them held up I/O for as long as its retry took",
-    FactKind.RATE: "a ceiling for the traffic of the port",
-    FactKind.FIRMWARE: "the firmware decides how an adapter queues commands",
-    FactKind.DRIVER: "a change of driver moved results by up to 50 %",
-    FactKind.DEPTH: "how much may be in flight: too little costs throughput, too much latency",
-    FactKind.INTERRUPTS: "how many CPUs take the completions",
-    FactKind.OPTION: "how the module was loaded",
-    FactKind.DRIVE: "another drive, or one that is set another way",
-    FactKind.HOST: "what else is at work there",
-    FactKind.COUNTERS: "counted, but harmless",
-}
-
-
 def show_comparison(comparison: HostComparison) -> None:
     """Print a comparison."""
     names = _name_sides(comparison)
@@ -420,17 +394,14 @@ def _make_difference_table(differences: Sequence[Difference], names: tuple[str, 
     table = Table([fact, *map(Column, names), reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
-        why = (difference.subject, f"{_explain_difference(difference)}{source}")
+        reason_text = find_message(difference.kind)
+        if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
+            reason_text = SETTINGS[difference.what].summary
+        why = (difference.subject, f"{reason_text}{source}")
         sides = (difference.first, difference.second)
         texts = [format_fact_values(values) if values else EMPTY_CELL for values in sides]
         table.rows.append([difference.what, *texts, why])
     return table
-
-
-def _explain_difference(difference: Difference) -> str:
-    if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
-        return SETTINGS[difference.what].summary
-    return _WHY.get(difference.kind, "a setting")
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:

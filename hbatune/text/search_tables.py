@@ -10,8 +10,8 @@ from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
 from hbatune.search import tournament
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
-from hbatune.search.tournament import End
 from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.shipped import fill_message, find_message
 from hbatune.text import units
 from hbatune.text.basic_output import format_count
 from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
@@ -23,15 +23,6 @@ _COLUMNS = make_columns(
 )
 _ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
-
-_ENDS = {
-    End.STOPPED: "stopped on request",
-    End.NO_TIME: "the time limit was reached: increase --minutes",
-    End.UNTRUSTED: "its probes are not reliable, even after retries",
-    End.NOT_SET: "the device refused a value that it had accepted before",
-    End.STUCK: "a write to a setting does not return: the next command reports its outcome",
-    End.CONFLICT: "the search stopped: an administrator or another process changed a setting",
-}
 
 
 def show_autotuned(done: AutotuneResult) -> None:
@@ -55,7 +46,11 @@ def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[lis
         yield [disk.target, *_make_settings_cells(search)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
-        reason = _explain_unjudged(unjudged)
+        detail = unjudged.detail
+        if unjudged.outcome is not None:
+            detail = explain_missing_result(unjudged.outcome)
+        settings = " and ".join(unjudged.settings)
+        reason = find_message(unjudged.reason).format(settings=settings, detail=detail)
         yield [disk.target, names, EMPTY_CELL, EMPTY_CELL, "not judged", reason]
 
 
@@ -129,32 +124,13 @@ def _describe_change(search: tournament.FoundSettings) -> str | None:
     )
 
 
-def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
-    match unjudged.reason:
-        case tournament.Unjudged.FIXED:
-            return f"it cannot be set: {unjudged.detail}"
-        case tournament.Unjudged.NO_CHOICE:
-            return "there is nothing else that the disk takes"
-        case tournament.Unjudged.NEEDS_WRITES:
-            settings = " and ".join(tournament.WRITE_SETTINGS)
-            return (
-                f"{settings} cannot be evaluated with reads only; add writes with "
-                "--file DIR, or with --destructive on an empty disk"
-            )
-        case tournament.Unjudged.NOT_WRITABLE:
-            assert unjudged.outcome is not None
-            return f"nothing is written to it: {explain_missing_result(unjudged.outcome)}"
-        case tournament.Unjudged.ENDED:
-            return "the search ended before"
-
-
 def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.outcome is not None:
         begun = disk.result is not None
         prefix = "the search ended" if begun else "not searched"
         yield f"{prefix}: {explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
-        yield _ENDS[disk.ended]
+        yield find_message(disk.ended)
     for setting in disk.not_restored:
         yield _describe_unrestored(disk, setting)
     if disk.doubtful is not None:
@@ -166,26 +142,17 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
 
 
 def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
-    if setting.outcome is Outcome.CONFLICT:
-        return (
-            f"{setting.setting} is {setting.found}, which hbatune did not set, so it stays; "
-            f"it was {setting.before} when the search began"
-        )
+    name = "changed" if setting.outcome is Outcome.CONFLICT else "unrestored"
     why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
-    return (
-        f"{setting.setting} could not be restored to {setting.before} ({setting.outcome}{why}): "
-        f"run `hbatune rollback {disk.target}`"
-    )
+    return fill_message("search", name, setting=setting, why=why, target=disk.target)
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
     figures = probe.figures
     if not figures.iops:
         return f"no I/O of the last one came back in {units.format_digits(figures.runtime)} s"
-    return (
-        f"the last one broke Little's law (D3-6), with {units.format_digits(figures.concurrency)} "
-        f"I/Os in flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
-    )
+    in_flight = units.format_digits(figures.concurrency)
+    return fill_message("search", "doubt", in_flight=in_flight, issued=probe.workload.issued)
 
 
 def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
@@ -194,13 +161,9 @@ def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     unchanged = "all other settings are unchanged." if lost else "all settings are unchanged."
     if done.rules is not None:
         yield from _describe_rules(done.rules, done.situation.profile.name, unchanged)
-    elif better:
-        yield (
-            f"{unchanged.capitalize()} `--write` makes rules for the better values, for all "
-            "disks of the same model."
-        )
     else:
-        yield unchanged.capitalize()
+        hint = fill_message("search", "hint") if better else ""
+        yield f"{unchanged.capitalize()}{hint}"
 
 
 def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
@@ -208,15 +171,9 @@ def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Itera
         settings = ", ".join(rules_file.settings)
         yield f"{rules_file.file} has the rules for disks like {rules_file.target}: {settings}."
     if rules.differing:
-        yield (
-            f"{', '.join(rules.differing)}: of one model, with answers that differ: no rule is "
-            "written for them."
-        )
+        yield fill_message("search", "differing", disks=", ".join(rules.differing))
     if rules.written:
-        yield (
-            f"`hbatune apply --profile {profile}` sets them, as does the daemon where one runs; "
-            f"until then {unchanged}"
-        )
+        yield fill_message("search", "written", profile=profile, unchanged=unchanged)
     elif rules.saved:
         yield f"No rule is written: nothing was better. {unchanged.capitalize()}"
 

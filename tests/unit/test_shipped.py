@@ -5,17 +5,22 @@ from enum import StrEnum
 import pytest
 
 from hbatune.agent.status import StallCause
+from hbatune.fleet.compared_facts import FactKind
+from hbatune.fleet.hosts import ReadFailure
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
 from hbatune.probe.result import Doubt, Failure, Pattern, Skip
 from hbatune.probe.workloads import Hidden
+from hbatune.search.tournament import End, Unjudged
 from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
-ENUMERATIONS = (*MEASURED, StallCause)
-OTHER_TABLES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
+ENUMERATIONS = (*MEASURED, StallCause, ReadFailure, FactKind, End, Unjudged)
+VALUES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
+SENTENCES = {"probe", "search", "sizing"}
+OTHER_TABLES = VALUES | SENTENCES
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)
