@@ -14,10 +14,7 @@ from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
-from hbatune.facts import health
-from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.devices import resolve_link
-from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts import assembly, devices, health, model
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations.context import Context, InterruptedRuns
@@ -34,11 +31,10 @@ from hbatune.operations.situation import (
 )
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
+from hbatune.policy import match, vendors
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
-from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
-from hbatune.policy.vendors import load_followed_rules
 from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
@@ -52,14 +48,14 @@ def take_snapshot(context: Context) -> Snapshot:
     paths = context.paths
     require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
-    rules = load_followed_rules(library, config.site)
+    rules = vendors.load_followed_rules(library, config.site)
     profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
     deadline = config.act.deadline_seconds
     means = unlocked_means(paths)
     avoid = map_stuck_disks(means.stuck)
     adapter_files = list_adapter_attributes()
-    controller_files = adapter_files[TargetKind.CONTROLLER]
-    adapter_files[TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
+    controller_files = adapter_files[model.TargetKind.CONTROLLER]
+    adapter_files[model.TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
     disk_files = (*list_attributes(), *FORECAST_FILES)
     gathered = means.gather(disk_files, config.act, of=adapter_files)
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
@@ -73,7 +69,7 @@ def take_snapshot(context: Context) -> Snapshot:
         policy=HostPolicy(
             active=config.profile,
             profiles=tuple(profiles),
-            site=resolve_site_links(machine, config.site, resolve_link),
+            site=match.resolve_site_links(machine, config.site, devices.resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in options.items()),
@@ -150,7 +146,7 @@ def look_at_host(context: Context) -> HostLook:
 
     paths, installed = context.paths, (context.paths.units / system.UNIT).exists()
     hidden = find_unreadable(paths, paths.counters)
-    filed = Journal("") if hidden else journal.load(paths.journal, read_boot_id())[0]
+    filed = Journal("") if hidden else journal.load(paths.journal, assembly.read_boot_id())[0]
     is_interrupted = filed.run is not None and not filed.run.process.alive()
     unconfirmed = any(entry.doubt for entry in filed.entries)
     look = HostLook(
@@ -211,7 +207,7 @@ class MeasuredHost(Struct, frozen=True, kw_only=True):
     settings ``not_understood`` are the situation's.
     """
 
-    machine: Machine
+    machine: model.Machine
     journal: Journal
     records: tuple[history.Record, ...]
     yardsticks: Yardsticks

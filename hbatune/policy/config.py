@@ -9,10 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hbatune.policy import schema, toml_files
 from hbatune.policy.library import Commands, Library, installed_library
 from hbatune.policy.profile import Name, Text
-from hbatune.policy.schema import decode_file
-from hbatune.policy.toml_files import PolicyError, quote_value, suggest_nearest
 from hbatune.settings.table import SETTINGS, is_setting
 
 CONFIG_FILE = "hbatune.toml"
@@ -216,15 +215,15 @@ def load_config(library: Library) -> Config:
         file = library.read_site(library.site / CONFIG_FILE)
     except FileNotFoundError:
         return Config()
-    config = decode_file(file, Config)
+    config = schema.decode_file(file, Config)
     # The shape of the file cannot check a setting that is a key: it may be any text.
     for name in config.daemon.drift_of:
         if not is_setting(name):
             allowed = ", ".join(sorted(SETTINGS))
-            problem = f"unknown setting {quote_value(name)}, expected one of {allowed}"
+            problem = f"unknown setting {toml_files.quote_value(name)}, expected one of {allowed}"
             line, place = file.line(("daemon", "drift_of", name)), "table [daemon.drift_of]"
-            hint = suggest_nearest(name, SETTINGS)
-            raise PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
+            hint = toml_files.suggest_nearest(name, SETTINGS)
+            raise toml_files.PolicyError(problem, file=file.path, line=line, place=place, hint=hint)
     return config
 
 

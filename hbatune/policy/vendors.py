@@ -14,16 +14,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.errors import UsageError
+from hbatune.policy import schema, toml_files
 from hbatune.policy.config import Config, Site, Vendors
 from hbatune.policy.library import Library, installed_library, load_profile, load_sources
 from hbatune.policy.profile import Exactly, Name, Origin, Profile, Rule, Text, VendorRule
 from hbatune.policy.rules import Doubts, check_rules
-from hbatune.policy.schema import RuleTable, decode_file, make_error
-from hbatune.policy.toml_files import PolicyError, quote_value, read_toml, suggest_nearest
 from hbatune.settings.table import QUEUE_DEPTH
 
 
-class _Table(RuleTable, frozen=True, forbid_unknown_fields=True):
+class _Table(schema.RuleTable, frozen=True, forbid_unknown_fields=True):
     use: Name | None = None
     note: Text | None = None
 
@@ -39,13 +38,13 @@ def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
     sources = load_sources(shipped)
     vendor_rules = []
     for path in sorted((shipped / "vendors").glob("*.toml")):
-        file = read_toml(path)
-        content = decode_file(file, _File)
+        file = toml_files.read_toml(path)
+        content = schema.decode_file(file, _File)
         rules = check_rules(file, content.rule, Origin.VENDOR, sources)
         for number, (rule, table) in enumerate(zip(rules, content.rule, strict=True)):
             # A paper does not know the number of hosts that share the array: it may only raise.
             if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
-                raise make_error(
+                raise schema.make_error(
                     file,
                     ("rule", number),
                     "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none",
@@ -67,9 +66,9 @@ def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
     use_names = list_uses(rules)
     for name in site.uses:
         if name not in use_names:
-            expected, hint = ", ".join(use_names), suggest_nearest(name, use_names)
-            problem = f"unknown use {quote_value(name)}, expected one of {expected}"
-            raise PolicyError(problem, place="table [site.uses]", hint=hint)
+            expected, hint = ", ".join(use_names), toml_files.suggest_nearest(name, use_names)
+            problem = f"unknown use {toml_files.quote_value(name)}, expected one of {expected}"
+            raise toml_files.PolicyError(problem, place="table [site.uses]", hint=hint)
     if site.vendors is Vendors.OFF:
         return ()
     return tuple(rule for rule in rules if rule.use is None or rule.use in site.uses)

@@ -18,10 +18,9 @@ from msgspec.structs import asdict, replace
 
 from hbatune.loader import ShortText
 from hbatune.plan.rows import Row
+from hbatune.policy import rules, schema
 from hbatune.policy.library import Library, load_sources
 from hbatune.policy.profile import NAME_PATTERN, Origin, ProbeSpec, Text, Texts
-from hbatune.policy.rules import check_source
-from hbatune.policy.schema import decode_file
 from hbatune.policy.toml_files import PolicyError, TomlFile, quote_value, read_toml, suggest_nearest
 from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
 
@@ -140,10 +139,10 @@ def _load_file(file: TomlFile, shipped: Path, origin: Origin) -> NamedWorkload:
             "has a name that no workload can have: letters, digits, dots, dashes and underscores",
             file=file.path,
         )
-    content = decode_file(file, _File)
+    content = schema.decode_file(file, _File)
     source_ids = load_sources(shipped)
     for number, source in enumerate(content.sources):
-        check_source(file, ("sources", number), source, origin, source_ids)
+        rules.check_source(file, ("sources", number), source, origin, source_ids)
     runs: list[Workload] = []
     for number, table in enumerate(content.run):
         _check_zones(file, number, table)
