@@ -29,10 +29,9 @@ from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import find_message
-from hbatune.text import units
+from hbatune.shipped import fill_message, find_message
+from hbatune.text import plan_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, group_items, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
@@ -48,15 +47,6 @@ MAX_REMEDIES = 10
 
 MAX_BATCH = 8
 """Maximum number of hosts in one command: larger rollouts go in batches."""
-
-STATE_TEXTS = {
-    HostState.OK: ("as wanted", ""),
-    HostState.DRIFT: ("drifted", "settings differ from profile {}"),
-    HostState.NOT_SET_UP: ("not set up", "no profile is active, so nothing was compared"),
-    HostState.ROLLED_BACK: ("rolled back", "a rollback ended the tuning; nothing was compared"),
-    HostState.NOT_COMPARED: ("not fully compared", "profile {} covers nothing, or reads failed"),
-}
-"""The states of hosts as text, each with a description of the problem."""
 
 
 class Remedy(Struct, frozen=True):
@@ -133,7 +123,7 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
         advice = f"on {entry.hosts[0]}: {entry.advice}"
         rows["findings"].append((*check, entry.evidence, advice, entry.source))
     for stock in audit.inventory:
-        subject = (str(stock.what), format_value(stock.of), _format_stock_value(stock))
+        subject = (str(stock.what), plan_tables.format_value(stock.of), _format_stock_value(stock))
         rows["inventory"].append((*subject, str(stock.count), str(len(stock.hosts))))
     rows["unusable"] = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
     return rows
@@ -179,7 +169,7 @@ def show_audit(audit: Audit) -> None:
 def summarise_audit(audit: Audit) -> str:
     """Return the answer of an audit: the number of hosts in each state, and of unread files."""
     hosts = Counter(host.state for host in audit.hosts)
-    counts = [(hosts[state], text) for state, (text, _) in STATE_TEXTS.items()]
+    counts = [(hosts[state], find_message(state)) for state in HostState]
     counts.append((len(audit.unusable), "not read"))
     parts = ", ".join(f"{count} {text}" for count, text in counts if count)
     return f"{format_count(len(audit.hosts) + len(audit.unusable), 'host')}: {parts}"
@@ -198,7 +188,7 @@ def _yield_remedies(audit: Audit) -> Iterator[Remedy]:
     for (state, profile, _), group in group_items(audit.hosts, get_situation).items():
         if state is not HostState.OK:
             names = tuple(host.name for host in group)
-            text = STATE_TEXTS[state][1].format(profile)
+            text = fill_message("host_problem", state, profile=profile)
             yield Remedy(Severity.WARNING, names, text, find_command(audit, group))
     for entry in audit.findings:
         if entry.severity in (Severity.CRITICAL, Severity.WARNING):
@@ -281,12 +271,12 @@ def _format_drift(drift: FleetDrift) -> tuple[str, str]:
     """Return the current and the wanted value of drift."""
     if drift.current is None and drift.value is None:
         return VARIOUS_TEXT, VARIOUS_TEXT
-    return format_value(drift.current), format_value(drift.value)
+    return plan_tables.format_value(drift.current), plan_tables.format_value(drift.value)
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
     """Return the names of hosts as text, with ranges; only the first of many names."""
-    return " ".join(fold_names(hosts, count=False))
+    return " ".join(plan_tables.fold_names(hosts, count=False))
 
 
 def _format_stock_value(stock: Stock) -> str:

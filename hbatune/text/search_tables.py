@@ -12,11 +12,9 @@ from hbatune.search import tournament
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
 from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.shipped import fill_message, find_message
-from hbatune.text import units
+from hbatune.text import probe_tables, terminal, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
-from hbatune.text.terminal import print_line, show_table
 
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value CURRENT | value BEST | state ANSWER | text WHY"
@@ -31,12 +29,12 @@ def show_autotuned(done: AutotuneResult) -> None:
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
     for disk in disks:
         table.rows += _yield_rows(disk, done.situation.profile.name)
-    show_table(table)
+    terminal.show_table(table)
     for disk in disks:
         for line in _yield_remarks(disk):
-            print_line(f"{disk.target}: {line}.")
+            terminal.print_line(f"{disk.target}: {line}.")
     for line in _describe_outcome(done):
-        print_line(line)
+        terminal.print_line(line)
 
 
 def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[list[str]]:
@@ -48,7 +46,7 @@ def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[lis
         names = ", ".join(unjudged.settings)
         detail = unjudged.detail
         if unjudged.outcome is not None:
-            detail = explain_missing_result(unjudged.outcome)
+            detail = probe_tables.explain_missing_result(unjudged.outcome)
         settings = " and ".join(unjudged.settings)
         reason = find_message(unjudged.reason).format(settings=settings, detail=detail)
         yield [disk.target, names, EMPTY_CELL, EMPTY_CELL, "not judged", reason]
@@ -117,18 +115,16 @@ def _describe_change(search: tournament.FoundSettings) -> str | None:
     # The score is 1/p99, so its highest ratio is the lowest p99.
     p99s = (1 / answer.ratio, 1 / answer.high, 1 / answer.low)
     change, low, high = map(units.format_change, p99s)
-    leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
-    return (
-        f"{change} p99 of the reader ({low} to {high}), with {units.format_digits(leader_mb)} MB/s "
-        f"for the writer against {units.format_digits(current_mb)}"
-    )
+    leader, current = (units.format_digits(search.written[n] / 1e6) for n in (answer.leader, 0))
+    facts = {"leader": leader, "current": current}
+    return fill_message("search", "interference", change=change, low=low, high=high, **facts)
 
 
 def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.outcome is not None:
         begun = disk.result is not None
         prefix = "the search ended" if begun else "not searched"
-        yield f"{prefix}: {explain_missing_result(disk.outcome)}"
+        yield f"{prefix}: {probe_tables.explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
         yield find_message(disk.ended)
     for setting in disk.not_restored:
@@ -136,7 +132,7 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.doubtful is not None:
         yield _explain_doubt(disk.doubtful)
     if disk.blank:
-        yield BLANK_NOTE
+        yield probe_tables.BLANK_NOTE
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
