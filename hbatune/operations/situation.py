@@ -23,14 +23,7 @@ from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import joint_limits, rows
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
 from hbatune.policy import budget, match, vendors
-from hbatune.policy.config import (
-    ActConfig,
-    Config,
-    Site,
-    UnmatchedName,
-    find_configuration_file,
-    load_configuration,
-)
+from hbatune.policy import config as configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.settings import table
@@ -65,7 +58,7 @@ class Situation(Struct, frozen=True):
     scan.
     """
 
-    config: Config
+    config: configuration.Config
     profile: Profile
     machine: Machine
     chosen: ChosenTargets
@@ -73,7 +66,7 @@ class Situation(Struct, frozen=True):
     rollbacks: RollbackRecords
     stuck: tuple[lock.Claim, ...]
     rendered: Mapping[tuple[str, str], str]
-    site: Site
+    site: configuration.Site
     not_understood: tuple[str, ...] = ()
     elsewhere: bool = False
     part: PartialScan | None = None
@@ -144,7 +137,7 @@ class Situation(Struct, frozen=True):
         return list_advice(self.machine, self.site, plan, self.chosen.ids)
 
     @property
-    def boot_site(self) -> Site:
+    def boot_site(self) -> configuration.Site:
         """The site for the udev rules, with the disks that its links lead to now.
 
         udev cannot follow such links when it applies a rule.
@@ -157,14 +150,14 @@ class Situation(Struct, frozen=True):
         return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
 
     @property
-    def unmatched(self) -> tuple[UnmatchedName, ...]:
+    def unmatched(self) -> tuple[configuration.UnmatchedName, ...]:
         """The names in [site] that match nothing on this machine."""
         return match.list_unmatched_names(self.machine, self.site)
 
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
-        arrays, file = installed_library().arrays(), str(find_configuration_file())
+        arrays, file = installed_library().arrays(), str(configuration.find_configuration_file())
         return budget.make_site_rules(self.machine, self.site, arrays, file)
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
@@ -213,7 +206,7 @@ class Situation(Struct, frozen=True):
 
 
 def list_advice(
-    machine: Machine, site: Site, plan: rows.Plan, ids: Collection[str] | None = None
+    machine: Machine, site: configuration.Site, plan: rows.Plan, ids: Collection[str] | None = None
 ) -> tuple[Advice, ...]:
     """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``).
 
@@ -242,7 +235,7 @@ class ScanMeans(Struct, frozen=True):
     def gather(
         self,
         attributes: Sequence[str],
-        act: ActConfig,
+        act: configuration.ActConfig,
         scope: Scope = WHOLE_MACHINE,
         of: Mapping[TargetKind, Sequence[str]] | None = None,
     ) -> Machine:
@@ -269,7 +262,7 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
 
     profile: Profile | str | None = None
     targets: Collection[str] = ()
-    config: Config | None = None
+    config: configuration.Config | None = None
     snapshot: Snapshot | Path | None = None
     means: ScanMeans | None = None
     extra_settings: Collection[str] = ()
@@ -284,7 +277,7 @@ def read_situation(request: SituationRequest) -> Situation:
     """
     if request.snapshot is not None:
         return _read_snapshot(request, request.snapshot)
-    config, profile = request.config or load_configuration(), request.profile
+    config, profile = request.config or configuration.load_configuration(), request.profile
     if not isinstance(profile, Profile):
         profile = vendors.load_chosen_profile(profile, config)
     means = request.means or unlocked_means(Paths())
@@ -356,7 +349,9 @@ def load_machine_journal(
     return machine, filed
 
 
-def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
+def list_needed_settings(
+    profile: Profile, site: configuration.Site, changed: Iterable[str]
+) -> frozenset[str]:
     """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
     # Values that earlier profiles have set may have to be restored, so they are read as well.
     wanted = set(changed) & table.SETTINGS.keys()
@@ -376,7 +371,7 @@ def map_stuck_disks(stuck: Iterable[lock.Claim]) -> dict[str, str]:
 
 
 def make_situation(
-    config: Config,
+    config: configuration.Config,
     profile: Profile,
     machine: Machine,
     names: Collection[str],
@@ -409,7 +404,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
 
     snapshot = file.load_snapshot(source) if isinstance(source, Path) else source
     machine, policy = snapshot.machine, snapshot.policy
-    config, profile = Config(profile=policy.active, site=policy.site), request.profile
+    config, profile = configuration.Config(profile=policy.active, site=policy.site), request.profile
     if not isinstance(profile, Profile):
         name = profile or policy.active
         host_profiles = {profile.name: profile for profile in policy.profiles}
