@@ -19,7 +19,17 @@ from hbatune.watch.alerts import AlertCondition
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged)
 VALUES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
-SENTENCES = {"audit", "daemon", "host_problem", "probe", "search", "sizing", "stall", "verdict"}
+SENTENCES = {
+    "audit",
+    "audit_metrics",
+    "daemon",
+    "host_problem",
+    "probe",
+    "search",
+    "sizing",
+    "stall",
+    "verdict",
+}
 OTHER_TABLES = VALUES | SENTENCES
 
 
