@@ -24,6 +24,7 @@ SENTENCES = {
     "audit_metrics",
     "daemon",
     "host_problem",
+    "measured",
     "probe",
     "search",
     "sizing",
