@@ -32,3 +32,9 @@ def find_message(member: Enum) -> str:
     """Return the text of an enumeration's member, from the table of its class."""
     message: str = load_texts("messages.toml")[type(member).__name__][member.name]
     return message
+
+
+def fill_message(table: str, name: str, **facts: object) -> str:
+    """Return the text of this ``name`` in a table of messages.toml, filled with the facts."""
+    message: str = load_texts("messages.toml")[table][name]
+    return message.format(**facts)

@@ -20,15 +20,13 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import journal, rollback_record
 from hbatune.act.chain import Chain, WriteResult, decode_reply
 from hbatune.act.journal import Journal
-from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
-from hbatune.settings.limits import ASYNC_DEPTH_FILE
+from hbatune.settings import limits, table
 from hbatune.settings.setting import Attributes
-from hbatune.settings.table import find_setting
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import Died, Finished, Pool, Process, Replied, Stuck, Unstarted, WorkerPool
 
@@ -53,7 +51,7 @@ class Means(Struct, frozen=True):
     save: Callable[[Journal, bool], None] | None = None
     read: Mapping[str, Attributes] = {}
     unmarked: frozenset[str] = frozenset()
-    guard: RollbackGuard = UNGUARDED
+    guard: rollback_record.RollbackGuard = rollback_record.UNGUARDED
 
     def save_journal(
         self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
@@ -146,7 +144,7 @@ class _Lane(Struct):
 
 
 def _list_locking_settings(chain: Chain) -> set[str]:
-    return {step.setting for step in chain.steps if find_setting(step.setting).locks_adapter}
+    return {step.setting for step in chain.steps if table.find_setting(step.setting).locks_adapter}
 
 
 class _Crew(Struct):
@@ -238,7 +236,7 @@ class Executor:
         for chain in chains:
             lane = self._lanes.setdefault(chain.adapter, _Lane(deque()))
             lane.waiting.append(chain)
-            lane.busy |= os.path.exists(f"{chain.sysfs}/{ASYNC_DEPTH_FILE}")
+            lane.busy |= os.path.exists(f"{chain.sysfs}/{limits.ASYNC_DEPTH_FILE}")
         if not self._stop():
             self._start_chains()
         while self._pool.running:
@@ -346,7 +344,7 @@ class Executor:
         is_refused = False
         for step in chain.steps:
             result = results[chain.id, step.setting]
-            kind = find_setting(step.setting)
+            kind = table.find_setting(step.setting)
             if not kind.locks_adapter:
                 continue
             is_refused |= (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)

@@ -22,8 +22,7 @@ from hbatune import loader
 from hbatune.act import files
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
-from hbatune.facts.model import Machine, Missing, Vector
-from hbatune.facts.names import find_cpus
+from hbatune.facts import model, names
 from hbatune.facts.services import Irqbalance, find_irqbalance
 from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
@@ -42,7 +41,7 @@ def read_placed(paths: Paths) -> frozenset[int]:
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 
 
-def ban_interrupts(irqs: Iterable[int], paths: Paths) -> Irqbalance | Missing | None:
+def ban_interrupts(irqs: Iterable[int], paths: Paths) -> Irqbalance | model.Missing | None:
     """Have irqbalance leave exactly these interrupts unchanged.
 
     Returns an irqbalance that does not run hbatune's script and may still move them, or Missing if
@@ -94,7 +93,7 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
         files.replace(path, msgspec.json.encode(sorted(immovable)), mode=files.READABLE_MODE)
 
 
-def with_records(machine: Machine, filed: Journal, path: Path) -> Machine:
+def with_records(machine: model.Machine, filed: Journal, path: Path) -> model.Machine:
     """Return the machine with the CPUs of placed vectors, according to the journal.
 
     The vectors remembered in the file at ``path`` are managed, not inferred to be free.
@@ -103,8 +102,8 @@ def with_records(machine: Machine, filed: Journal, path: Path) -> Machine:
     placed: dict[str, tuple[int, ...]] = {}
     for entry in filed.entries:
         if entry.setting == IRQ_AFFINITY and entry.value is not None:
-            placed[entry.id] = find_cpus(str(entry.value)) or ()
-    vectors: list[Vector] = []
+            placed[entry.id] = names.find_cpus(str(entry.value)) or ()
+    vectors: list[model.Vector] = []
     for vector in machine.vectors:
         known = replace(vector, managed=True, inferred=False) if vector.id in remembered else vector
         vectors.append(replace(known, placed=placed.get(vector.id, ())))

@@ -10,13 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal
+from hbatune.act import executor, journal, lock, writer
 from hbatune.act.chain import Chain, Step
-from hbatune.act.executor import Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError, Run
-from hbatune.act.lock import Claim
 from hbatune.act.marks import mark_restored, with_udev_baselines
-from hbatune.act.writer import build_chain, execute_chains, parse_values, read_raw
 from hbatune.facts.ids import WORLD_WIDE, extract_route, extract_stable_part
 from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
@@ -45,10 +42,10 @@ class RestorePlan(Struct, frozen=True):
 def restore_values(
     machine: Machine,
     recorded: Journal,
-    means: Means,
+    means: executor.Means,
     *,
     ids: Collection[str] | None = None,
-    stuck: Iterable[Claim] = (),
+    stuck: Iterable[lock.Claim] = (),
     disrupt: bool = False,
 ) -> tuple[Restored, ...]:
     """Restore every entry of the journal, or the entries of ``ids``, and remove them from it.
@@ -73,7 +70,7 @@ def restore_values(
         unsaved = error
     # Even with an unsaved journal: restoring is more important than its record, and the entries
     # stay on disk.
-    report = execute_chains(chains, means)
+    report = writer.execute_chains(chains, means)
     rows = plan.rows(report)
     remaining = begun.by_key
     for row in rows:
@@ -129,12 +126,12 @@ class RollbackPlan(Struct, frozen=True):
         """The writes of all targets."""
         return [plan.chain for plan in self.ways.values() if plan.chain is not None]
 
-    def rows(self, report: Report | None) -> tuple[Restored, ...]:
+    def rows(self, report: executor.Report | None) -> tuple[Restored, ...]:
         """Return the result of each entry; without a report nothing was written."""
         places = _Places(self.machine, self.known)
         return tuple(places.judged(entry, self._make_row(entry, report)) for entry in self.entries)
 
-    def _make_row(self, entry: Entry, report: Report | None) -> Restored:
+    def _make_row(self, entry: Entry, report: executor.Report | None) -> Restored:
         result = report.results.get(entry.key) if report else None
         plan = self.ways.get(entry.id, RestorePlan(entry.id))
         current = self.now.get(entry.id, {}).get(entry.setting)
@@ -176,10 +173,10 @@ class RollbackPlan(Struct, frozen=True):
 def plan_rollback(
     machine: Machine,
     recorded: Journal,
-    means: Means,
+    means: executor.Means,
     *,
     ids: Collection[str] | None = None,
-    stuck: Iterable[Claim] = (),
+    stuck: Iterable[lock.Claim] = (),
     disrupt: bool = False,
 ) -> RollbackPlan:
     """Plan the writes of ``restore_values``, which has these arguments. Write nothing."""
@@ -200,11 +197,11 @@ def plan_rollback(
             group = reachable.setdefault(entry.id, [])
             if disrupt or not find_setting(entry.setting).disrupts:
                 group.append(entry)
-    raw = read_raw(names, means.deadline, means.worker_pool)
+    raw = writer.read_raw(names, means.deadline, means.worker_pool)
     current, plans = dict[str, dict[str, Value]](), dict[str, RestorePlan]()
     for id, group in reachable.items():
         attributes = raw[holders[id].directory]
-        current[id] = parse_values(attributes)
+        current[id] = writer.parse_values(attributes)
         plans[id] = _plan_restore(holders[id], group, current[id], attributes)
     return RollbackPlan(
         machine, recorded, concerned, entries, holders, waiting, managed, plans, current
@@ -326,4 +323,4 @@ def plan_writes(
         under = scheduler if "scheduler" in find_setting(name).hangs_on else None
         steps.append(Step(name, value, present, under))
         reset.update(find_setting(name).resets)
-    return RestorePlan(target.id, build_chain(target, steps) if steps else None, refused)
+    return RestorePlan(target.id, writer.build_chain(target, steps) if steps else None, refused)

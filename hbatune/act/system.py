@@ -17,8 +17,7 @@ from hbatune import children, loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.loader import UnusableFileError
-from hbatune.policy.config import with_profile
-from hbatune.policy.toml_files import MAX_FILE_BYTES, ROOT, resolve_links
+from hbatune.policy import config, toml_files
 
 UNIT = "hbatune.service"
 LATENCY = "hbatune-latency.service"
@@ -149,7 +148,7 @@ class ActiveProfileError(HbatuneError):
 
 def require_writable_configuration(path: Path) -> None:
     """Raise ActiveProfileError if the configuration cannot be written. Changes nothing."""
-    path = _follow_links(path, ROOT)
+    path = _follow_links(path, toml_files.ROOT)
     # The nearest existing directory: missing ones are created with the file.
     folder = next(parent for parent in path.parents if parent.is_dir())
     if not os.access(folder, os.W_OK):
@@ -158,12 +157,12 @@ def require_writable_configuration(path: Path) -> None:
         raise ActiveProfileError(f"{path} cannot be written: {reason}", hint=hint)
 
 
-def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> None:
+def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> None:
     """Make the profile the active one, or none, in a file below ``root``. ActiveProfileError."""
     path = _follow_links(path, root)
     try:
         before = _read_text(path) if path.exists() else ""
-        after = with_profile(before, profile)
+        after = config.with_profile(before, profile)
         if after != before:
             data = after.encode()
             files.replace(path, data, mode=0o644, folder_mode=0o755, keep_access=True)
@@ -178,18 +177,18 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = ROOT) -> N
 
 
 def _read_text(path: Path) -> str:
-    return loader.read_bytes(path, MAX_FILE_BYTES).decode()
+    return loader.read_bytes(path, toml_files.MAX_FILE_BYTES).decode()
 
 
 def _follow_links(path: Path, root: Path) -> Path:
     """Return the file at the end of the path's links, resolved with ``root`` as /."""
     try:
-        return resolve_links(Path("/") / path.relative_to(root), root).end
+        return toml_files.resolve_links(Path("/") / path.relative_to(root), root).end
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be followed: {error.strerror}") from error
 
 
-def forget_profile(path: Path, *, root: Path = ROOT) -> None:
+def forget_profile(path: Path, *, root: Path = toml_files.ROOT) -> None:
     """Make no profile the active one; remove a file, and directory, that is then empty.
 
     A link is an administrator's and stays, as does its file. Raises ActiveProfileError.

@@ -15,11 +15,10 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from hbatune.act import journal, writer
+from hbatune.act import journal, lock, writer
 from hbatune.act.chain import Chain, Step, WriteResult, has_changed, is_above
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, LostError, Run
-from hbatune.act.lock import HeldTargets
 from hbatune.act.restore import RestorePlan, plan_writes, select_originals
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
@@ -27,8 +26,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
-from hbatune.settings import table
-from hbatune.settings.limits import find_scheduler
+from hbatune.settings import limits, table
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
 from hbatune.text.limit_text import describe_limit
 from hbatune.workers import Process, find_this_process
@@ -77,7 +75,7 @@ def can_switch(machine: Machine, rows: Iterable[Row], before: Values) -> bool:
         endpoint = next((disk for disk in machine.endpoints if disk.id == row.id), None)
         if endpoint is None:
             return False
-        scheduler = before.get((row.id, "scheduler"), find_scheduler(endpoint.attributes))
+        scheduler = before.get((row.id, "scheduler"), limits.find_scheduler(endpoint.attributes))
         if scheduler in ("none", None) and before.get(row.key) != endpoint.tags:
             return False
     return True
@@ -106,7 +104,7 @@ class Trial:
         self._known = list_targets(machine)
         # A stopped trial must still restore everything, so it ignores the stop.
         self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._held = HeldTargets(holds, (row.id for row in self.rows))
+        self._held = lock.HeldTargets(holds, (row.id for row in self.rows))
         self._sides = {Side.BEFORE: _group_by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}
         self._stuck: dict[Key, Process] = {}
@@ -298,7 +296,7 @@ class Experiment:
         self._command = command
         # A stopped experiment must still restore its settings, so it ignores the stop.
         self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._held = HeldTargets(holds, (id,))
+        self._held = lock.HeldTargets(holds, (id,))
         self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
@@ -452,7 +450,7 @@ class Experiment:
         return None if is_restored and not was_recorded else entry
 
 
-def _hold_and_save(targets: HeldTargets, means: Means, recorded: Journal) -> None:
+def _hold_and_save(targets: lock.HeldTargets, means: Means, recorded: Journal) -> None:
     """Hold the targets and save the journal; JournalError with the hold released."""
     targets.take()
     try:

@@ -15,11 +15,10 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from hbatune.act import lock, marks
 from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult, is_above
 from hbatune.act.executor import INITIAL_WORKERS, Executor, Key, Means, Report, compute_max_workers
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, JournalError, Run
-from hbatune.act.lock import ClaimTable
-from hbatune.act.marks import with_udev_baselines
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine, Missing, TargetKind
 from hbatune.facts.survey import survey_requests
@@ -27,9 +26,8 @@ from hbatune.facts.targets import Target, list_targets
 from hbatune.plan import rows as plan_rows
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, Plan, Row, State
-from hbatune.settings import table
+from hbatune.settings import setting, table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, SCHEDULER_FILE, find_scheduler
-from hbatune.settings.setting import Attributes
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import Pool, WorkerPool, find_this_process
@@ -42,7 +40,7 @@ def execute_chains(chains: Iterable[Chain], means: Means) -> Report:
     size = compute_max_workers(means.workers)
     report = Report()
     with (
-        ClaimTable(means.claims, size) as claims,
+        lock.ClaimTable(means.claims, size) as claims,
         Pool[Chain, bytes](
             writer,
             size=size,
@@ -135,7 +133,7 @@ def write_plan(
     # A value that others changed after hbatune had set it is theirs now.
     recorded = recorded.trying(named).disowning(row.key for row in plan.rows if row.taken_over)
     touched = (endpoint for endpoint in machine.endpoints if endpoint.id in drifting)
-    recorded = with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
+    recorded = marks.with_udev_baselines(recorded, touched, means.spent, unmarked=means.unmarked)
     chains = _build_chains(plan.rows, list_targets(machine), recorded)
     if not chains:
         # Nothing to write, but udev's baselines and the end of old doubts are recorded.
@@ -339,10 +337,10 @@ def read_current_values(
     wanted: Mapping[str, Collection[str]],
     deadline: float,
     worker_pool: WorkerPool | None = None,
-    already: Mapping[str, Attributes] = MappingProxyType({}),
+    already: Mapping[str, setting.Attributes] = MappingProxyType({}),
 ) -> dict[str, dict[str, Value]]:
     """Return, by directory, the values in the settings' files; ``already`` are read attributes."""
-    raw, unread = dict[str, Attributes](), dict[str, Collection[str]]()
+    raw, unread = dict[str, setting.Attributes](), dict[str, Collection[str]]()
     for directory, names in wanted.items():
         if directory in already and _has_all(already[directory], _list_files(names)):
             raw[directory] = already[directory]
@@ -360,13 +358,13 @@ def select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[s
 
 def read_raw(
     wanted: Mapping[str, Iterable[str]], deadline: float, worker_pool: WorkerPool | None = None
-) -> dict[str, Attributes]:
+) -> dict[str, setting.Attributes]:
     """Read, by sysfs directory, the files of these settings and of their limits."""
     paths = {directory: _list_files(names) for directory, names in wanted.items()}
     return dict(survey_requests(paths, deadline=deadline, worker_pool=worker_pool))
 
 
-def _has_all(attributes: Attributes, paths: Iterable[str]) -> bool:
+def _has_all(attributes: setting.Attributes, paths: Iterable[str]) -> bool:
     """Return whether these files were read, tunables together: each scheduler has others."""
     missing = set(paths).difference(attributes)
     has_tunables = find_scheduler(attributes) == "none" or any(map(_is_tunable_file, attributes))
@@ -392,7 +390,7 @@ def _list_files(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(files)
 
 
-def parse_values(attributes: Attributes) -> dict[str, Value]:
+def parse_values(attributes: setting.Attributes) -> dict[str, Value]:
     """Return the typed values, by setting, of attributes that are writable and can be parsed."""
     values: dict[str, Value] = {}
     for path, attribute in attributes.items():

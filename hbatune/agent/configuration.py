@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from hbatune.act import files
 from hbatune.errors import UsageError
+from hbatune.policy import rules, toml_files
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
-from hbatune.policy.rules import Doubts
-from hbatune.policy.toml_files import PolicyError
 
 Signature = tuple[tuple[str, files.Signature], ...]
 """The path and the signature of every file."""
@@ -35,11 +34,11 @@ class LastGoodConfiguration:
     Raises the exceptions of ``load`` if the first reading fails for another reason.
     """
 
-    def __init__(self, site: Path, load: Callable[[Doubts], Policy]) -> None:
+    def __init__(self, site: Path, load: Callable[[rules.Doubts], Policy]) -> None:
         self._site, self._load = site, load
         # Before the reading, so the next refresh notices a change during it.
         self._signature = compute_signature(site)
-        self.doubts: list[PolicyError] = []
+        self.doubts: list[toml_files.PolicyError] = []
         self.policy = load(self.doubts)
         self.mistake: UsageError | None = None
 

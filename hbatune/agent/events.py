@@ -14,9 +14,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from hbatune.facts.queue_depths import find_host_family
-from hbatune.facts.routes import MULTIPATH_UUID, is_virtual
-from hbatune.facts.udev import SEEN_PROPERTY, load_context
+from hbatune.facts import queue_depths, routes, udev
 from hbatune.settings.table import Cause
 
 SUBSYSTEMS = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
@@ -61,7 +59,7 @@ def interpret_event(
     """
     match subsystem, action:
         case "block", "add" if _is_disk(properties) or _is_activated_map(properties):
-            return DeviceEvent(name, unmarked=not properties.get(SEEN_PROPERTY))
+            return DeviceEvent(name, unmarked=not properties.get(udev.SEEN_PROPERTY))
         case "block", "change" if _is_activated_map(properties):
             # A path that fails or returns changes neither the map's table nor its values.
             of_a_path = properties.get("DM_ACTION", "").startswith(_PATH_EVENT)
@@ -82,7 +80,7 @@ class UdevMonitor:
     """
 
     def __init__(self, buffer: int) -> None:
-        context = load_context()
+        context = udev.load_context()
         import pyudev  # only the daemon listens: commands share this module's values
 
         self._monitor = pyudev.Monitor.from_netlink(context)
@@ -126,18 +124,18 @@ class UdevMonitor:
 
 def _resets_settings(event: DeviceEvent) -> bool:
     """Return whether a reset event resets a setting: with most drivers it does not."""
-    return event.cause is not Cause.RESET or bool(find_host_family(event.name).resets)
+    return event.cause is not Cause.RESET or bool(queue_depths.find_host_family(event.name).resets)
 
 
 def _is_disk(properties: Mapping[str, str]) -> bool:
     """Return whether it is an entire disk on real storage: no partition, loop, ram or zram."""
     is_disk = properties.get("DEVTYPE") == "disk"
-    return is_disk and not is_virtual(properties.get("DEVPATH", ""))
+    return is_disk and not routes.is_virtual(properties.get("DEVPATH", ""))
 
 
 def _is_activated_map(properties: Mapping[str, str]) -> bool:
     is_activated = properties.get("DM_ACTIVATION") == "1"
-    return is_activated and properties.get("DM_UUID", "").startswith(MULTIPATH_UUID)
+    return is_activated and properties.get("DM_UUID", "").startswith(routes.MULTIPATH_UUID)
 
 
 def _serves_storage(text: str) -> bool:

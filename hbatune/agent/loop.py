@@ -35,8 +35,7 @@ from hbatune.policy.profile import Profile
 from hbatune.processes import has_living_author, read_clock_id
 from hbatune.settings.table import Cause
 from hbatune.watch.watch import AlertEvent
-from hbatune.workers import find_this_process
-from hbatune.workers.worker import release_memory, separate_large_blocks
+from hbatune.workers import find_this_process, worker
 
 CONFLICT_DELAY_S = 0.5
 """Seconds to wait if another program has changed a value between plan and write."""
@@ -159,7 +158,7 @@ class DaemonLoop:
     def run(self) -> None:
         """Maintain the profile until SIGTERM or SIGINT."""
         # Each sample of the watch builds new tables of thousands of disks.
-        separate_large_blocks()
+        worker.separate_large_blocks()
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # The handler only notes the signal: the loop acts on it where its state is consistent.
         before = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
@@ -408,7 +407,7 @@ class DaemonLoop:
             self._handle_report(order, orders.decode_report(sent, disks))
             if order.names is None:
                 del sent
-                release_memory()  # a report on everything needs much memory
+                worker.release_memory()  # a report on everything needs much memory
         elif time.monotonic() >= started + PASS_TIMEOUT_S:
             self._end_server()
             self._running = None

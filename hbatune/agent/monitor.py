@@ -19,8 +19,7 @@ from hbatune.facts.queue_depths import DepthFiles
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
 from hbatune.settings.table import QUEUE_DEPTH
-from hbatune.watch import latency
-from hbatune.watch.readings import WatchedDisk
+from hbatune.watch import latency, readings
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class MetricsMonitor:
         self._outlets: Exporter | None = None
 
     @property
-    def disks(self) -> tuple[WatchedDisk, ...]:
+    def disks(self) -> tuple[readings.WatchedDisk, ...]:
         """The watched disks."""
         return () if self._watch is None else self._watch.subjects.disks
 

@@ -16,14 +16,10 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts import health
-from hbatune.facts.assembly import without_attributes
-from hbatune.facts.model import Machine
-from hbatune.facts.sampler import find_sampled_places
-from hbatune.operations import rollback
+from hbatune.facts import assembly, health, model, sampler
+from hbatune.operations import rollback, situation
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
-from hbatune.operations.situation import map_stuck_disks, unlocked_means
 from hbatune.plan.rows import count_settings, list_skipped
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
@@ -195,7 +191,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         error=problems.last,
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),
-        places=find_sampled_places(reconciled.machine),
+        places=sampler.find_sampled_places(reconciled.machine),
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
@@ -203,7 +199,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     )
 
 
-def keep_counters(machine: Machine, deadline: float) -> None:
+def keep_counters(machine: model.Machine, deadline: float) -> None:
     """Store the machine's error counters, so `check`, which writes nothing, can report increases.
 
     Do nothing within ``MIN_INTERVAL_S`` of the last time: the drivers ask the cards for some of
@@ -217,7 +213,7 @@ def keep_counters(machine: Machine, deadline: float) -> None:
             return
     from hbatune.facts.observe import observe_health  # only for some of the audits
 
-    stuck = map_stuck_disks(unlocked_means(paths.Paths()).stuck)
+    stuck = situation.map_stuck_disks(situation.unlocked_means(paths.Paths()).stuck)
     observed = observe_health(machine, deadline=deadline, avoid=stuck, with_log=False)
     current = health.collect_counters(machine, observed, current_time)
     marks.save_counted(paths.COUNTERS, health.retain_observations(stored, current))
@@ -230,7 +226,7 @@ def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -
         if row.setting == QUEUE_DEPTH and isinstance(row.value, int):
             depths[row.id] = row.value
     return find_subjects(
-        without_attributes(reconciled.machine),
+        assembly.without_attributes(reconciled.machine),
         profile,
         depths=depths,
         knees=memory.knees,

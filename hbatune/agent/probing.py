@@ -6,9 +6,8 @@ from collections.abc import Collection
 from hbatune.act import lock, paths
 from hbatune.agent import orders
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts.attributes import BLOCK_SIZE_FILE
+from hbatune.facts import attributes, processors
 from hbatune.facts.machine import gather_machine
-from hbatune.facts.processors import with_probing
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 from hbatune.probe import history, run
@@ -43,9 +42,9 @@ def probe_endpoints(
 def _probe_endpoints(
     ids: Collection[str], config: Config, profile: Profile, seconds: float
 ) -> orders.NewEndpointProbe:
-    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    disk_files = (*list_attributes(), attributes.BLOCK_SIZE_FILE)
     gathered = gather_machine(disk_files, deadline=config.act.deadline_seconds)
-    machine = with_probing(gathered, isolated=config.probe.isolated)
+    machine = processors.with_probing(gathered, isolated=config.probe.isolated)
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in set(ids)}
     subjects = choose_representatives(machine, targets, shared=config.daemon.probe_shared).subjects
     workload = shorten_workload(profile.probe, float(config.probe.seconds))

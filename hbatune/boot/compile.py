@@ -16,8 +16,7 @@ from hbatune.boot.conditions import UdevCondition, build_condition
 from hbatune.boot.lines import END, RuleLine, RuleSection, exclude_key, match_property, set_wish
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Protocol, Storage, TargetKind
-from hbatune.plan.joint_limits import DEFAULT_DEPTH
-from hbatune.plan.rows import RevertedValue
+from hbatune.plan import joint_limits, rows
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
@@ -43,7 +42,7 @@ def compile_rules(
     site: Site,
     *,
     excluded: Collection[str] = (),
-    reverted: Collection[RevertedValue] = (),
+    reverted: Collection[rows.RevertedValue] = (),
     room: bool = True,
 ) -> CompiledRules:
     """Compile the profile.
@@ -159,7 +158,7 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
             yield "queue_depth of devices in [site]", "follows from the configured limits"
     if NR_REQUESTS in settings:
         reason = "udev cannot see whether another rule lowered it"
-        yield f"nr_requests unlike the kernel's {2 * DEFAULT_DEPTH}", reason
+        yield f"nr_requests unlike the kernel's {2 * joint_limits.DEFAULT_DEPTH}", reason
 
 
 def _select_disks() -> Iterator[RuleSection]:
@@ -178,7 +177,7 @@ def _select_disks() -> Iterator[RuleSection]:
 def _skip_disks(
     site: Site,
     excluded: Collection[str],
-    reverted: Iterable[RevertedValue],
+    reverted: Iterable[rows.RevertedValue],
     steps: Iterable[_Step],
     *,
     mapped: bool,
@@ -226,7 +225,7 @@ def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
 
 
 def _clear_wishes(
-    site: Site, reverted: Collection[RevertedValue], values: Mapping[str, Collection[str]]
+    site: Site, reverted: Collection[rows.RevertedValue], values: Mapping[str, Collection[str]]
 ) -> Iterator[RuleSection]:
     [no_depth] = set_wish(QUEUE_DEPTH, "")
     depths: list[RuleLine] = []
@@ -269,7 +268,7 @@ def _keep_requests(schedulers: Iterable[str]) -> Iterator[RuleLine]:
     udev can compare it only with a constant, so a smaller tag set's default is kept, too. A switch
     of the scheduler discards the number. These lines apply to disks that keep theirs.
     """
-    default = exclude_key("ATTR", str(2 * DEFAULT_DEPTH), SETTINGS[NR_REQUESTS].path)
+    default = exclude_key("ATTR", str(2 * joint_limits.DEFAULT_DEPTH), SETTINGS[NR_REQUESTS].path)
     wish = lines.make_wish_property(SCHEDULER)
     yield match_property(wish, ""), default, *set_wish(NR_REQUESTS, "")
     for scheduler in schedulers:

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from hbatune.boot import lines
 from hbatune.boot.lines import END, RuleLine, RuleSection, match_key, match_property, set_property
-from hbatune.facts import classify
+from hbatune.facts import classify, routes
 from hbatune.facts.classify import Evidence, Sign
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
 from hbatune.facts.model import GENERATIONS, Kind, Medium, Protocol, Storage
-from hbatune.facts.routes import TRANSPORTS
 from hbatune.policy.profile import Match, Multipath
 
 FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MEDIUM"
@@ -204,7 +203,7 @@ def _classify_by_transport() -> Iterator[RuleLine]:
     emulated = classify.EMULATED_TRANSPORTS
     is_first = True
     # Transports that hypervisors emulate have a lower priority than the names of their disks.
-    for transport in sorted(TRANSPORTS, key=lambda transport: transport.name in emulated):
+    for transport in sorted(routes.TRANSPORTS, key=lambda transport: transport.name in emulated):
         if transport.name in emulated and is_first:
             is_first = False
             for sign in classify.VIRTUAL_SIGNS:
@@ -244,7 +243,7 @@ def _classify_scsi() -> Iterator[RuleLine]:
     # Flags, since SUBSYSTEMS!= is true as soon as any parent differs: only a flag can express the
     # absence of a parent.
     yield match_key("SUBSYSTEMS", "pci"), set_property(_PCI, "1")
-    [sas] = (transport for transport in TRANSPORTS if transport.name == "sas")
+    [sas] = (transport for transport in routes.TRANSPORTS if transport.name == "sas")
     yield match_key("DEVPATH", sas.globs), set_property(_PORT, "1")
     yield lines.exclude_key("ENV", "1", _PCI), lines.exclude_key("ENV", "1", _PORT), END
     for sign in classify.PROTOCOL_SIGNS:

@@ -15,13 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.facts.devices import is_link
+from hbatune.facts import devices, model, routes
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
-from hbatune.facts.model import Kind, TargetKind
-from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.facts.udev import SEEN_PROPERTY, UNSET_PROPERTY, UNSTARTED
-from hbatune.policy.config import Site
-from hbatune.policy.profile import Match, Multipath
+from hbatune.policy import config, profile
 from hbatune.settings import table
 from hbatune.settings.table import SCHEDULER, SETTINGS
 
@@ -137,7 +134,7 @@ def make_import_section() -> RuleSection:
     """Return the lines that keep mark and original values, of all settings, in udev's database."""
     names = [SEEN_PROPERTY, UNSET_PROPERTY]
     for name, setting in SETTINGS.items():
-        if setting.on is TargetKind.ENDPOINT:
+        if setting.on is model.TargetKind.ENDPOINT:
             names.append(table.make_property_name(name))
     title = "Keep the mark of this device and its original values through all later events."
     return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
@@ -247,13 +244,13 @@ _SKIP_ZONED = (
 )
 
 
-def is_for_maps(criteria: Match) -> bool | None:
+def is_for_maps(criteria: profile.Match) -> bool | None:
     """Return whether a rule is for every map or for no map, or None if udev cannot see that."""
-    if criteria.kind and Kind.MAP not in criteria.kind:
+    if criteria.kind and model.Kind.MAP not in criteria.kind:
         return False
-    if criteria.multipath and Multipath.DM not in criteria.multipath:
+    if criteria.multipath and profile.Multipath.DM not in criteria.multipath:
         return False
-    return True if replace(criteria, kind=(), multipath=()) == Match() else None
+    return True if replace(criteria, kind=(), multipath=()) == profile.Match() else None
 
 
 def match_activated_map() -> RuleLine:
@@ -263,7 +260,7 @@ def match_activated_map() -> RuleLine:
     map that the initramfs has activated does (dmsetup's 55-dm.rules).
     """
     kernel, action = match_key("KERNEL", MAP_NAMES), match_key("ACTION", "add|change")
-    uuid = match_property("DM_UUID", f"{MULTIPATH_UUID}*")
+    uuid = match_property("DM_UUID", f"{routes.MULTIPATH_UUID}*")
     return kernel, action, match_property("DM_ACTIVATION", "1"), uuid, jump_to(_MAPS)
 
 
@@ -288,7 +285,7 @@ def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> 
 
 
 def make_skip_sections(
-    site: Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
+    site: config.Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
 ) -> Iterator[RuleSection]:
     """Yield the lines that skip disks, including the ones with the ``excluded`` ids.
 
@@ -363,7 +360,7 @@ def _match_named_disks(name: str) -> Iterator[RuleLine]:
             return
     if "@" not in name:
         yield (match_key("KERNELS", _match_loosely(kernel)),)
-    if is_link(stable):  # udev's own rules have already set the disk's links
+    if devices.is_link(stable):  # udev's own rules have already set the disk's links
         yield (match_key("SYMLINK", _match_loosely(file)),)
     elif not is_kernel_name:
         # Composed of vendor, model and serial number, which udev cannot see.

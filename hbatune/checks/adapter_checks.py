@@ -11,8 +11,7 @@ from msgspec import UnsetType
 
 from hbatune.checks.depth_checks import get_depth
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
-from hbatune.facts import names
-from hbatune.facts.families import family_named
+from hbatune.facts import families, names
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
@@ -231,7 +230,7 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     cpus = inputs.machine.cpus
     for adapter, health in _find_vector_adapters(inputs):
         vectors = len(_find_data_vectors(inputs, adapter)) or health.vectors
-        driver_queues = family_named(adapter.family).interrupts.driver_queues
+        driver_queues = families.family_named(adapter.family).interrupts.driver_queues
         queues = driver_queues or adapter.hw_queues
         if isinstance(vectors, Missing) or isinstance(queues, Missing):
             continue
@@ -349,7 +348,7 @@ def _find_unpinned_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]
 
 def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     for adapter, health in inputs.list_adapter_health():
-        is_expected = family_named(adapter.family).interrupts.vectors in _DRIVER_VECTORS
+        is_expected = families.family_named(adapter.family).interrupts.vectors in _DRIVER_VECTORS
         if is_expected and adapter.pci is not None:
             yield adapter, health
 
@@ -361,7 +360,7 @@ def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -
     """
     lines = {(line.module, line.option): line for line in inputs.health.module_options}
     options = []
-    for option in family_named(adapter.family).options:
+    for option in families.family_named(adapter.family).options:
         value = health.options.get(option.name)
         line = lines.get((adapter.family, option.name))
         if option.purpose is Purpose.VECTORS and isinstance(value, str):
@@ -373,7 +372,7 @@ def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -
 
 def _find_hidden_options(adapter: Adapter) -> tuple[str, ...]:
     """Return the module options for vectors that the module does not show."""
-    options = family_named(adapter.family).options
+    options = families.family_named(adapter.family).options
     hidden = (option for option in options if not option.shown)
     return tuple(option.name for option in hidden if option.purpose is Purpose.VECTORS)
 
@@ -385,14 +384,10 @@ _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3M
 
 
 class _Coalescing(CheckEvidence, frozen=True):
+    DESCRIPTION = "[{host}: ]completions are coalesced[ for up to {micros} µs] ({lever})"
     host: str | None
     lever: str
     micros: int | None
-
-    def describe(self) -> str:
-        host = f"{self.host}: " if self.host is not None else ""
-        duration = f" for up to {self.micros} µs" if self.micros is not None else ""
-        return f"{host}completions are coalesced{duration} ({self.lever})"
 
     def advise(self, target: str) -> str:
         if self.host is None:

@@ -4,12 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
-from hbatune.facts.families import family_named
-from hbatune.facts.family import Purpose
+from hbatune.facts import families, family
 from hbatune.facts.model import Adapter, Endpoint, Kind, Missing
 from hbatune.plan.joint_limits import find_default_depths
-from hbatune.policy.budget import is_shared
-from hbatune.policy.library import ArrayModel, find_model
+from hbatune.policy import budget, library
 from hbatune.settings.table import SETTINGS
 
 _DEPTH = SETTINGS["queue_depth"]
@@ -55,15 +53,15 @@ def find_starved_luns(check: Check, inputs: CheckInput) -> Iterator[Finding]:
                     share=share,
                     wanted=depth,
                     by_profile=is_planned,
-                    options=_find_options(adapter, Purpose.HOST_DEPTH),
+                    options=_find_options(adapter, family.Purpose.HOST_DEPTH),
                 )
                 severity = Severity.WARNING if is_planned else Severity.INFO
                 yield check.report(severity, adapter, evidence)
 
 
-def _find_options(device: Adapter | Endpoint, purpose: Purpose) -> tuple[str, ...]:
+def _find_options(device: Adapter | Endpoint, purpose: family.Purpose) -> tuple[str, ...]:
     """Return the options of the driver's module with this purpose."""
-    options = family_named(device.family).options
+    options = families.family_named(device.family).options
     return tuple(option.name for option in options if option.purpose is purpose)
 
 
@@ -103,12 +101,12 @@ class _CrowdedPort(CheckEvidence, frozen=True):
 def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find array ports whose limit for all hosts is below the depths of this one host."""
     depths: dict[tuple[str, str], list[int]] = defaultdict(list)
-    arrays: dict[tuple[str, str], tuple[ArrayModel, str | None]] = {}
+    arrays: dict[tuple[str, str], tuple[library.ArrayModel, str | None]] = {}
     for endpoint in inputs.machine.endpoints:
         depth = get_depth(endpoint)
-        if endpoint.kind is Kind.MAP or depth is None or not is_shared(endpoint):
+        if endpoint.kind is Kind.MAP or depth is None or not budget.is_shared(endpoint):
             continue
-        model = find_model(endpoint.vendor, endpoint.model, inputs.arrays)
+        model = library.find_model(endpoint.vendor, endpoint.model, inputs.arrays)
         if model is not None and model.port_limit is not None:
             address = endpoint.address or endpoint.id
             port = (model.name, endpoint.port or address.rpartition(":")[0])
@@ -148,7 +146,7 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         for host in adapter.hosts:
             offered, limit = health.credits.get(host.name), host.can_queue
             if isinstance(offered, int) and isinstance(limit, int) and 2 * limit < offered:
-                options = _find_options(adapter, Purpose.HOST_DEPTH)
+                options = _find_options(adapter, family.Purpose.HOST_DEPTH)
                 evidence = _SmallHost(host.name, limit, offered, options)
                 yield check.report(Severity.ADVICE, adapter, evidence)
 
@@ -168,7 +166,7 @@ def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find drivers loaded with a limit below the number of commands that the firmware offers."""
     for adapter, health in inputs.list_adapter_health():
         for host, offered in health.credits.items():
-            for option in _find_options(adapter, Purpose.HOST_DEPTH):
+            for option in _find_options(adapter, family.Purpose.HOST_DEPTH):
                 text = health.options.get(option)
                 # 0 and -1 leave the choice to the driver.
                 value = int(text) if isinstance(text, str) and text.isdecimal() else 0
@@ -203,7 +201,7 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row is not None and row.wanted == depth:
             continue  # the depth that the profile requires
-        names = () if default.by_peers else _find_options(endpoint, Purpose.LUN_DEPTH)
+        names = () if default.by_peers else _find_options(endpoint, family.Purpose.LUN_DEPTH)
         # Something may have raised an equal disk, for example hbatune.
         severity = Severity.INFO if default.by_peers else Severity.ADVICE
         evidence = _LoweredDepth(depth, default.depth, names[0] if names else None)

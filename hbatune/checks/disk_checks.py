@@ -11,18 +11,15 @@ from collections.abc import Iterable, Iterator
 
 from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
-from hbatune.facts.attributes import ABSENT, parse_integer
-from hbatune.facts.devices import SWAP
+from hbatune.facts import attributes, devices, families
 from hbatune.facts.endpoints import SUSPENDED
-from hbatune.facts.families import family_named
 from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
 from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
-from hbatune.settings.limits import find_scheduler
-from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.settings import limits, table
 
 _NO_UPDATES = frozenset({"noatime", "ro"})
 
@@ -127,7 +124,7 @@ def _find_volume_adapters(
     """Yield the adapters with volumes, the volumes, and whether the product has a write cache."""
     for adapter in inputs.adapters:
         volumes = [disk for disk in inputs.disks_of(adapter) if disk.protocol is Protocol.VOLUME]
-        product = identify_product(family_named(adapter.family).products, adapter.pci)
+        product = identify_product(families.family_named(adapter.family).products, adapter.pci)
         if volumes:
             yield adapter, volumes, product.cache if product else None
 
@@ -150,7 +147,7 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     # Maps come before paths, so a mount is reported once, on the map.
     for endpoint in sorted(inputs.endpoints, key=lambda endpoint: endpoint.kind is Kind.PATH):
         for point in endpoint.mounts:
-            if point in reported or point == SWAP or point not in options:
+            if point in reported or point == devices.SWAP or point not in options:
                 continue
             reported.add(point)
             if not _NO_UPDATES.intersection(options[point]):
@@ -167,7 +164,7 @@ class _StatisticsOff(CheckEvidence, frozen=True):
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks that cannot be watched because their statistics are off."""
     for endpoint in inputs.endpoints:
-        if SETTINGS["iostats"].read(endpoint.attributes) == 0:
+        if table.SETTINGS["iostats"].read(endpoint.attributes) == 0:
             yield check.report(Severity.INFO, endpoint, _StatisticsOff())
 
 
@@ -209,9 +206,9 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
     for endpoint in inputs.endpoints:
         if endpoint.kind is Kind.PATH or endpoint.rotational is not True:
             continue
-        read_ahead = SETTINGS["read_ahead_kb"].read(endpoint.attributes)
-        max_sectors = SETTINGS["max_sectors_kb"].read(endpoint.attributes)
-        optimal = parse_integer(endpoint.attributes, OPTIMAL_SIZE)
+        read_ahead = table.SETTINGS["read_ahead_kb"].read(endpoint.attributes)
+        max_sectors = table.SETTINGS["max_sectors_kb"].read(endpoint.attributes)
+        optimal = attributes.parse_integer(endpoint.attributes, OPTIMAL_SIZE)
         if not isinstance(read_ahead, int) or not isinstance(max_sectors, int) or optimal != 0:
             continue
         if read_ahead == 2 * max_sectors and read_ahead >= 8 * _READ_AHEAD_KB:
@@ -230,7 +227,7 @@ class _UnorderedZones(CheckEvidence, frozen=True):
 def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find zoned disks whose writes fail because neither scheduler nor kernel orders them."""
     for endpoint in inputs.endpoints:
-        if endpoint.plugs_zones is False and find_scheduler(endpoint.attributes) == "none":
+        if endpoint.plugs_zones is False and limits.find_scheduler(endpoint.attributes) == "none":
             yield check.report(Severity.WARNING, endpoint, _UnorderedZones())
 
 
@@ -279,7 +276,7 @@ def find_single_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 # A path takes commands in these states. Some drivers report no state.
-_WORKING = frozenset({"running", "live", ABSENT})
+_WORKING = frozenset({"running", "live", attributes.ABSENT})
 
 
 class _FewPaths(CheckEvidence, frozen=True):
@@ -511,7 +508,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
 
 
 def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
-    yield "queue_depth", SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+    yield "queue_depth", table.SETTINGS[table.QUEUE_DEPTH].read(endpoint.attributes)
     health = inputs.of_disk(endpoint)
     if health is not None:
         yield "cache type", health.cache

@@ -12,8 +12,7 @@ from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Healt
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
-from hbatune.policy.config import Site
-from hbatune.policy.library import ArrayModel
+from hbatune.policy import config, library
 from hbatune.policy.profile import Profile
 
 Fact = bool | int | float | str | tuple[str, ...] | None
@@ -109,13 +108,13 @@ class CheckInput(Struct, frozen=True, dict=True):
     health: Health
     adapters: tuple[Adapter, ...]
     endpoints: tuple[Endpoint, ...]
-    site: Site
+    site: config.Site
     profile: Profile | None = None
     rows: tuple[Row, ...] = ()
     counted: ErrorCounters | None = None
     earlier: ErrorCounters | None = None
     looks: tuple[ErrorCounters, ...] = ()
-    arrays: tuple[ArrayModel, ...] = ()
+    arrays: tuple[library.ArrayModel, ...] = ()
     advice: tuple[Advice, ...] = ()
 
     def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:

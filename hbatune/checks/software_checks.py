@@ -22,14 +22,12 @@ from hbatune.checks.finding import (
     Severity,
     format_fact,
 )
-from hbatune.facts.health import TunedProfile, UdevRule
+from hbatune.facts import health, services
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
-from hbatune.facts.services import IONICE
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
 from hbatune.policy.config import ApprovedVersions
-from hbatune.settings.limits import BFQ, find_scheduler
-from hbatune.settings.table import NR_REQUESTS, SCHEDULER, SETTINGS, Value
+from hbatune.settings import limits, table
 from hbatune.shipped import load_texts
 from hbatune.text.limit_text import describe_limit
 
@@ -37,7 +35,7 @@ _AFFINITY = "irq_affinity"
 _PLACED = (State.OK, State.DRIFT)
 _DIGITS = re.compile(r"[0-9a-f]{5}")  # part of a WWN or map name, but of no vendor name
 _READ_BY_IOTUNE = frozenset({"nr_requests", "scheduler", "nomerges"})
-_NAMES = {setting.path.rpartition("/")[2]: name for name, setting in SETTINGS.items()}
+_NAMES = {setting.path.rpartition("/")[2]: name for name, setting in table.SETTINGS.items()}
 _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
 
 
@@ -73,7 +71,7 @@ class _RunningTuned(CheckEvidence, frozen=True):
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find a running or one-shot tuned: advice if it sets a planned or vendor-advised setting."""
     tuned, is_running = inputs.health.tuned, inputs.health.daemons.get("tuned") is True
-    if not is_running and not isinstance(tuned, TunedProfile):
+    if not is_running and not isinstance(tuned, health.TunedProfile):
         return
     if isinstance(tuned, Missing):
         unread = _UnreadTuned(tuned.text or str(tuned.reason))
@@ -191,12 +189,12 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
     Only bfq uses the weights. mq-deadline uses the priorities of ionice as well.
     """
-    schedulers = {find_scheduler(endpoint.attributes) for endpoint in inputs.endpoints}
+    schedulers = {limits.find_scheduler(endpoint.attributes) for endpoint in inputs.endpoints}
     units = []
     for share, names in inputs.health.io_shares.items():
-        if share != IONICE or "mq-deadline" not in schedulers:
+        if share != services.IONICE or "mq-deadline" not in schedulers:
             units.append(f"{', '.join(names)} ({share})")
-    if units and BFQ not in schedulers:
+    if units and limits.BFQ not in schedulers:
         yield check.report_machine(Severity.INFO, _UnusedShares(tuple(units)))
 
 
@@ -217,21 +215,19 @@ class _MissingFio(CheckEvidence, frozen=True):
     ADVICE = "install it: without it `apply` measures nothing"
 
 
-def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report that fio is missing, which probes require."""
-    if inputs.health.tools.get("fio") is False:
-        yield check.report_machine(Severity.INFO, _MissingFio())
-
-
 class _MissingBpftrace(CheckEvidence, frozen=True):
     DESCRIPTION = "bpftrace is not installed"
     ADVICE = "install it to see latencies while the machine works"
 
 
-def find_missing_bpftrace(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report that bpftrace is missing, which live latency measurements require."""
-    if inputs.health.tools.get("bpftrace") is False:
-        yield check.report_machine(Severity.INFO, _MissingBpftrace())
+_MISSING_TOOLS = {"fio": _MissingFio, "bpftrace": _MissingBpftrace}
+
+
+def find_missing_tool(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report that fio or bpftrace is missing, which probes or live latencies require."""
+    tool = check.id.removesuffix("-missing")
+    if inputs.health.tools.get(tool) is False:
+        yield check.report_machine(Severity.INFO, _MISSING_TOOLS[tool]())
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
@@ -360,7 +356,7 @@ def _find_setting(attribute: str) -> str | None:
     return _NAMES.get(attribute.rpartition("/")[2])
 
 
-def _is_elsewhere(rule: UdevRule, names: Collection[str]) -> bool:
+def _is_elsewhere(rule: health.UdevRule, names: Collection[str]) -> bool:
     """Return whether a rule matches only by vendor or model, and matches none of these names."""
     globs = [glob for text in rule.of for glob in text.split("|")]
     if not globs or any(_DIGITS.search(glob) for glob in globs):
@@ -381,9 +377,9 @@ class _UnmetAdvice(CheckEvidence, frozen=True):
     vendor: str
     rule: str
     setting: str
-    current: Value
-    advised: Value
-    planned: Value | None
+    current: table.Value
+    advised: table.Value
+    planned: table.Value | None
     against: str | None
     limit: str | None
     note: str | None
@@ -475,10 +471,10 @@ def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding
     planned = {(row.target, row.setting) for row in inputs.rows}
     disks: dict[tuple[str, str, str, int], list[str]] = {}
     for endpoint in inputs.endpoints:
-        for name in (SCHEDULER, NR_REQUESTS):
+        for name in (table.SCHEDULER, table.NR_REQUESTS):
             if (endpoint.target, name) in planned:
                 continue
-            setting = SETTINGS[name]
+            setting = table.SETTINGS[name]
             rule = _find_last_rule(inputs.health.udev_rules, endpoint, setting.path)
             if rule is None or rule.value is None:
                 continue
@@ -494,8 +490,8 @@ def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding
 
 
 def _find_last_rule(
-    rules: tuple[UdevRule, ...], endpoint: Endpoint, attribute: str
-) -> UdevRule | None:
+    rules: tuple[health.UdevRule, ...], endpoint: Endpoint, attribute: str
+) -> health.UdevRule | None:
     """Return the last rule for the attribute of this disk, or None if that is unknown."""
     for rule in reversed(rules):
         if rule.attribute != attribute:

@@ -10,8 +10,7 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
 from hbatune import TYPE_CHECKING
-from hbatune.cli import COMMANDS, GROUPS
-from hbatune.cli.streams import finish_output
+from hbatune.cli import COMMANDS, GROUPS, streams
 from hbatune.errors import ExitCode, HbatuneError
 from hbatune.text.basic_output import page_output, set_output_options
 
@@ -48,7 +47,7 @@ def run_command(arguments: list[str]) -> int:
         code = ExitCode.FOUND
     except SystemExit as end:
         raise SystemExit(
-            finish_output(end.code) if isinstance(end.code, int) else end.code
+            streams.finish_output(end.code) if isinstance(end.code, int) else end.code
         ) from end
     except Exception as error:  # noqa: BLE001  (the last place to report it)
         from hbatune.cli.fault import describe_crash, describe_system_error, is_of_system
@@ -59,7 +58,7 @@ def run_command(arguments: list[str]) -> int:
         else:
             _print_message(*describe_crash(error, arguments))
             code = ExitCode.FAULT
-    return finish_output(code)
+    return streams.finish_output(code)
 
 
 def _run_command(arguments: list[str]) -> int:

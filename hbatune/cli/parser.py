@@ -215,7 +215,10 @@ class _Parser(argparse.ArgumentParser):
         sections: list[tuple[str | None, list[argparse.Action]]] = []
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                sections += _group_commands(action._get_subactions())
+                commands = action._get_subactions()
+                for name, heading in GROUP_TITLES.items():
+                    members = [command for command in commands if command.dest in GROUPS[name]]
+                    sections.append((heading, members))
         for group in self._action_groups:
             if group is not self._subparsers:
                 sections.append((group.title, group._group_actions))
@@ -263,13 +266,6 @@ class _CommandParser(_Parser):
         self.description = format_sentence(texts["summary"])
         self.epilog = _format_examples(texts["examples"])
         return super().format_help()
-
-
-def _group_commands(
-    commands: Sequence[argparse.Action],
-) -> Iterator[tuple[str, list[argparse.Action]]]:
-    for group, title in GROUP_TITLES.items():
-        yield title, [command for command in commands if command.dest in GROUPS[group]]
 
 
 def load_help() -> dict[str, Any]:

@@ -10,11 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import adapters, endpoints, model, routes
+from hbatune.facts import adapters, endpoints, families, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts
-from hbatune.facts.families import family_named
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
@@ -169,7 +168,7 @@ def _iterate_vectors(
                 served.append(value.text)
         yield from read_vectors(
             target,
-            family_named(adapter.family).interrupts,
+            families.family_named(adapter.family).interrupts,
             function,
             served,
             parameters.get(adapter.family, {}),

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from hbatune.facts import attributes, classify, model
+from hbatune.facts import attributes, classify, families, model, processors
 from hbatune.facts.attributes import ABSENT, Attributes, get_bytes, get_text, get_word
 from hbatune.facts.classify import Evidence
-from hbatune.facts.families import family_named
 from hbatune.facts.families.ahci import ncq_off
 from hbatune.facts.ids import escape_text, make_stable_name
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Host, Kind, Missing, Protocol
-from hbatune.facts.processors import read_command_line
 from hbatune.facts.routes import SAS_ADDRESS, Place, Routes, find_port_name_file, get_kernel_name
 
 _Fact = TypeVar("_Fact", str, bool)
@@ -99,7 +97,7 @@ def build_endpoint(
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
     name = get_kernel_name(directory)
-    family = family_named(adapter.family if adapter else UNKNOWN_FAMILY)
+    family = families.family_named(adapter.family if adapter else UNKNOWN_FAMILY)
     host = adapter.find_host(place.branch.host_name) if adapter else None
     protocol = classify.classify_protocol(evidence, family.protocol)
     controller = place.branch.controller
@@ -178,7 +176,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         sas_address=get_word(survey, "device/sas_address") or None,
         sas_designator=classify.has_sas_port(get_bytes(survey, "device/vpd_pg83")),
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
-        ncq_off=ncq_off(read_command_line(), int(ata_port[1])) if ata_port else None,
+        ncq_off=ncq_off(processors.read_command_line(), int(ata_port[1])) if ata_port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
         spi=is_spi,
         rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
@@ -305,7 +303,7 @@ def _limit_depth(adapter: Adapter | None, host: Host | None, evidence: Evidence)
     if adapter is None or host is None:
         return ABSENT
     # The kernel checks a write against all three: the driver's limit, can_queue and its own.
-    cap = family_named(adapter.family).depth_cap(adapter.pci, host, evidence)
+    cap = families.family_named(adapter.family).depth_cap(adapter.pci, host, evidence)
     can_queue = host.can_queue
     if isinstance(cap, Missing):
         return cap

@@ -18,19 +18,15 @@ from operator import attrgetter
 from pathlib import Path
 
 from hbatune import loader
-from hbatune.facts import attributes, health, processors, services
-from hbatune.facts.adapters import list_pci_path
+from hbatune.facts import adapters, attributes, families, health, processors, routes, services, udev
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
-from hbatune.facts.families import family_named
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import KernelLog, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
-from hbatune.facts.routes import get_kernel_name
 from hbatune.facts.services import IRQBALANCE, TUNED, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import is_one_shot, read_tuned_profile
-from hbatune.facts.udev import read_unset_settings
 
 # The MSI and MSI-X vectors of a function; absent if it has a line instead.
 _VECTORS = "msi_irqs/"
@@ -259,7 +255,7 @@ def observe_health(
     """
     paths: dict[str, tuple[str, ...]] = {}
     for adapter in machine.adapters:
-        paths[adapter.target] = list_pci_path(adapter.pci.address) if adapter.pci else ()
+        paths[adapter.target] = adapters.list_pci_path(adapter.pci.address) if adapter.pci else ()
     avoided = avoid or {}
     survey = survey_requests(
         dict(_build_requests(machine, paths)),
@@ -297,7 +293,7 @@ def observe_health(
         msi_off=processors.find_kernel_option(processors.MSI_OFF),
         elevator=processors.find_kernel_option(processors.ELEVATOR),
         tuned=read_tuned_profile() if runs_tuned or is_one_shot() else ABSENT,
-        unset=read_unset_settings(),
+        unset=udev.read_unset_settings(),
         module_options=read_module_options({module.name for module in machine.modules}),
         io_shares=services.find_io_shares(),
         multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
@@ -308,7 +304,7 @@ def _build_requests(
     machine: Machine, paths: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     for adapter in machine.adapters:
-        family = family_named(adapter.family)
+        family = families.family_named(adapter.family)
         for directory in paths[adapter.target]:
             yield directory, _PORT_ATTRIBUTES
         folder = _get_parameters_dir(adapter)
@@ -333,7 +329,7 @@ def _build_requests(
 def _check_adapter(
     adapter: Adapter, path: tuple[str, ...], survey: Survey, offers: Survey
 ) -> health.AdapterHealth:
-    family = family_named(adapter.family)
+    family = families.family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
     parameters = survey.get(_get_parameters_dir(adapter), {})
     port = root = None
@@ -341,14 +337,14 @@ def _check_adapter(
         above = survey.get(path[1], {})
         width = parse_integer(above, "max_link_width")
         port = health.Port(
-            address=get_kernel_name(path[1]),
+            address=routes.get_kernel_name(path[1]),
             max_speed=attributes.parse_leading_number(above, "max_link_speed"),
             # Ports without a link report 0 or 255 (drivers/pci/pci-sysfs.c).
             max_width=ABSENT if width in (0, 255) else width,
             errors=health.parse_bus_errors(above),
         )
         totals = map(partial(parse_integer, survey.get(path[-1], {})), _ROOT_TOTALS)
-        root = health.Root(get_kernel_name(path[-1]), health.Errors(*totals))
+        root = health.Root(routes.get_kernel_name(path[-1]), health.Errors(*totals))
     credits: dict[str, int | Missing] = {}
     link_errors: dict[str, int | Missing] = {}
     inspected: dict[str, str | Missing] = {}
@@ -410,7 +406,7 @@ def _check_disk(
     counters: dict[str, int | Missing] = {}
     for file in NVME_COUNTERS:
         if file in values:
-            counters[get_kernel_name(file)] = parse_integer(values, file)
+            counters[routes.get_kernel_name(file)] = parse_integer(values, file)
     return health.DiskHealth(cache, done, errors, timeouts, logged, counters)
 
 

@@ -11,12 +11,10 @@ from operator import itemgetter
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import devices, routes
-from hbatune.facts.assembly import without_attributes
+from hbatune.facts import assembly, devices, model, routes
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, Stack, find_disk_directory, list_names
 from hbatune.facts.ids import extract_lasting_part
-from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 _BLOCK = "/sys/class/block"
@@ -34,8 +32,8 @@ class KnownMachine:
     ``rest`` is the machine without its endpoints and controls.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        machine = without_attributes(machine)
+    def __init__(self, machine: model.Machine) -> None:
+        machine = assembly.without_attributes(machine)
         self.rest = replace(machine, endpoints=(), controls=())
         self._controls = machine.controls
         self._endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
@@ -44,7 +42,7 @@ class KnownMachine:
         self._routes = Routes(self._branches, {})
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> model.Machine:
         """The entire machine."""
         endpoints = tuple(self._endpoints.values())
         return replace(self.rest, endpoints=endpoints, controls=self._controls)
@@ -52,7 +50,7 @@ class KnownMachine:
     def __len__(self) -> int:
         return len(self._endpoints)
 
-    def get(self, target: str) -> Endpoint | None:
+    def get(self, target: str) -> model.Endpoint | None:
         """Return the endpoint with this kernel name."""
         return self._endpoints.get(target)
 
@@ -61,7 +59,7 @@ class KnownMachine:
         endpoints = self._endpoints.values()
         return frozenset(e.target for e in endpoints if e.host is not None and e.host.name == host)
 
-    def of_scsi_targets(self, addresses: Collection[str]) -> tuple[Endpoint, ...]:
+    def of_scsi_targets(self, addresses: Collection[str]) -> tuple[model.Endpoint, ...]:
         """Return the LUNs of the SCSI targets with these addresses (H:C:T)."""
         luns = []
         for endpoint in self._endpoints.values():
@@ -69,7 +67,7 @@ class KnownMachine:
                 luns.append(endpoint)
         return tuple(luns)
 
-    def of_controller(self, name: str) -> tuple[Endpoint, ...]:
+    def of_controller(self, name: str) -> tuple[model.Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
         return tuple(e for e in self._endpoints.values() if e.controller == name)
 
@@ -84,7 +82,7 @@ class KnownMachine:
         # The first disk of a host identifies it better than the host itself.
         return Routes((*branches, *self._branches), read)
 
-    def is_ambiguous(self, endpoints: Mapping[str, Endpoint]) -> bool:
+    def is_ambiguous(self, endpoints: Mapping[str, model.Endpoint]) -> bool:
         """Return whether one of these ids is also the id of another disk that still exists.
 
         The suffixes that ids get in a boot are ignored.
@@ -108,15 +106,15 @@ class KnownMachine:
             return adapter.find_host(branch.host_name) is not None
         return branch.controller is None or adapter.controller == get_kernel_name(branch.controller)
 
-    def update(self, part: Machine, removed: Iterable[str] = ()) -> None:
+    def update(self, part: model.Machine, removed: Iterable[str] = ()) -> None:
         """Store the endpoints of a partial scan and forget the removed ones, by kernel name."""
         for name in removed:
             self._endpoints.pop(name, None)
-        for endpoint in without_attributes(part).endpoints:
+        for endpoint in assembly.without_attributes(part).endpoints:
             self._endpoints[endpoint.target] = endpoint
 
 
-def _iterate_branches(machine: Machine) -> Iterator[Branch]:
+def _iterate_branches(machine: model.Machine) -> Iterator[Branch]:
     """Yield a branch of each SCSI host: if possible a disk's, which identifies it better."""
     hosts = set()
     for endpoint in machine.endpoints:

@@ -8,10 +8,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from hbatune.facts import names, services
-from hbatune.facts.attributes import read_text
+from hbatune.facts import attributes, ids, names, services
 from hbatune.facts.devices import list_names
-from hbatune.facts.ids import escape_text
 from hbatune.facts.model import CpuRestriction, Machine, Processors
 
 # Documentation/ABI/testing/sysfs-devices-system-cpu
@@ -56,13 +54,13 @@ def find_kernel_option(pattern: str) -> str | None:
     """Return the first option of the kernel's command line that matches, or None."""
     for option in _list_kernel_options():
         if re.fullmatch(pattern, option):
-            return escape_text(option)
+            return ids.escape_text(option)
     return None
 
 
 def read_command_line() -> str:
     """Return the kernel's command line, or an empty text if it cannot be read."""
-    return read_text(_COMMAND_LINE)
+    return attributes.read_text(_COMMAND_LINE)
 
 
 def _find_given_cpus(pattern: str, possible: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -100,7 +98,7 @@ def _read_restrictions(
     for restriction, cpus in excluded.items():
         if cpus is not None:
             restrictions[restriction] = tuple(cpu for cpu in online if cpus and cpu not in cpus)
-    if text := read_text(_DEFAULT_AFFINITY):
+    if text := attributes.read_text(_DEFAULT_AFFINITY):
         default = frozenset(names.find_cpus(text, names.parse_mask) or ())
         restrictions[CpuRestriction.DEFAULT] = tuple(cpu for cpu in online if cpu in default)
     return restrictions
@@ -113,9 +111,9 @@ def _list_partitioned(group: str) -> set[int]:
     read (Documentation/admin-guide/cgroup-v2.rst: cpuset.cpus.partition).
     """
     cpus: set[int] = set()
-    if "cpuset" in read_text(f"{group}/cgroup.subtree_control").split():
+    if "cpuset" in attributes.read_text(f"{group}/cgroup.subtree_control").split():
         for name in list_names(group):
-            partition = read_text(f"{group}/{name}/cpuset.cpus.partition").strip()
+            partition = attributes.read_text(f"{group}/{name}/cpuset.cpus.partition").strip()
             if partition == "isolated":
                 cpus.update(read_cpu_list(f"{group}/{name}/cpuset.cpus.effective"))
             if partition in ("isolated", "root"):
@@ -151,7 +149,7 @@ def _list_balanced(settings: Mapping[str, str], online: tuple[int, ...]) -> tupl
 
 def read_cpu_list(path: str) -> tuple[int, ...]:
     """Return the CPUs that a file lists, or none if it cannot be read or parsed."""
-    return names.find_cpus(read_text(path)) or ()
+    return names.find_cpus(attributes.read_text(path)) or ()
 
 
 def with_probing(machine: Machine, *, isolated: bool) -> Machine:

@@ -14,10 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import attributes, health
-from hbatune.facts.adapters import list_pci_path
+from hbatune.facts import adapters, attributes, health, model
 from hbatune.facts.attributes import Attributes, parse_integer
-from hbatune.facts.model import Machine, Missing, Reason
 
 _STAT = "/proc/stat"
 # NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
@@ -98,12 +96,12 @@ class SampledPlaces(Struct, frozen=True):
     ways: dict[str, tuple[str, ...]] = {}
 
 
-def find_sampled_places(machine: Machine) -> SampledPlaces:
+def find_sampled_places(machine: model.Machine) -> SampledPlaces:
     """Return the locations of the counters of a machine's endpoints and adapters."""
     return SampledPlaces(
         {e.target: e.id for e in machine.endpoints},
         tuple(e.target for e in machine.endpoints if e.address),
-        {e.target: list_pci_path(e.pci.address)[:2] for e in machine.adapters if e.pci},
+        {e.target: adapters.list_pci_path(e.pci.address)[:2] for e in machine.adapters if e.pci},
     )
 
 
@@ -190,7 +188,7 @@ class Sampler:
                 self._counters[adapter] = errors
 
 
-def _add_count(counts: dict[str, int], name: str, count: int | Missing) -> None:
+def _add_count(counts: dict[str, int], name: str, count: int | model.Missing) -> None:
     if isinstance(count, int):
         counts[name] = counts.get(name, 0) + count
 
@@ -262,7 +260,7 @@ class Activity(Struct, frozen=True):
     in_flight: int
 
 
-def read_activity(sysfs: Path | str) -> Activity | Missing:
+def read_activity(sysfs: Path | str) -> Activity | model.Missing:
     """Read the activity of the block device whose sysfs directory is ``sysfs``."""
     directory = Path(sysfs)
     try:
@@ -274,7 +272,7 @@ def read_activity(sysfs: Path | str) -> Activity | Missing:
     except OSError as error:
         return attributes.explain_failed_device(error)
     except (ValueError, IndexError) as error:
-        return Missing(Reason.UNPARSABLE, text=str(error))
+        return model.Missing(model.Reason.UNPARSABLE, text=str(error))
 
 
 class CpuTime(Struct, frozen=True):

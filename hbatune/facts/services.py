@@ -15,8 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.facts.devices import list_names
-from hbatune.facts.ids import escape_text
+from hbatune.facts import devices, ids
 from hbatune.facts.model import Missing, MissingText, Reason
 
 _PROC = Path("/proc")
@@ -134,7 +133,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
     with suppress(OSError):
         if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
             weights_files = ()
-    for pid in filter(str.isdecimal, list_names(str(proc))):
+    for pid in filter(str.isdecimal, devices.list_names(str(proc))):
         if _read_io_class(int(pid)) > 0:
             with suppress(OSError):
                 unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]
@@ -146,7 +145,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
                 weights = filter(str.isdecimal, _read_file(f"{directory}/{name}").split())
                 if set(weights) - {_DEFAULT_WEIGHT}:
                     units.setdefault(name, set()).add(os.path.basename(directory))
-    return {share: tuple(sorted(map(escape_text, names))) for share, names in units.items()}
+    return {share: tuple(sorted(map(ids.escape_text, names))) for share, names in units.items()}
 
 
 def _read_io_class(pid: int) -> int:

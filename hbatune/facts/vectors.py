@@ -13,9 +13,8 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
+from hbatune.facts import family, ids
 from hbatune.facts.attributes import get_word, parse_integer, read_attributes
-from hbatune.facts.family import Interrupts, Parameters
-from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Attribute, Missing, Role, Vector
 from hbatune.facts.names import find_cpus, join_cpus, parse_mask
 
@@ -28,10 +27,10 @@ _IRQS = "/proc/irq"
 
 def read_vectors(
     adapter: str,
-    model: Interrupts,
+    model: family.Interrupts,
     function: str,
     served: Sequence[str],
-    parameters: Parameters,
+    parameters: family.Parameters,
     *,
     hw_queues: int | Missing,
     modes_tell: bool,
@@ -114,7 +113,7 @@ def _list_handlers(irq: int) -> tuple[str, ...]:
     """Return the handlers' names: one directory each (kernel/irq/proc.c: register_handler_proc)."""
     with suppress(OSError):
         folders = (entry.name for entry in os.scandir(f"{_IRQS}/{irq}") if entry.is_dir())
-        return tuple(sorted(map(escape_text, folders)))
+        return tuple(sorted(map(ids.escape_text, folders)))
     return ()
 
 

@@ -21,6 +21,7 @@ from hbatune.facts.names import natural_key
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
 from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostState, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
+from hbatune.shipped import load_texts
 from hbatune.watch.metrics import render_metrics
 
 if TYPE_CHECKING:
@@ -357,34 +358,26 @@ def format_metrics(audit: Audit, timestamp: float) -> bytes:
 def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":
     from prometheus_client.core import GaugeMetricFamily
 
-    def gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"hbatune_audit_{name}", documentation, labels=labels)
-
-    host_labels = ("host", "profile", "kernel", "version", "group", "state")
-    adapter_labels = ("host", "adapter", "family", "product", "firmware", "driver", "link")
-    info = gauge("host_info", "Profile, versions, group and state of a host.", *host_labels)
-    adapters = gauge("adapter_info", "Versions and link of an adapter.", *adapter_labels)
-    drift = gauge("drift_settings", "Settings that differ from the profile.", "host")
-    odd = gauge("odd_facts", "Facts in which a host differs from its peers.", "host")
-    findings = gauge("findings", "Findings of the checks.", "host", "severity")
-    snapshot_time = gauge("snapshot_timestamp_seconds", "When the snapshot was taken.", "host")
-    unusable = gauge("unusable_files", "Files that could not be audited.")
-    audit_time = gauge("timestamp_seconds", "When the audit was made.")
+    gauges: dict[str, GaugeMetricFamily] = {}
+    for name, texts in load_texts("messages.toml")["audit_metrics"].items():
+        metric = f"hbatune_audit_{name}"
+        gauges[name] = GaugeMetricFamily(metric, texts["help"], labels=texts["labels"])
     for host in audit.hosts:
         profile, group = host.profile or "", str(host.group)
         labels = (host.name, profile, host.kernel, host.hbatune, group, str(host.state))
-        info.add_metric(labels, 1)
+        gauges["host_info"].add_metric(labels, 1)
         # Without a full comparison, 0 would look like a good result.
         if host.state in (HostState.OK, HostState.DRIFT):
-            drift.add_metric((host.name,), host.drift)
-        odd.add_metric((host.name,), host.odd)
-        snapshot_time.add_metric((host.name,), host.taken)
+            gauges["drift_settings"].add_metric((host.name,), host.drift)
+        gauges["odd_facts"].add_metric((host.name,), host.odd)
+        gauges["snapshot_timestamp_seconds"].add_metric((host.name,), host.taken)
         for severity in Severity:
-            findings.add_metric((host.name, str(severity)), host.findings.get(severity, 0))
+            count = host.findings.get(severity, 0)
+            gauges["findings"].add_metric((host.name, str(severity)), count)
         for adapter in host.adapters:
             versions = (adapter.firmware or "", adapter.driver or "", adapter.link or "")
             identity = (host.name, adapter.target, adapter.family, adapter.name)
-            adapters.add_metric((*identity, *versions), 1)
-    unusable.add_metric((), len(audit.unusable))
-    audit_time.add_metric((), timestamp)
-    yield from (info, adapters, drift, odd, findings, snapshot_time, unusable, audit_time)
+            gauges["adapter_info"].add_metric((*identity, *versions), 1)
+    gauges["unusable_files"].add_metric((), len(audit.unusable))
+    gauges["timestamp_seconds"].add_metric((), timestamp)
+    yield from gauges.values()

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, marks, rollback_record, system
-from hbatune.act.executor import Means
-from hbatune.act.lock import HoldError
+from hbatune.act import executor, journal, lock, marks, rollback_record, system
 from hbatune.act.writer import UnfinishedError, require_writable, write_plan
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
@@ -215,7 +213,7 @@ class PlannedRun(Struct, frozen=True):
     vector_ids: Collection[str] | None
 
 
-def write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
+def write_rows(context: Context, run: PlannedRun, means: executor.Means) -> WrittenRows:
     """Write the plan, and exclude the interrupts that it places from irqbalance.
 
     Values that were reverted earlier are tried again on named targets. Raises as
@@ -237,7 +235,7 @@ def write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
     return replace(written, noted=listed and remembered)
 
 
-def _write_rows(context: Context, run: PlannedRun, means: Means) -> WrittenRows:
+def _write_rows(context: Context, run: PlannedRun, means: executor.Means) -> WrittenRows:
     situation = run.situation
     named_ids = situation.chosen.ids or frozenset()
     try:
@@ -264,7 +262,7 @@ def _write_compared(
     context: Context,
     request: ComparisonRequest,
     run: PlannedRun,
-    writing: AbstractContextManager[Means],
+    writing: AbstractContextManager[executor.Means],
 ) -> WrittenRows:
     from hbatune.operations.verify import Verification
 
@@ -277,7 +275,7 @@ def _write_compared(
         all_tried = not means.stop()
         try:
             verified = verification.after(done.rows, means)
-        except HoldError as error:  # nothing was switched, so the written values remain
+        except lock.HoldError as error:  # nothing was switched, so the written values remain
             context.note_failure(Task.COMPARE, error)
             return WrittenRows(done.rows, noted=False)
     # A verdict may have restored interrupts, which are then irqbalance's again.

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hbatune.act import interrupts, system
+from hbatune.act import interrupts, lock, system
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
 from hbatune.errors import HbatuneError, suggest_remedy
@@ -116,7 +115,7 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
 
 
 def refresh_active_rules(
-    context: Context, config: Config, filed: Journal, stuck: Iterable[Claim]
+    context: Context, config: Config, filed: Journal, stuck: Iterable[lock.Claim]
 ) -> bool:
     """Compile the active profile's rules again, if there is one and hbatune is installed."""
     if config.profile is None or not has_rules(context):

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.act import rollback_record
+from hbatune.act import rollback_record, system
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim, Lock
 from hbatune.act.paths import Paths
-from hbatune.act.system import ToolResult
 from hbatune.errors import HbatuneError
-from hbatune.facts.model import Machine, Missing
-from hbatune.facts.services import Irqbalance
+from hbatune.facts import model, services
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import ActConfig, UnmatchedName
 from hbatune.workers import WorkerPool
@@ -97,7 +95,7 @@ class EventNote(Struct, frozen=True):
 class CommandFailed(Struct, frozen=True):
     """A program ended with an error. ``reloading`` is True if udev did not reload its rules."""
 
-    ran: ToolResult
+    ran: system.ToolResult
     reloading: bool = False
 
 
@@ -107,7 +105,7 @@ class FollowsElsewhere(Struct, frozen=True):
     ``irqbalance`` is Missing if it is unknown whether it runs.
     """
 
-    irqbalance: Irqbalance | Missing
+    irqbalance: services.Irqbalance | model.Missing
     script: Path
 
 
@@ -180,7 +178,7 @@ class InterruptedRuns(Struct, frozen=True):
 
     journal: Journal
     rollbacks: rollback_record.RollbackRecords
-    machine: Machine
+    machine: model.Machine
     stuck: tuple[Claim, ...]
 
 
@@ -194,7 +192,7 @@ class RolledBack(Struct, frozen=True):
     """The result of a rollback that was part of another operation (``RollbackResult``)."""
 
     rows: tuple[Restored, ...]
-    machine: Machine
+    machine: model.Machine
     lost: bool = False
 
 
@@ -287,7 +285,7 @@ class Context(Struct, frozen=True, kw_only=True):
         """Report that a task failed."""
         self.note(TaskFailed(task, error))
 
-    def check_program(self, ran: ToolResult | None, *, reloading: bool = False) -> bool:
+    def check_program(self, ran: system.ToolResult | None, *, reloading: bool = False) -> bool:
         """Report a program that ended with an error; return whether it did not (``None``: none)."""
         if ran is None or not ran.code:
             return True

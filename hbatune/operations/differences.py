@@ -13,10 +13,9 @@ from hbatune.facts.model import TargetKind
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
-from hbatune.policy import match
+from hbatune.policy import match, profile
 from hbatune.policy.budget import DepthBudget
 from hbatune.policy.library import installed_library, list_profiles
-from hbatune.policy.profile import Rule, Source
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
 
@@ -62,7 +61,7 @@ class SettingExplanation(Struct, frozen=True):
     target: str
     id: str
     setting: str
-    rules: tuple[Rule, ...]
+    rules: tuple[profile.Rule, ...]
     row: Row | None
     budget: DepthBudget | None = None
     advice: tuple[Advice, ...] = ()
@@ -92,7 +91,7 @@ class Explanation(Struct, frozen=True):
     settings: tuple[SettingExplanation, ...]
     without_rules: tuple[WithoutRules, ...]
     traits: Mapping[str, match.Traits]
-    sources: tuple[Source, ...]
+    sources: tuple[profile.Source, ...]
 
 
 def explain_target(request: SituationRequest, setting: str | None) -> Explanation:
@@ -197,7 +196,7 @@ class _Explainer:
         return tuple(without_rules)
 
 
-def _select_rules(rules: Iterable[Rule], setting: str) -> tuple[Rule, ...]:
+def _select_rules(rules: Iterable[profile.Rule], setting: str) -> tuple[profile.Rule, ...]:
     return tuple(rule for rule in rules if rule.setting == setting)
 
 

@@ -31,9 +31,7 @@ from hbatune.probe.result import (
 from hbatune.probe.selection import replace_values
 from hbatune.search.depth import REFINING_PROBES
 from hbatune.search.tournament import COMPARISON_PAIRS, MAX_ROUND_PROBES, PROBE_S, End
-from hbatune.settings.limits import BFQ, SCHEDULER_FILE, find_scheduler
-from hbatune.settings.setting import Value, parse_choices
-from hbatune.settings.table import SCHEDULER
+from hbatune.settings import limits, setting, table
 
 RAMP_S = 0.3
 """Seconds at the start of each probe that do not count, since settings have just changed."""
@@ -96,9 +94,9 @@ class DiskProbes:
     def __init__(self, subject: Subject, experiment: Experiment, means: SearchMeans) -> None:
         self.first: ProbeResult | None = None
         self._subject, self._experiment, self._means = subject, experiment, means
-        self._taken: dict[str, Value] = {}
+        self._taken: dict[str, setting.Value] = {}
 
-    def takes(self, values: Mapping[str, Value]) -> bool:
+    def takes(self, values: Mapping[str, setting.Value]) -> bool:
         """Set these values, and return whether the device accepted them all.
 
         A stuck write ends the search, and so does a value that another process has changed.
@@ -134,8 +132,8 @@ class DiskProbes:
         Raises NotWritableError if nothing may be written.
         """
         endpoint = self._subject.endpoint
-        scheduler = self._taken.get(SCHEDULER, find_scheduler(endpoint.attributes))
-        ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == BFQ else 0.0)
+        scheduler = self._taken.get(table.SCHEDULER, limits.find_scheduler(endpoint.attributes))
+        ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == limits.BFQ else 0.0)
         workload = replace(WRITER_WORKLOAD, ramp=ramp, runtime=WRITER_TIME_FACTOR * seconds)
         make = self._means.beside
         assert make is not None
@@ -201,8 +199,8 @@ def estimate_search(
     if with_writer:
         probe = with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * PROBE_S)
         writer_seconds = running.estimate_seconds(1, probe)
-        attribute = endpoint.attributes.get(SCHEDULER_FILE)
-        if isinstance(attribute, Attribute) and BFQ in parse_choices(attribute.text):
+        attribute = endpoint.attributes.get(limits.SCHEDULER_FILE)
+        if isinstance(attribute, Attribute) and limits.BFQ in setting.parse_choices(attribute.text):
             # About half of the probes are with it.
             writer_seconds += get_preferred_seconds(endpoint) / 2
         probes, seconds = probes + rounds, seconds + rounds * writer_seconds

@@ -5,9 +5,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import children
-from hbatune.facts.devices import list_names
-from hbatune.facts.model import Machine
-from hbatune.facts.names import natural_key
+from hbatune.facts import devices, model, names
 from hbatune.operations.context import Context
 from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.operations.snapshot import take_snapshot
@@ -57,19 +55,19 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
     )
 
 
-def _read_modules(machine: Machine, series: str) -> kernel_changes.InstalledModules | None:
+def _read_modules(machine: model.Machine, series: str) -> kernel_changes.InstalledModules | None:
     """Return the modules of the newest installed kernel of the series, if it does not run now."""
     releases = []
-    for name in list_names(_MODULES):
+    for name in devices.list_names(_MODULES):
         remainder = name.removeprefix(series)
         if remainder != name and not remainder[:1].isdigit():
             releases.append(name)
-    release = max(releases, key=natural_key, default=machine.kernel)
+    release = max(releases, key=names.natural_key, default=machine.kernel)
     return None if release == machine.kernel else _read_installed_modules(machine, release)
 
 
 def _read_installed_modules(
-    machine: Machine, release: str
+    machine: model.Machine, release: str
 ) -> kernel_changes.InstalledModules | None:
     """Return the options of the drivers' modules, by modinfo(8); None if it does not answer."""
     drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}

@@ -15,23 +15,21 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.act import files, journal, rollback_record, system
+from hbatune.act import files, journal, rollback_record, system, writer
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
-from hbatune.act.writer import require_writable
 from hbatune.boot import placement
 from hbatune.boot.compile import CompiledRules
 from hbatune.boot.placement import Piece, join_root
 from hbatune.errors import HbatuneError, LockRole, UsageError
-from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.devices import has_sysfs
+from hbatune.facts import assembly, devices
 from hbatune.facts.udev import find_marked_disks
 from hbatune.operations import boot_files, rollback
 from hbatune.operations.context import Context, Event, RolledBack, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
-from hbatune.policy import toml_files
+from hbatune.policy import toml_files, vendors
 from hbatune.policy.config import (
     MetricsConfig,
     find_configuration_file,
@@ -41,7 +39,6 @@ from hbatune.policy.config import (
 from hbatune.policy.library import Library, installed_library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import ROOT, PolicyError
-from hbatune.policy.vendors import load_chosen_profile, load_followed_rules
 from hbatune.render import UnsafeNameError, render_template
 
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
@@ -145,7 +142,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             )
         plan = situation.plan()
         require_affordable(plan)
-        require_writable(situation.machine, {row.id for row in plan.drift})
+        writer.require_writable(situation.machine, {row.id for row in plan.drift})
         config = situation.config
         policy = boot_files.BootPolicy(
             situation.profile,
@@ -159,9 +156,9 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
         config = load_config(image)
         if (name := profile or config.profile) is None:
-            chosen = load_chosen_profile(None, config)  # raises UsageError
+            chosen = vendors.load_chosen_profile(None, config)  # raises UsageError
         else:
-            chosen = load_profile(name, image, load_followed_rules(image, config.site))
+            chosen = load_profile(name, image, vendors.load_followed_rules(image, config.site))
         policy = boot_files.BootPolicy(chosen, config.site, journal.Journal(""))
     executable = _find_executable(root)
     rules, rules_pieces = boot_files.compile_policy(policy, paths)
@@ -407,14 +404,14 @@ def _is_untouched(paths: Paths) -> bool:
     too). Each run that writes leaves a claims file in /run. udev may also have written the values
     of the installed rules.
     """
-    if has_sysfs() or paths.claims.exists():
+    if devices.has_sysfs() or paths.claims.exists():
         return False
     if paths.udev_rules.exists() and Path("/run/udev/control").exists():
         return False
     if not paths.journal.exists():
         return True
     try:
-        recorded, _ = journal.load(paths.journal, read_boot_id())
+        recorded, _ = journal.load(paths.journal, assembly.read_boot_id())
     except (OSError, journal.JournalError):
         return False
     return not (recorded.entries or recorded.losses or recorded.run)

@@ -27,6 +27,7 @@ from hbatune.policy.rules import SITE_SOURCE
 from hbatune.probe.history import ValueChange
 from hbatune.search.tournament import DiskSearchResult
 from hbatune.settings.table import QUEUE_DEPTH, Value
+from hbatune.shipped import fill_message
 
 FIRST_LINE = "# Written by `hbatune autotune --write`, which writes it again."
 
@@ -162,11 +163,8 @@ def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueCh
     assert disk.depth.answer is not None
     answer, goal = disk.depth.answer, disk.objective_us
     within = "" if goal is None else f" within the {goal / 1000:g} ms of {situation.profile.name}"
-    return (
-        f"the best of {answer.probes} probes{within}: {answer.iops.value:.0f} IOPS "
-        f"({answer.iops.low:.0f} to {answer.iops.high:.0f}) at a p99 of "
-        f"{answer.p99_us.value / 1000:.2f} ms; {change.before} was the value before"
-    )
+    facts = {"answer": answer, "within": within, "before": change.before}
+    return fill_message("measured", "depth", p99_ms=answer.p99_us.value / 1000, **facts)
 
 
 def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
@@ -180,11 +178,9 @@ def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: Va
     if tournament.interference:
         # The score is the inverse of the p99, so its highest ratio is the lowest p99.
         metric, ratios = "p99 of a reader with a bulk writer", [1 / ratio for ratio in ratios]
-    effect, *ends = map(_format_effect, (ratios[0], *sorted(ratios[1:])))
-    return (
-        f"{effect} {metric} ({' to '.join(ends)}) at depth {tournament.depth}, "
-        f"compared with {change.before}, the value before"
-    )
+    effect, low, high = map(_format_effect, (ratios[0], *sorted(ratios[1:])))
+    facts = {"metric": metric, "depth": tournament.depth, "before": change.before}
+    return fill_message("measured", "tournament", effect=effect, low=low, high=high, **facts)
 
 
 def _format_effect(ratio: float) -> str:

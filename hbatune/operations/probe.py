@@ -33,11 +33,9 @@ from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_chosen_profile
-from hbatune.probe import history
+from hbatune.probe import comparison, history, knee
 from hbatune.probe import run as running
-from hbatune.probe.comparison import Standing, compare_on_machine, measure_distance
 from hbatune.probe.guard import find_write_refusal, make_scratch_file
-from hbatune.probe.knee import find_falls, list_sweep_points
 from hbatune.probe.result import (
     ADAPTER_ID,
     Doubt,
@@ -54,9 +52,8 @@ from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_wri
 from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.workloads import NamedWorkload
-from hbatune.settings.limits import make_device, resolve_value
+from hbatune.settings import limits, table
 from hbatune.settings.setting import FixedSetting
-from hbatune.settings.table import SETTINGS, list_attributes
 from hbatune.text.limit_text import describe_limit
 
 DEPTH = "queue_depth"
@@ -104,7 +101,7 @@ class ProbeRuns(Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     runs: tuple[Measured, ...]
     sweeps: tuple[DepthSweep, ...] = ()
-    standings: Mapping[str, tuple[ProbeResult, Standing]] = {}
+    standings: Mapping[str, tuple[ProbeResult, comparison.Standing]] = {}
     together: Together | None = None
 
     @property
@@ -140,7 +137,7 @@ def run_workload(context: Context, request: ProbeRequest) -> ProbeRuns:
 
 def find_standings(
     results: Iterable[ProbeResult], machine: Machine, profile: Profile | None
-) -> dict[str, tuple[ProbeResult, Standing]]:
+) -> dict[str, tuple[ProbeResult, comparison.Standing]]:
     """Return the comparison of a result of each target with the reference values.
 
     It is the result closest to the documents' workload. The link is compared with the highest
@@ -152,17 +149,13 @@ def find_standings(
     standings = {}
     yardsticks = installed_library().yardsticks()
     for target, measured in by_target.items():
-        closest = min(measured, key=measure_distance)
-        fastest = max(measured, key=_rank_throughput)
-        standing = compare_on_machine(closest, machine, profile, yardsticks)
-        top = compare_on_machine(fastest, machine, None, yardsticks)
+        closest = min(measured, key=comparison.measure_distance)
+        fastest = max(measured, key=lambda run: (run.doubt is None, run.figures.bandwidth))
+        standing = comparison.compare_on_machine(closest, machine, profile, yardsticks)
+        top = comparison.compare_on_machine(fastest, machine, None, yardsticks)
         if standing is not None and top is not None:
             standings[target] = (closest, replace(standing, links=top.links))
     return standings
-
-
-def _rank_throughput(result: ProbeResult) -> tuple[bool, float]:
-    return result.doubt is None, result.figures.bandwidth
 
 
 def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
@@ -171,7 +164,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
         chosen = load_chosen_profile(request.profile, config)
     # Setting a depth needs the journal's ids, which only a full scan provides.
     needed = () if request.workload.sets_depth else request.targets
-    disk_files = (*list_attributes(), BLOCK_SIZE_FILE)
+    disk_files = (*table.list_attributes(), BLOCK_SIZE_FILE)
     gathered = gather_machine(disk_files, Scope(needed), of=list_adapter_attributes())
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, request.targets)
@@ -420,7 +413,7 @@ def _list_second_visits(results: Sequence[ProbeResult]) -> list[Workload]:
     """
     workloads = []
     for sweep in list_depth_sweeps(results):
-        falls = {point.depth for point in find_falls(list_sweep_points(sweep.results))}
+        falls = {point.depth for point in knee.find_falls(knee.list_sweep_points(sweep.results))}
         for result in reversed(sweep.results):
             if result.workload.issued in falls:
                 workloads.append(result.workload)
@@ -433,8 +426,8 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
         return subject
     target = subject.target
     # A depth that the driver would clamp is refused: the run would have a wrong label.
-    device = make_device(subject.endpoint, None)
-    legal = resolve_value(SETTINGS[DEPTH], depth, depth, device)
+    device = limits.make_device(subject.endpoint, None)
+    legal = limits.resolve_value(table.SETTINGS[DEPTH], depth, depth, device)
     if isinstance(legal, FixedSetting) or legal.value != depth:
         return Skipped(target, Skip.FIXED_DEPTH, describe_limit(legal.limit))
     result = experiment.take({DEPTH: depth})[DEPTH]

@@ -12,18 +12,16 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import files, journal, lock, marks, rollback_record
+from hbatune.act import files, journal, lock, marks, rollback_record, writer
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
 from hbatune.act.paths import Paths
-from hbatune.act.writer import list_baseline_files
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.machine import Scope
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
-from hbatune.operations.apply import PlannedRun, mark_seen, write_rows
-from hbatune.operations.boot_files import keep_placed_interrupts
+from hbatune.operations import apply, boot_files
 from hbatune.operations.context import Context, Phase, Task
 from hbatune.operations.situation import (
     PartialScan,
@@ -168,7 +166,7 @@ def scan_disks(
     last.journal.refresh(lambda: cached.machine)
     # Includes the files that their writes may reset, so the baselines need no second read.
     settings = list_needed_settings(profile, config.site, last.journal.settings)
-    attributes = list_baseline_files(settings)
+    attributes = writer.list_baseline_files(settings)
 
     def gather(names: Collection[str]) -> Machine:
         return means.gather(attributes, config.act, Scope(names, cached))
@@ -329,7 +327,7 @@ def run_pass(
             if row.outcome is Outcome.CONFLICT:
                 # It stays new, so the next pass tunes it as new and not as drift.
                 unfinished.add(row.id)
-        mark_seen(context, machine, scope.chosen, unfinished)
+        apply.mark_seen(context, machine, scope.chosen, unfinished)
         if is_full:
 
             def compact_journal() -> None:
@@ -468,7 +466,7 @@ def _write_rows(
             ids.discard(row.id)
     if not todo:
         if is_full:  # a partial scan has no interrupts
-            keep_placed_interrupts(context, machine, interrupt_rows, ids)
+            boot_files.keep_placed_interrupts(context, machine, interrupt_rows, ids)
         return {}
     drifting = {row.id for row in todo}
     rows = list(todo)
@@ -497,6 +495,6 @@ def _write_rows(
                 last.journal.save(recorded, endpoint_ids, keep_room=keep_room)
 
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
-        run = PlannedRun(situation, wanted, filed, interrupt_rows, ids)
-        done = write_rows(context, run, means)
+        run = apply.PlannedRun(situation, wanted, filed, interrupt_rows, ids)
+        done = apply.write_rows(context, run, means)
     return {row.key: row for row in done.rows}

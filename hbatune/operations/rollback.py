@@ -7,20 +7,17 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import journal, rollback_record, system
-from hbatune.act.executor import Means
+from hbatune.act import executor, journal, rollback_record, system
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
 from hbatune.errors import LockedError
-from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.model import Machine
+from hbatune.facts import assembly, model
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import find_named_targets
-from hbatune.operations import boot_files
+from hbatune.operations import boot_files, situation
 from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
-from hbatune.operations.situation import locked_means, unlocked_means
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
@@ -37,7 +34,7 @@ class RollbackResult(Struct, frozen=True):
     """
 
     rows: tuple[Restored, ...]
-    machine: Machine
+    machine: model.Machine
     finished: bool
     read: bool = True
     losses: tuple[Loss, ...] = ()
@@ -73,7 +70,7 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     if not targets:
         return _record_ids(context, None)
     with WorkerPool() as worker_pool:
-        machine = unlocked_means(context.paths, worker_pool).gather((), config.act)
+        machine = situation.unlocked_means(context.paths, worker_pool).gather((), config.act)
     filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
     return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
 
@@ -116,7 +113,7 @@ def restore_targets(
     """
     paths = context.paths
     with WorkerPool() as worker_pool:
-        scan = locked_means(paths, context.patience, worker_pool)
+        scan = situation.locked_means(paths, context.patience, worker_pool)
         stuck = scan.stuck
         try:
             # Without its settings: each setting is read when it is restored.
@@ -165,7 +162,7 @@ def restore_targets(
 
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
-) -> tuple[tuple[Restored, ...], Machine, tuple[Loss, ...]]:
+) -> tuple[tuple[Restored, ...], model.Machine, tuple[Loss, ...]]:
     """Return the rows, machine and losses of ``roll_back_targets``, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
@@ -173,7 +170,7 @@ def preview_rollback(
     paths = context.paths
     config = read_configuration(context, targets)
     with WorkerPool() as worker_pool:
-        scan = unlocked_means(paths, worker_pool)
+        scan = situation.unlocked_means(paths, worker_pool)
         machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
         _note_losses(context, filed)
@@ -190,7 +187,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
     JournalError and RollbackUnsavedError as ``act.restore.restore_values`` does.
     """
     with context.lock(), WorkerPool() as worker_pool:
-        scan = locked_means(context.paths, context.patience, worker_pool)
+        scan = situation.locked_means(context.paths, context.patience, worker_pool)
         machine = scan.gather((), config.act)
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
@@ -202,7 +199,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
 
 def _make_means(
     context: Context, filed: Journal, config: Config, worker_pool: WorkerPool
-) -> AbstractContextManager[Means]:
+) -> AbstractContextManager[executor.Means]:
     """Return the means to restore the disks in a journal, regardless of rollback records."""
     disks = len({entry.id for entry in filed.entries})
     return context.writing(Phase.RESTORING, disks, config.act, worker_pool, UNGUARDED)
@@ -219,10 +216,10 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     It does the parts that need no such process: nothing sets values again until the next rollback.
     """
     context.note_failure(Task.READ_DEVICES, error)
-    boot = read_boot_id()
+    boot = assembly.read_boot_id()
     filed, _ = journal.load(context.paths.journal, boot)
     finished = _stop_tuning(context) and recorded
-    machine = Machine("", "", boot, 0, 0, (), ())
+    machine = model.Machine("", "", boot, 0, 0, (), ())
     rows = list_unread(filed, None, error)
     return RollbackResult(rows, machine, finished, read=False)
 
@@ -259,7 +256,7 @@ def _stop_tuning(context: Context) -> bool:
     return boot_files.withdraw_rules(context) and deactivated
 
 
-def _find_ids(targets: Sequence[str], machine: Machine, filed: Journal) -> set[str] | None:
+def _find_ids(targets: Sequence[str], machine: model.Machine, filed: Journal) -> set[str] | None:
     """Return the ids of the named targets; the journal has the id of a removed disk."""
     if not targets:
         return None

@@ -14,37 +14,20 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.errors import UsageError
-from hbatune.facts.assembly import read_boot_id
+from hbatune.facts import assembly, devices, processors
 from hbatune.facts.attributes import BLOCK_SIZE_FILE
-from hbatune.facts.devices import resolve_link
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
 from hbatune.facts.model import Machine, MissingText, TargetKind
-from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
-from hbatune.plan.joint_limits import find_default_depths
+from hbatune.plan import joint_limits, rows
 from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
-from hbatune.plan.rows import Plan
-from hbatune.policy import budget, match
-from hbatune.policy.config import (
-    ActConfig,
-    Config,
-    Site,
-    UnmatchedName,
-    find_configuration_file,
-    load_configuration,
-)
+from hbatune.policy import budget, match, vendors
+from hbatune.policy import config as configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
-from hbatune.policy.vendors import load_chosen_profile, load_enabled_rules
+from hbatune.settings import table
 from hbatune.settings.limits import BFQ, find_scheduler
-from hbatune.settings.table import (
-    QUEUE_DEPTH,
-    SCHEDULER,
-    SETTINGS,
-    list_attributes,
-    parse_saved_values,
-)
 from hbatune.text.limit_text import Limit, LimitReason
 from hbatune.workers import WorkerPool
 
@@ -75,7 +58,7 @@ class Situation(Struct, frozen=True):
     scan.
     """
 
-    config: Config
+    config: configuration.Config
     profile: Profile
     machine: Machine
     chosen: ChosenTargets
@@ -83,7 +66,7 @@ class Situation(Struct, frozen=True):
     rollbacks: RollbackRecords
     stuck: tuple[lock.Claim, ...]
     rendered: Mapping[tuple[str, str], str]
-    site: Site
+    site: configuration.Site
     not_understood: tuple[str, ...] = ()
     elsewhere: bool = False
     part: PartialScan | None = None
@@ -95,7 +78,7 @@ class Situation(Struct, frozen=True):
         disrupt: bool = False,
         reconcile: bool = True,
         untouched: Callable[[str, str], bool] = lambda id, setting: False,
-    ) -> Plan:
+    ) -> rows.Plan:
         """Plan the profile for the chosen targets; rollbacks do not exclude ``named`` ones.
 
         ``disrupt`` allows settings that disrupt the I/O of an entire adapter. With ``reconcile``,
@@ -140,26 +123,26 @@ class Situation(Struct, frozen=True):
 
         They also explain a new disk's depth, which an administrator's udev rule may have lowered.
         """
-        defaults = find_default_depths(self.machine)
+        defaults = joint_limits.find_default_depths(self.machine)
         for row in self.plan().drift:
-            default = defaults.get(row.id) if row.setting == QUEUE_DEPTH else None
+            default = defaults.get(row.id) if row.setting == table.QUEUE_DEPTH else None
             if default is None or not default.by_peers:
                 continue
-            if not self._was_touched(row.id, QUEUE_DEPTH):
+            if not self._was_touched(row.id, table.QUEUE_DEPTH):
                 return True
         return False
 
-    def advice(self, plan: Plan) -> tuple[Advice, ...]:
+    def advice(self, plan: rows.Plan) -> tuple[Advice, ...]:
         """Return the vendors' advice for the chosen targets, if the configuration requests it."""
         return list_advice(self.machine, self.site, plan, self.chosen.ids)
 
     @property
-    def boot_site(self) -> Site:
+    def boot_site(self) -> configuration.Site:
         """The site for the udev rules, with the disks that its links lead to now.
 
         udev cannot follow such links when it applies a rule.
         """
-        return match.expand_site_for_udev(self.machine, self.config.site, resolve_link)
+        return match.expand_site_for_udev(self.machine, self.config.site, devices.resolve_link)
 
     @property
     def budgets(self) -> Mapping[str, budget.DepthBudget]:
@@ -167,14 +150,14 @@ class Situation(Struct, frozen=True):
         return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
 
     @property
-    def unmatched(self) -> tuple[UnmatchedName, ...]:
+    def unmatched(self) -> tuple[configuration.UnmatchedName, ...]:
         """The names in [site] that match nothing on this machine."""
         return match.list_unmatched_names(self.machine, self.site)
 
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
-        arrays, file = installed_library().arrays(), str(find_configuration_file())
+        arrays, file = installed_library().arrays(), str(configuration.find_configuration_file())
         return budget.make_site_rules(self.machine, self.site, arrays, file)
 
     def _find_set_values(self) -> Mapping[Key, SetBefore]:
@@ -182,7 +165,7 @@ class Situation(Struct, frozen=True):
         values, excluded = {}, self.rollbacks.ids
         for entry in self.journal.entries:
             is_set = (entry.value, entry.effect) != (None, None)
-            if is_set and entry.setting in SETTINGS and entry.id not in excluded:
+            if is_set and entry.setting in table.SETTINGS and entry.id not in excluded:
                 values[entry.key] = SetBefore(entry.before, entry.ours, effect=entry.value is None)
         return values
 
@@ -190,7 +173,7 @@ class Situation(Struct, frozen=True):
         """Return, by id, the queue depths before the first write of hbatune."""
         depths = {}
         for entry in self.journal.entries:
-            if entry.setting == QUEUE_DEPTH and isinstance(entry.before, int):
+            if entry.setting == table.QUEUE_DEPTH and isinstance(entry.before, int):
                 depths[entry.id] = entry.before
         return depths
 
@@ -219,17 +202,17 @@ class Situation(Struct, frozen=True):
             return False
         disks = [endpoint for endpoint in self.machine.endpoints if endpoint.id == id]
         saved = read_saved_texts(disks).get(id)
-        return saved is not None and setting in parse_saved_values(saved.texts)
+        return saved is not None and setting in table.parse_saved_values(saved.texts)
 
 
 def list_advice(
-    machine: Machine, site: Site, plan: Plan, ids: Collection[str] | None = None
+    machine: Machine, site: configuration.Site, plan: rows.Plan, ids: Collection[str] | None = None
 ) -> tuple[Advice, ...]:
     """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``).
 
     Raises ``PolicyError`` for a use without advice from any vendor.
     """
-    rules = load_enabled_rules(installed_library(), site)
+    rules = vendors.load_enabled_rules(installed_library(), site)
     if not rules:  # as on most hosts
         return ()
     from hbatune.plan.advice import find_advice
@@ -252,7 +235,7 @@ class ScanMeans(Struct, frozen=True):
     def gather(
         self,
         attributes: Sequence[str],
-        act: ActConfig,
+        act: configuration.ActConfig,
         scope: Scope = WHOLE_MACHINE,
         of: Mapping[TargetKind, Sequence[str]] | None = None,
     ) -> Machine:
@@ -279,7 +262,7 @@ class SituationRequest(Struct, frozen=True, kw_only=True):
 
     profile: Profile | str | None = None
     targets: Collection[str] = ()
-    config: Config | None = None
+    config: configuration.Config | None = None
     snapshot: Snapshot | Path | None = None
     means: ScanMeans | None = None
     extra_settings: Collection[str] = ()
@@ -294,24 +277,24 @@ def read_situation(request: SituationRequest) -> Situation:
     """
     if request.snapshot is not None:
         return _read_snapshot(request, request.snapshot)
-    config, profile = request.config or load_configuration(), request.profile
+    config, profile = request.config or configuration.load_configuration(), request.profile
     if not isinstance(profile, Profile):
-        profile = load_chosen_profile(profile, config)
+        profile = vendors.load_chosen_profile(profile, config)
     means = request.means or unlocked_means(Paths())
     files = means.paths
     require_readable(files)
     names = request.targets
-    changed = journal.list_changed_settings(files.journal, read_boot_id())
+    changed = journal.list_changed_settings(files.journal, assembly.read_boot_id())
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
 
     def gather(disks: Collection[str]) -> Machine:
-        attributes = list_attributes(wanted) + ((BLOCK_SIZE_FILE,) if request.probes else ())
+        attributes = table.list_attributes(wanted) + ((BLOCK_SIZE_FILE,) if request.probes else ())
         return means.gather(attributes, config.act, Scope(disks), list_adapter_attributes(wanted))
 
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = load_machine_journal(gather, disks, files)
         machine = interrupts.with_records(machine, filed, files.locked)
-        machine = with_probing(machine, isolated=config.probe.isolated)
+        machine = processors.with_probing(machine, isolated=config.probe.isolated)
         return make_situation(config, profile, machine, names, means, filed)
 
     # LUNs share the budget of an array with other LUNs, which have to be counted.
@@ -323,10 +306,12 @@ def read_situation(request: SituationRequest) -> Situation:
     return scan(())
 
 
-def list_adapter_attributes(names: Iterable[str] = SETTINGS) -> dict[TargetKind, Sequence[str]]:
+def list_adapter_attributes(
+    names: Iterable[str] = table.SETTINGS,
+) -> dict[TargetKind, Sequence[str]]:
     """Return the files to read for these settings of NVMe controllers and SCSI hosts."""
     kinds = (TargetKind.CONTROLLER, TargetKind.HOST)
-    return {kind: list_attributes(names, kind) for kind in kinds}
+    return {kind: table.list_attributes(names, kind) for kind in kinds}
 
 
 def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> ScanMeans:
@@ -364,16 +349,18 @@ def load_machine_journal(
     return machine, filed
 
 
-def list_needed_settings(profile: Profile, site: Site, changed: Iterable[str]) -> frozenset[str]:
+def list_needed_settings(
+    profile: Profile, site: configuration.Site, changed: Iterable[str]
+) -> frozenset[str]:
     """Return the settings whose values a plan needs, including those ``changed`` in this boot."""
     # Values that earlier profiles have set may have to be restored, so they are read as well.
-    wanted = set(changed) & SETTINGS.keys()
+    wanted = set(changed) & table.SETTINGS.keys()
     # The limits of many settings depend on the scheduler, even if no rule names it.
-    wanted.add(SCHEDULER)
+    wanted.add(table.SCHEDULER)
     for rule in profile.rules:
         if not isinstance(rule.effect, Leave):
             wanted.add(rule.setting)
-    for entry in load_enabled_rules(installed_library(), site):
+    for entry in vendors.load_enabled_rules(installed_library(), site):
         wanted.add(entry.rule.setting)
     return frozenset(wanted)
 
@@ -384,7 +371,7 @@ def map_stuck_disks(stuck: Iterable[lock.Claim]) -> dict[str, str]:
 
 
 def make_situation(
-    config: Config,
+    config: configuration.Config,
     profile: Profile,
     machine: Machine,
     names: Collection[str],
@@ -404,7 +391,7 @@ def make_situation(
         rollbacks=journal.update_record_ids(filed, rollback_record.load(means.paths), machine),
         stuck=means.stuck,
         rendered=system.read_module_options(means.paths.modprobe),
-        site=match.resolve_site_links(machine, config.site, resolve_link),
+        site=match.resolve_site_links(machine, config.site, devices.resolve_link),
     )
 
 
@@ -417,11 +404,11 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
 
     snapshot = file.load_snapshot(source) if isinstance(source, Path) else source
     machine, policy = snapshot.machine, snapshot.policy
-    config, profile = Config(profile=policy.active, site=policy.site), request.profile
+    config, profile = configuration.Config(profile=policy.active, site=policy.site), request.profile
     if not isinstance(profile, Profile):
         name = profile or policy.active
         host_profiles = {profile.name: profile for profile in policy.profiles}
-        profile = host_profiles.get(name or "") or load_chosen_profile(name, config)
+        profile = host_profiles.get(name or "") or vendors.load_chosen_profile(name, config)
     return Situation(
         config,
         file.drop_unknown_rules(profile),

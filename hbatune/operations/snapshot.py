@@ -14,31 +14,17 @@ from hbatune.act.journal import Journal, load_with_current_ids
 from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
-from hbatune.facts import health
-from hbatune.facts.assembly import read_boot_id
-from hbatune.facts.devices import resolve_link
-from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts import assembly, devices, health, model
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
+from hbatune.operations import situation as situations
 from hbatune.operations.context import Context, InterruptedRuns
-from hbatune.operations.situation import (
-    Situation,
-    SituationRequest,
-    find_unreadable,
-    list_adapter_attributes,
-    list_advice,
-    map_stuck_disks,
-    read_situation,
-    require_readable,
-    unlocked_means,
-)
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
+from hbatune.policy import match, vendors
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
-from hbatune.policy.match import resolve_site_links
 from hbatune.policy.profile import Profile
-from hbatune.policy.vendors import load_followed_rules
 from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
@@ -50,16 +36,16 @@ def take_snapshot(context: Context) -> Snapshot:
     Raises UsageError if its policy has errors.
     """
     paths = context.paths
-    require_readable(paths, paths.counters)
+    situations.require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
-    rules = load_followed_rules(library, config.site)
+    rules = vendors.load_followed_rules(library, config.site)
     profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
     deadline = config.act.deadline_seconds
-    means = unlocked_means(paths)
-    avoid = map_stuck_disks(means.stuck)
-    adapter_files = list_adapter_attributes()
-    controller_files = adapter_files[TargetKind.CONTROLLER]
-    adapter_files[TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
+    means = situations.unlocked_means(paths)
+    avoid = situations.map_stuck_disks(means.stuck)
+    adapter_files = situations.list_adapter_attributes()
+    controller_files = adapter_files[model.TargetKind.CONTROLLER]
+    adapter_files[model.TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
     disk_files = (*list_attributes(), *FORECAST_FILES)
     gathered = means.gather(disk_files, config.act, of=adapter_files)
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
@@ -73,7 +59,7 @@ def take_snapshot(context: Context) -> Snapshot:
         policy=HostPolicy(
             active=config.profile,
             profiles=tuple(profiles),
-            site=resolve_site_links(machine, config.site, resolve_link),
+            site=match.resolve_site_links(machine, config.site, devices.resolve_link),
             rolled_back=journal.update_record_ids(filed, record, machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in options.items()),
@@ -133,8 +119,8 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
             snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
     if request.profile or snapshot.policy.active:
-        situation = read_situation(
-            SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
+        situation = situations.read_situation(
+            situations.SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
         )
     inputs = make_check_input(snapshot, situation, targets)
     not_understood = situation.not_understood if situation else ()
@@ -149,8 +135,8 @@ def look_at_host(context: Context) -> HostLook:
     from hbatune.checks.registry import run_checks
 
     paths, installed = context.paths, (context.paths.units / system.UNIT).exists()
-    hidden = find_unreadable(paths, paths.counters)
-    filed = Journal("") if hidden else journal.load(paths.journal, read_boot_id())[0]
+    hidden = situations.find_unreadable(paths, paths.counters)
+    filed = Journal("") if hidden else journal.load(paths.journal, assembly.read_boot_id())[0]
     is_interrupted = filed.run is not None and not filed.run.process.alive()
     unconfirmed = any(entry.doubt for entry in filed.entries)
     look = HostLook(
@@ -167,7 +153,7 @@ def look_at_host(context: Context) -> HostLook:
             return look
         snapshot, situation = take_snapshot(context), None
         if look.profile is not None:
-            situation = read_situation(SituationRequest())
+            situation = situations.read_situation(situations.SituationRequest())
             plan = situation.plan()
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
@@ -179,7 +165,7 @@ def look_at_host(context: Context) -> HostLook:
 
 
 def make_check_input(
-    snapshot: Snapshot, situation: Situation | None, targets: Sequence[str]
+    snapshot: Snapshot, situation: situations.Situation | None, targets: Sequence[str]
 ) -> CheckInput:
     """Return the input of the checks for the targets, or for all.
 
@@ -200,7 +186,7 @@ def make_check_input(
         earlier=health.find_earlier_counters(snapshot.looks, counters),
         looks=snapshot.looks,
         arrays=installed_library().arrays(),
-        advice=list_advice(machine, snapshot.policy.site, plan, chosen.ids),
+        advice=situations.list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )
 
 
@@ -211,7 +197,7 @@ class MeasuredHost(Struct, frozen=True, kw_only=True):
     settings ``not_understood`` are the situation's.
     """
 
-    machine: Machine
+    machine: model.Machine
     journal: Journal
     records: tuple[history.Record, ...]
     yardsticks: Yardsticks
@@ -236,7 +222,9 @@ def read_measured_host(
     loaded = None if snapshot is None else load_snapshot(snapshot)
     active = loaded.policy.active if loaded else load_configuration().profile
     if profile is not None or active is not None:
-        situation = read_situation(SituationRequest(profile=profile, snapshot=loaded))
+        situation = situations.read_situation(
+            situations.SituationRequest(profile=profile, snapshot=loaded)
+        )
         return MeasuredHost(
             machine=situation.machine,
             journal=situation.journal,
@@ -247,8 +235,8 @@ def read_measured_host(
             not_understood=situation.not_understood,
         )
     if loaded is None:
-        require_readable(paths)
-        machine = unlocked_means(paths).gather((), load_configuration().act)
+        situations.require_readable(paths)
+        machine = situations.unlocked_means(paths).gather((), load_configuration().act)
         filed, _ = load_with_current_ids(paths.journal, machine)
     else:
         machine, filed = loaded.machine, Journal(loaded.machine.boot_id)

@@ -16,9 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
-from hbatune.facts.attributes import parse_error_count
+from hbatune.facts import attributes, model
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Endpoint, Machine, Missing, Protocol
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
 from hbatune.settings.setting import Device, FixedSetting, LegalValue, Setting
@@ -58,7 +57,7 @@ class DefaultDepth(Struct, frozen=True):
 
 
 def find_default_depths(
-    machine: Machine, originals: Mapping[str, int] = MappingProxyType({})
+    machine: model.Machine, originals: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, DefaultDepth]:
     """Return, by id, the driver's initial depth of each LUN, if it is known.
 
@@ -74,7 +73,7 @@ def find_default_depths(
             peers = _make_peer_key(endpoint)
             largest[peers] = max(largest[peers], depth)
         # A full queue lowers all LUNs of a target (drivers/scsi/scsi_error.c).
-        errors[endpoint.scsi_target] += parse_error_count(endpoint.attributes) or 0
+        errors[endpoint.scsi_target] += attributes.parse_error_count(endpoint.attributes) or 0
     defaults = {}
     for endpoint in disks:
         adapter, family = adapters.get(endpoint.adapter or ""), family_named(endpoint.family)
@@ -90,16 +89,16 @@ def find_default_depths(
     return defaults
 
 
-def _make_peer_key(endpoint: Endpoint) -> object:
+def _make_peer_key(endpoint: model.Endpoint) -> object:
     # A volume's depth depends on its members, which no attribute shows, so it has no peer.
-    is_volume = endpoint.protocol is Protocol.VOLUME
+    is_volume = endpoint.protocol is model.Protocol.VOLUME
     if is_volume and not family_named(endpoint.family).volumes_alike:
         return endpoint.id
     return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model
 
 
 def sum_request_memory(
-    machine: Machine, planned: Mapping[str, Collection[Row]], allowed: int, elsewhere: int = 0
+    machine: model.Machine, planned: Mapping[str, Collection[Row]], allowed: int, elsewhere: int = 0
 ) -> RequestMemory:
     """Add up the memory of requests before and after the plan. ``planned`` are the rows by id.
 
@@ -118,14 +117,14 @@ def sum_request_memory(
 
 
 def sum_beyond_defaults(
-    machine: Machine, planned: Mapping[str, Collection[Row]]
+    machine: model.Machine, planned: Mapping[str, Collection[Row]]
 ) -> Mapping[str, int]:
     """Return, by endpoint id, the bytes that count against the limit after the plan."""
     return {id: size for id, _, size in _list_requests(machine, planned)}
 
 
 def _list_requests(
-    machine: Machine, planned: Mapping[str, Collection[Row]]
+    machine: model.Machine, planned: Mapping[str, Collection[Row]]
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the id, the growth by the plan and the bytes that count against the limit.
 
@@ -157,7 +156,7 @@ def _list_requests(
 
 
 def _count_bytes(
-    scheduler: Value | Missing, requests: Value | Missing, queues: int, *, shared: bool
+    scheduler: Value | model.Missing, requests: Value | model.Missing, queues: int, *, shared: bool
 ) -> int:
     if scheduler == "none" or not isinstance(requests, int):
         return 0

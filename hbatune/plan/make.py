@@ -15,8 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.attributes import ABSENT
-from hbatune.facts.families import GENERIC, family_named
+from hbatune.facts import attributes, families
 from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
@@ -526,8 +525,8 @@ def list_unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[R
     whether they have coalescing.
     """
     for adapter in machine.adapters:
-        family = family_named(adapter.family)
-        if family is GENERIC:
+        family = families.family_named(adapter.family)
+        if family is families.GENERIC:
             continue
         levers = family.coalescing
         settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
@@ -539,4 +538,4 @@ def list_unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[R
         verdict = EvaluatedSetting(State.ABSENT, limit=LimitReason(Limit.NO_COALESCING))
         if levers:
             verdict = EvaluatedSetting(State.FIXED, limit=LimitReason(Limit.SET_ONCE))
-        yield _make_row(target, rule, ABSENT, verdict)
+        yield _make_row(target, rule, attributes.ABSENT, verdict)

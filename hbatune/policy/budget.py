@@ -11,9 +11,8 @@ from msgspec import Struct
 from hbatune.facts.ids import WORLD_WIDE, extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
 from hbatune.facts.names import matches_glob
+from hbatune.policy import library, match
 from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
-from hbatune.policy.library import ArrayModel, find_model
-from hbatune.policy.match import SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
 from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -115,7 +114,7 @@ class DepthBudget(Struct, frozen=True):
 
 
 def compute_budgets(
-    machine: Machine, site: Site, arrays: Collection[ArrayModel]
+    machine: Machine, site: Site, arrays: Collection[library.ArrayModel]
 ) -> dict[str, DepthBudget]:
     """Return, by id, the budget of each path to a LUN of an array described by the site.
 
@@ -136,7 +135,7 @@ def compute_budgets(
             paths_by_lun[_identify_lun(endpoint)].append(endpoint)
     budgets: dict[str, DepthBudget] = {}
     for endpoint, array in described:
-        make = find_model(endpoint.vendor, endpoint.model, arrays)
+        make = library.find_model(endpoint.vendor, endpoint.model, arrays)
         luns = luns_by_port[_identify_port(endpoint, array)]
         port = _compute_port_share(array, make, luns, site.vendors)
         paths = _count_serving_paths(paths_by_lun[_identify_lun(endpoint)])
@@ -147,7 +146,7 @@ def compute_budgets(
 
 
 def make_site_rules(
-    machine: Machine, site: Site, arrays: Collection[ArrayModel], file: str
+    machine: Machine, site: Site, arrays: Collection[library.ArrayModel], file: str
 ) -> dict[str, Rule]:
     """Return, by endpoint id, the rule for queue_depth from the site's facts in ``file``."""
     adapters = machine.adapters_by_target
@@ -162,7 +161,7 @@ def make_site_rules(
     drives_by_id = _count_members(machine, site.members) if site.members else {}
     for endpoint in machine.endpoints:
         members = drives_by_id.get(endpoint.id)
-        properties = build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+        properties = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
         is_volume = endpoint.protocol is Protocol.VOLUME
         if members and is_volume and properties.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
@@ -196,7 +195,7 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
 
 def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
     lists = {array.targets for array in site.array if array.targets}
-    names = SiteNames(machine) if lists else None
+    names = match.SiteNames(machine) if lists else None
     return {targets: names.meant(targets) for targets in lists} if names else {}
 
 
@@ -243,7 +242,7 @@ def _count_serving_paths(paths: Collection[Endpoint]) -> int:
 
 
 def _compute_port_share(
-    array: SiteArray, make: ArrayModel | None, luns: int, vendors: Vendors
+    array: SiteArray, make: library.ArrayModel | None, luns: int, vendors: Vendors
 ) -> PortShare | None:
     """Return the share of the site's limit, or of the vendor's if the site follows vendors."""
     counted = luns if array.counting is LimitScope.TARGET else 1
@@ -255,7 +254,7 @@ def _compute_port_share(
 
 
 def compute_lun_limit(
-    limit: int | None, make: ArrayModel | None, data_drives: int | None, paths: int
+    limit: int | None, make: library.ArrayModel | None, data_drives: int | None, paths: int
 ) -> LunLimit | None:
     """Return the given limit, or the make's, or None if it depends on an unknown drive count."""
     if limit is not None:
@@ -268,7 +267,7 @@ def compute_lun_limit(
 
 def _count_members(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
     """Return, by id, the number of drives of each target named by the site."""
-    names = SiteNames(machine)
+    names = match.SiteNames(machine)
     drives_by_id: dict[str, int] = {}
     for name, count in members.items():
         drives_by_id |= dict.fromkeys(names.meant((name,)), count)

@@ -17,9 +17,8 @@ from msgspec.structs import asdict, replace
 
 from hbatune.facts.names import matches_glob
 from hbatune.policy import profile as profiles
-from hbatune.policy import toml_files
+from hbatune.policy import rules, toml_files
 from hbatune.policy.profile import LinkMatch, Match, Origin, Profile, Rule, Source, Text, Texts
-from hbatune.policy.rules import Doubts, check_part
 from hbatune.policy.schema import ProfileFile, RulesFile, SourcesFile, decode_file, make_error
 from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml, suggest_nearest
 from hbatune.shipped import find_shipped
@@ -239,7 +238,7 @@ def list_profiles(library: Library) -> tuple[profiles.ListedProfile, ...]:
 
 
 def load_profile(
-    name: str, library: Library, followed: Collection[Rule] = (), doubts: Doubts = None
+    name: str, library: Library, followed: Collection[Rule] = (), doubts: rules.Doubts = None
 ) -> Profile:
     """Return a complete profile: its includes, its own rules, then the site's ``rules.d``.
 
@@ -270,7 +269,7 @@ def load_profile(
     profile = replace(profile, rules=(*profile.rules, *followed))
     # Local rules come last, so they win.
     for file in library.site_files("rules.d"):
-        part = check_part(file, Origin.SITE, library.sources(), RulesFile, doubts)
+        part = rules.check_part(file, Origin.SITE, library.sources(), RulesFile, doubts)
         profile = _add_part(profile, part)
     return profile
 
@@ -292,7 +291,7 @@ def _gather_parts(
     location: tuple[Path, Origin],
     parts: dict[Path, profiles.ProfilePart],
     stack: tuple[Path, ...],
-    doubts: Doubts,
+    doubts: rules.Doubts,
 ) -> None:
     """Add the file to ``parts``, after its includes, each file once."""
     path, origin = location
@@ -301,7 +300,7 @@ def _gather_parts(
     file = _read_file(library, path, origin)
     # The tests check the citations of shipped files, so most commands need not read the sources.
     sources = library.sources() if origin is Origin.SITE else None
-    part = check_part(file, origin, sources, doubts=doubts)
+    part = rules.check_part(file, origin, sources, doubts=doubts)
     for name in part.include:
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)

@@ -36,8 +36,7 @@ from hbatune.probe.result import (
     merge_histograms,
 )
 from hbatune.render import render_template
-from hbatune.workers import Process, find_process
-from hbatune.workers.worker import die_with_parent
+from hbatune.workers import Process, find_process, worker
 
 WRITER_JOB = "beside"  # the name of the job of a bulk writer, which is not included in the figures
 MAX_QUOTED = 500  # characters of another program's output to keep
@@ -476,7 +475,7 @@ def _start_process(command: list[str], directory: Path) -> "subprocess.Popen[byt
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             # Ctrl-C then reaches only hbatune, and one kill ends all processes of fio.
             start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=partial(worker.die_with_parent, os.getpid()),
         )
 
 

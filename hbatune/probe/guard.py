@@ -19,10 +19,7 @@ from msgspec import Struct
 
 from hbatune import children
 from hbatune.errors import UsageError
-from hbatune.facts.devices import SWAP
-from hbatune.facts.ids import extract_stable_part
-from hbatune.facts.model import Kind, Missing
-from hbatune.facts.sampler import Activity, read_activity
+from hbatune.facts import devices, ids, model, sampler
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS
 from hbatune.workers import Pool, Replied
@@ -38,7 +35,7 @@ _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
 MAX_UTILISATION = 0.10  # busy above this fraction of time
 LOAD_SAMPLES = 4
 SAMPLE_INTERVAL_S = 0.1  # seconds between two samples
-Reader = Callable[[str], Activity | Missing]
+Reader = Callable[[str], sampler.Activity | model.Missing]
 
 
 def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipped | None:
@@ -87,13 +84,13 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
 
 def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | None:
     endpoint = subject.endpoint
-    stable = extract_stable_part(endpoint.id)
+    stable = ids.extract_stable_part(endpoint.id)
     # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
     if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(target_names):
         return Skipped(endpoint.target, Skip.NOT_NAMED)
-    if endpoint.kind is not Kind.DISK or endpoint.map or subject.paths:
+    if endpoint.kind is not model.Kind.DISK or endpoint.map or subject.paths:
         return Skipped(endpoint.target, Skip.MULTIPATH, detail=endpoint.map or endpoint.target)
-    if SWAP in endpoint.mounts:
+    if devices.SWAP in endpoint.mounts:
         return Skipped(endpoint.target, Skip.SWAP)
     if endpoint.mounts:
         return Skipped(endpoint.target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
@@ -160,7 +157,7 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
 
 
 def find_busy_subjects(
-    subjects: Sequence[Subject], *, read: Reader = read_activity, clock: Clock | None = None
+    subjects: Sequence[Subject], *, read: Reader = sampler.read_activity, clock: Clock | None = None
 ) -> dict[str, Skipped]:
     """Sample all subjects together for 0.3 s; return the reasons by target not to probe them.
 
@@ -174,7 +171,7 @@ def find_busy_subjects(
         for member in subject.members:
             if SETTINGS["iostats"].read(member.attributes) != 0:
                 directories.append(member.sysfs)
-    series: dict[str, list[Activity | Missing]] = {}
+    series: dict[str, list[sampler.Activity | model.Missing]] = {}
     for directory in chain.from_iterable(counted.values()):
         series[directory] = []
     started = clock.now()
@@ -196,9 +193,9 @@ def find_busy_subjects(
 
 
 def _find_refusal(
-    target: str, readings: Sequence[Activity | Missing], seconds: float
+    target: str, readings: Sequence[sampler.Activity | model.Missing], seconds: float
 ) -> Skipped | None:
-    samples = [sample for sample in readings if isinstance(sample, Activity)]
+    samples = [sample for sample in readings if isinstance(sample, sampler.Activity)]
     if len(samples) < len(readings):
         return Skipped(target, Skip.UNREADABLE)
     # The kernel adds up the time of an I/O when it completes, so the ticks do not show hung I/O.

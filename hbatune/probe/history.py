@@ -14,8 +14,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from hbatune import loader
-from hbatune.act import files
-from hbatune.act.chain import WriteResult
+from hbatune.act import chain, files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Adapter, Machine, Missing
 from hbatune.loader import Count, Figure, LongText, Moment, ShortText, UnusableFileError
@@ -57,7 +56,7 @@ class Proof(Struct, frozen=True):
     verdict: Verdict
     last: ProbeResult | None = None
     outcome: ProbeOutcome | None = None
-    written: WriteResult | None = None
+    written: chain.WriteResult | None = None
     left_out: bool = False
     doubted: int = 0
     again: bool = False

@@ -15,8 +15,7 @@ from random import Random
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hbatune.act.chain import WriteResult
-from hbatune.act.executor import Key
+from hbatune.act import chain, executor
 from hbatune.act.trial import Side, Trial
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
@@ -190,13 +189,13 @@ class _Runs:
     """The runs of one comparison. Mutable: stores the latest result and why it ended early."""
 
     def __init__(
-        self, means: Proving, trial: Trial, part: Representative, keys: Collection[Key]
+        self, means: Proving, trial: Trial, part: Representative, keys: Collection[executor.Key]
     ) -> None:
         self._means, self._trial, self._subject, self._keys = means, trial, part.subject, keys
         self._requests = _find_fewest_requests(part)
         self.last: ProbeResult | None = None
         self.outcome: ProbeOutcome | None = None
-        self.written: WriteResult | None = None
+        self.written: chain.WriteResult | None = None
         self.doubted = 0
 
     def pairs(self, count: int, end: float) -> Iterator[tuple[Figures, Figures]]:

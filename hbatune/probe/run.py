@@ -9,10 +9,8 @@ from contextlib import ExitStack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import names
+from hbatune.facts import model, names, sampler
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
-from hbatune.facts.model import Machine, Missing
-from hbatune.facts.sampler import read_temperature
 from hbatune.probe import fio, guard, selection
 from hbatune.probe.result import (
     FILE_ID,
@@ -43,7 +41,7 @@ class TimeBudget(Struct, frozen=True):
 
 
 def choose_subjects(
-    machine: Machine, targets: Collection[str], *, shared: bool = False
+    machine: model.Machine, targets: Collection[str], *, shared: bool = False
 ) -> selection.Selection:
     """Choose one endpoint for each adapter, medium and model, preferably an idle one.
 
@@ -148,7 +146,7 @@ def _measure_together(
     for subject in subjects:
         if subject.endpoint.device_node:
             nodes.append(subject.endpoint.device_node)
-        if not isinstance(subject.endpoint.size, Missing):
+        if not isinstance(subject.endpoint.size, model.Missing):
             sizes.append(subject.endpoint.size)
     if busy or len(nodes) < len(subjects):
         return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
@@ -212,7 +210,7 @@ def _measure_subject(
     endpoint = subject.endpoint
     if endpoint.device_node is None:
         return Skipped(subject.target, Skip.NO_NODE)
-    if isinstance(endpoint.size, Missing):
+    if isinstance(endpoint.size, model.Missing):
         return Skipped(subject.target, Skip.NO_SIZE)
     if endpoint.size < workload.least_bytes:
         return Skipped(subject.target, Skip.TOO_SMALL)
@@ -243,7 +241,7 @@ def _measure_subject(
         served.append(Served(adapter.target, *versions, adapter.link))
     temperatures = []
     for member in subject.members:
-        temperature = read_temperature(member.sysfs)
+        temperature = sampler.read_temperature(member.sysfs)
         if temperature is not None:
             temperatures.append(temperature)
     return ProbeResult(

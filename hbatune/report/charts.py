@@ -315,24 +315,18 @@ def _list_y(curves: Iterable[Series]) -> list[float]:
     return [dot.y for curve in curves for dot in curve.dots]
 
 
-class PictureTexts(Struct, frozen=True):
-    """The texts of a picture: its title, axes and caption."""
+def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> dict[str, str]:
+    """Return the title, ``x``, ``y`` and caption of a picture, filled with the facts.
 
-    title: str
-    x: str = ""
-    y: str = ""
-    caption: str = ""
-
-
-def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> PictureTexts:
-    """Return the texts of a picture, filled with the facts. The ``notes`` follow its caption."""
+    The ``notes`` follow its caption. The title of an axis that the chart makes itself is empty.
+    """
     shipped = load_texts("report.toml")
     facts = {**shipped["axes"], **facts}
     texts = {part: text.format(**facts) for part, text in shipped["pictures"][name].items()}
-    sentences = [texts.pop("caption", "")]
+    sentences = [texts.get("caption", "")]
     for note in notes:
         sentences.append(shipped["notes"][note].format(**facts))
-    return PictureTexts(**texts, caption=" ".join(filter(None, sentences)))
+    return {"x": "", "y": "", **texts, "caption": " ".join(filter(None, sentences))}
 
 
 def draw_curves(
@@ -362,8 +356,8 @@ def draw_curves(
     if any(dot.doubted for curve in series for dot in curve.dots):
         names.append("doubted")
     texts = _read_texts(name, names, facts)
-    chart = Curves(texts.title, x or texts.x, texts.y, series, band, upright, level)
-    return make_curves_figure(chart, texts.caption)
+    chart = Curves(texts["title"], x or texts["x"], texts["y"], series, band, upright, level)
+    return make_curves_figure(chart, texts["caption"])
 
 
 def draw_rows(
@@ -389,9 +383,9 @@ def draw_rows(
     if any(mark.doubted for row in drawn for mark in row.marks):
         names.append("doubted")
     texts = _read_texts(name, names, facts)
-    axis = axis or _fit_axis(texts.x, values)
-    chart = Rows(texts.title, axis, drawn, tuple(keys), pitch, bands, upright)
-    return make_rows_figure(chart, texts.caption)
+    axis = axis or _fit_axis(texts["x"], values)
+    chart = Rows(texts["title"], axis, drawn, tuple(keys), pitch, bands, upright)
+    return make_rows_figure(chart, texts["caption"])
 
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:

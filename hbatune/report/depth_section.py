@@ -22,10 +22,8 @@ from hbatune.probe.sweeps import (
 )
 from hbatune.report import charts, page, sweep_sections
 from hbatune.report.svg import LegendEntry, Shape
-from hbatune.text import units
+from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_sentence
-from hbatune.text.plan_tables import format_value
-from hbatune.text.probe_tables import describe_cpu_limits, describe_knee
 
 
 def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
@@ -73,7 +71,7 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
 
 def _describe_depth(sweep: Sweep, knee: Knee | None, standing: Standing | None) -> Iterator[str]:
     if knee is not None:
-        yield format_sentence(describe_knee(knee, standing))
+        yield format_sentence(probe_tables.describe_knee(knee, standing))
         at_knee = (run.figures for run in sweep.results if run.workload.issued == knee.depth)
         figures = next(at_knee)
         yield (
@@ -81,7 +79,7 @@ def _describe_depth(sweep: Sweep, knee: Knee | None, standing: Standing | None) 
             f"{units.format_latency(figures.p99_us)}, for "
             f"{units.format_digits(figures.cost_us_per_io)} µs of CPU time each."
         )
-    yield from map(format_sentence, describe_cpu_limits(sweep.results))
+    yield from map(format_sentence, probe_tables.describe_cpu_limits(sweep.results))
     yield units.format_conditions(sweep.records[-1])
 
 
@@ -181,9 +179,10 @@ def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
     if not pairs:
         return []
     drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
+    rows = map(_make_interference_row, drawn)
     block = page.Block(
         notes=tuple(data.list_stale(*(pair.record for pair in pairs))),
-        figures=(_draw_interference(drawn),) if drawn else (),
+        figures=(charts.draw_rows("interference", rows, _KEYS),) if drawn else (),
         tables=(_make_interference_table(pairs),),
     )
     return [block]
@@ -196,17 +195,13 @@ def _list_latencies(pair: Interference) -> tuple[float, ...]:
     return tuple(us / 1000 for us in times)
 
 
-def _draw_interference(pairs: Sequence[Interference]) -> page.Figure:
-    return charts.draw_rows("interference", map(_make_interference_row, pairs), _KEYS)
-
-
 def _make_interference_row(pair: Interference) -> charts.ChartRow:
     runs = (pair.alone, pair.alone, pair.beside, pair.beside)
     marks = []
     for time, key, run in zip(_list_latencies(pair), _KEYS, runs, strict=True):
         shape = key.shape or Shape.CIRCLE
         marks.append(charts.Mark(time, shape, key.style, run.doubt is not None))
-    scheduler = f"scheduler {format_value(pair.scheduler)}"
+    scheduler = f"scheduler {plan_tables.format_value(pair.scheduler)}"
     return charts.make_spread_row(pair.beside.target, scheduler, marks)
 
 
@@ -214,12 +209,12 @@ def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
     rows = []
     for pair in pairs:
         alone, beside = pair.alone.figures, pair.beside.figures
-        change = written = format_value(None)
+        change = written = plan_tables.format_value(None)
         if alone.p99_us:
             change = units.format_change(beside.p99_us / alone.p99_us)
         if beside.written_beside is not None:
             written = f"{units.format_digits(beside.written_beside / 1e6)} MB/s"
-        cells = [pair.beside.target, format_value(pair.scheduler)]
+        cells = [pair.beside.target, plan_tables.format_value(pair.scheduler)]
         cells += [units.format_short_workload(pair.alone.workload)]
         cells += [units.format_time(pair.record.time)]
         cells += [f"{units.format_rate(alone.iops)} → {units.format_rate(beside.iops)}"]

@@ -12,18 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.names import NaturalKey, natural_key
-from hbatune.probe.comparison import (
-    Goal,
-    LinkShare,
-    compare_with_documents,
-)
+from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
-from hbatune.text import probe_tables, units
+from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
-from hbatune.text.plan_tables import format_targets, format_value
 from hbatune.text.tables import EMPTY_CELL, group_items
 
 MAX_DISKS = 24
@@ -54,7 +49,7 @@ def _make_document_blocks(data: page.ReportData) -> list[page.Block]:
     results = [record.result for record in data.ordered if record.result is not None]
     tables, titles = list[page.PageTable](), probe_tables.list_document_titles()
     heads = tuple(column.title.capitalize() for column in probe_tables.DOCUMENT_COLUMNS)
-    compared = compare_with_documents(results, data.machine, data.yardsticks)
+    compared = comparison.compare_with_documents(results, data.machine, data.yardsticks)
     for document, document_rows in compared.items():
         rows = tuple(tuple(probe_tables.make_document_cells(row)) for row in document_rows)
         tables.append(page.PageTable(titles[document], heads, rows, frozenset({3, 4, 5})))
@@ -82,11 +77,12 @@ def _order_target(record: Record) -> NaturalKey:
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
     drawn = list(filter(_is_drawable, records))[:MAX_DISKS]
+    rows = [_make_latency_row(record.result) for record in drawn if record.result is not None]
     latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
         notes=tuple(data.list_stale(*records)),
-        figures=(_draw_percentiles(drawn),) if drawn else (),
+        figures=(charts.draw_rows("percentiles", rows, _KEYS),) if drawn else (),
         tables=tuple(table for table in tables if table.rows),
     )
 
@@ -101,11 +97,11 @@ def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.
             figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
             cells = [record.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
-            rows.append((*cells, format_value(links or None)))
+            rows.append((*cells, plan_tables.format_value(links or None)))
     return page.make_table("standings", rows)
 
 
-def _describe_goal(goal: Goal | None) -> str:
+def _describe_goal(goal: comparison.Goal | None) -> str:
     if goal is None:
         return EMPTY_CELL
     met = "met" if goal.met else "missed"
@@ -114,7 +110,7 @@ def _describe_goal(goal: Goal | None) -> str:
     return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {margin}"
 
 
-def _describe_link(link: LinkShare) -> str:
+def _describe_link(link: comparison.LinkShare) -> str:
     used = units.format_change(1 + link.used).removeprefix("+")
     return f"{used} of {units.format_digits(link.ceiling)} GB/s"
 
@@ -126,11 +122,6 @@ def _list_quantiles(figures: Figures) -> tuple[float, ...]:
 def _is_drawable(record: Record) -> bool:
     # A logarithmic axis cannot show zero.
     return record.result is not None and min(_list_quantiles(record.result.figures)) > 0
-
-
-def _draw_percentiles(records: list[Record]) -> page.Figure:
-    results = [record.result for record in records if record.result is not None]
-    return charts.draw_rows("percentiles", map(_make_latency_row, results), _KEYS)
 
 
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
@@ -247,7 +238,7 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     if sweep:
         heading += f", {units.format_pattern(first.found.workload)}"
     time, kernel = units.format_time(first.record.time), first.record.kernel
-    targets = format_targets(first.found.targets)
+    targets = plan_tables.format_targets(first.found.targets)
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
     names: dict[str, list[str]] = {}
     for run in runs:

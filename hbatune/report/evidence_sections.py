@@ -15,9 +15,8 @@ from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
 from hbatune.shipped import load_texts
-from hbatune.text import units
+from hbatune.text import limit_text, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.limit_text import describe_limit
 from hbatune.text.plan_tables import format_targets, format_value
 from hbatune.text.verdict_tables import (
     METRIC_NAMES,
@@ -56,7 +55,7 @@ def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield one line for all targets with the same change and reason."""
     for targets, group in _group_rows(rows):
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
-        limit, reason = describe_limit(row.limit), describe_limit(row.why)
+        limit, reason = limit_text.describe_limit(row.limit), limit_text.describe_limit(row.why)
         reason = f"{reason} ({row.source})" if row.source else reason
         reason = f"{limit}; {reason}" if limit else reason
         yield targets, row.setting, current, value, reason
@@ -127,7 +126,7 @@ def _list_reverted_cells(data: page.ReportData) -> Iterator[tuple[str, ...]]:
 def _list_fixed_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     for targets, group in _group_rows(rows):
         row, current = group[0], _show_span(group, "current")
-        limit = format_value(describe_limit(row.limit) or None)
+        limit = format_value(limit_text.describe_limit(row.limit) or None)
         yield targets, row.setting, current, format_value(row.wanted), limit
 
 

@@ -13,18 +13,8 @@ from hbatune.checks.finding import Severity
 from hbatune.fleet.audit import Audit, AuditedHost
 from hbatune.fleet.hosts import HostState
 from hbatune.render import render_template
-from hbatune.text.fleet_tables import (
-    MAX_REMEDIES,
-    STATE_TEXTS,
-    command_on,
-    describe_outlier,
-    find_command,
-    format_adapters,
-    list_audit_rows,
-    list_remedies,
-    summarise_audit,
-)
-from hbatune.text.units import format_time
+from hbatune.shipped import find_message
+from hbatune.text import fleet_tables, units
 
 _SERIOUS = (Severity.CRITICAL, Severity.WARNING)
 
@@ -32,27 +22,27 @@ _SERIOUS = (Severity.CRITICAL, Severity.WARNING)
 def render_fleet_page(audit: Audit) -> str:
     """Return the page of an audit as HTML, the worst hosts first."""
     profiles = Counter(host.profile for host in audit.hosts).most_common()
-    groups = [(group, format_adapters(group.adapters)) for group in audit.groups]
+    groups = [(group, fleet_tables.format_adapters(group.adapters)) for group in audit.groups]
     odd: dict[str, list[str]] = defaultdict(list)
     for outlier in audit.odd:
-        odd[outlier.host].append(describe_outlier(outlier))
+        odd[outlier.host].append(fleet_tables.describe_outlier(outlier))
     rows = []
     for host in sorted(audit.hosts, key=_rank_host):
         command = _find_host_command(audit, host)
-        rows.append((host, format_time(host.taken), odd[host.name], command))
+        rows.append((host, units.format_time(host.taken), odd[host.name], command))
     return render_template(
         "templates",
         "fleet.html.j2",
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
-        headline=summarise_audit(audit),
-        states={state: text for state, (text, _) in STATE_TEXTS.items()},
-        remedies=list_remedies(audit)[:MAX_REMEDIES],
+        headline=fleet_tables.summarise_audit(audit),
+        states={state: find_message(state) for state in HostState},
+        remedies=fleet_tables.list_remedies(audit)[: fleet_tables.MAX_REMEDIES],
         hosts=rows,
         groups=groups,
         profiles=profiles,
         marks={profile: f"p{number}" for number, (profile, _) in enumerate(profiles, 1)},
-        tables=list_audit_rows(audit),
+        tables=fleet_tables.list_audit_rows(audit),
     )
 
 
@@ -63,5 +53,9 @@ def _rank_host(host: AuditedHost) -> tuple[bool, int, int]:
 
 def _find_host_command(audit: Audit, host: AuditedHost) -> str:
     if host.state is not HostState.OK:
-        return find_command(audit, [host])
-    return command_on(host, "check") if host.odd or host.findings.keys() & {*_SERIOUS} else ""
+        return fleet_tables.find_command(audit, [host])
+    return (
+        fleet_tables.command_on(host, "check")
+        if host.odd or host.findings.keys() & {*_SERIOUS}
+        else ""
+    )

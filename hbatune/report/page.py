@@ -7,8 +7,7 @@ from markupsafe import Markup
 from msgspec import Struct, convert
 
 from hbatune.operations.snapshot import MeasuredHost
-from hbatune.probe.comparison import Standing, compare_on_machine
-from hbatune.probe.history import Record, list_entries
+from hbatune.probe import comparison, history
 from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
 from hbatune.shipped import load_texts
@@ -24,7 +23,7 @@ class ReportData(MeasuredHost, frozen=True, kw_only=True):
     recorded: bool = False
 
     @property
-    def ordered(self) -> list[Record]:
+    def ordered(self) -> list[history.Record]:
         """The records by time, the latest last."""
         return sorted(self.records, key=lambda record: record.time)
 
@@ -49,13 +48,13 @@ class ReportData(MeasuredHost, frozen=True, kw_only=True):
         disks = (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map)
         return next(disks, "sda")
 
-    def standing(self, result: ProbeResult) -> Standing | None:
+    def standing(self, result: ProbeResult) -> comparison.Standing | None:
         """Compare a result on this machine, or return None if its disk is missing."""
-        return compare_on_machine(result, self.machine, self.profile, self.yardsticks)
+        return comparison.compare_on_machine(result, self.machine, self.profile, self.yardsticks)
 
-    def list_stale(self, *records: Record) -> list[str]:
+    def list_stale(self, *records: history.Record) -> list[str]:
         """Return a sentence for each reason why one of the records is stale, each once."""
-        entries = [entry for entry in list_entries(records, self.machine) if entry.stale]
+        entries = [entry for entry in history.list_entries(records, self.machine) if entry.stale]
         return list(dict.fromkeys(describe_stale(entries)))
 
 

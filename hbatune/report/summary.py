@@ -10,9 +10,7 @@ from functools import partial
 
 from hbatune import __version__
 from hbatune.policy.profile import ProbeSpec
-from hbatune.probe.sweeps import SweptParameter
-from hbatune.probe.verdict import Conclusion
-from hbatune.probe.workloads import is_like
+from hbatune.probe import sweeps, verdict, workloads
 from hbatune.render import render_template
 from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
 from hbatune.report.page import Block, PageSection, ReportData, Tile
@@ -48,8 +46,8 @@ _SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
     ("load", "Response time under load", sweep_sections.make_load_blocks),
     ("corners", "Peak rates (four corners)", sweep_sections.make_corner_blocks),
     ("together", "Adapter under full load", disk_sections.make_adapter_blocks),
-    ("block", "Block size sweep", partial(_make_sweeps, swept=SweptParameter.BLOCK)),
-    ("mix", "Read/write mix", partial(_make_sweeps, swept=SweptParameter.MIX)),
+    ("block", "Block size sweep", partial(_make_sweeps, swept=sweeps.SweptParameter.BLOCK)),
+    ("mix", "Read/write mix", partial(_make_sweeps, swept=sweeps.SweptParameter.MIX)),
     ("interference", "Read latency under write load", depth_section.make_interference_blocks),
     ("search", "Autotune results", evidence_sections.make_search_blocks),
     ("adapters", "Adapters and links", topology.make_topology_blocks),
@@ -87,18 +85,18 @@ def _list_tiles(data: ReportData) -> Iterator[Tile]:
     yield number, f"{noun} changed"
     if data.plan is not None:
         yield str(len(data.plan.drift)), "still to change"
-    counts: Counter[Conclusion] = Counter()
+    counts: Counter[verdict.Conclusion] = Counter()
     for _, proof in evidence_sections.find_latest_proofs(data):
         if proof.group is None and not proof.again:
             counts[proof.verdict.word] += 1
-    for conclusion in Conclusion:
+    for conclusion in verdict.Conclusion:
         if counts[conclusion]:
             number, noun = format_count(counts[conclusion], "verdict").split()
             yield number, f"{noun}: {conclusion}"
     spec = ProbeSpec() if data.profile is None else data.profile.probe
     for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
-        if is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
+        if workloads.is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.results[0].target
             label = "knee of" if knee.past is not None else "no knee up to this depth:"
             yield str(knee.depth), f"{label} {target}"

@@ -15,13 +15,11 @@ from msgspec.structs import replace
 from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
-from hbatune.report import charts, page
+from hbatune.report import charts, page, svg
 from hbatune.report.charts import Dot, Series, draw_curves
-from hbatune.report.svg import Axis, Tick, make_measured_axis
 from hbatune.shipped import load_texts
-from hbatune.text import probe_tables, units
+from hbatune.text import probe_tables, tables, units
 from hbatune.text.basic_output import format_count, format_sentence
-from hbatune.text.tables import group_items
 
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
@@ -74,26 +72,26 @@ def make_series(
     return Series(name, tuple(dots))
 
 
-def make_sweep_axis(sweep: Sweep) -> Axis:
+def make_sweep_axis(sweep: Sweep) -> svg.Axis:
     """Return the axis of the swept value."""
     values = [sweep.swept.of(result.workload) for result in sweep.results]
     if sweep.swept is SweptParameter.MIX:
-        ticks = tuple(Tick(value, str(value)) for value in sorted(values))
-        return Axis("share of reads, %", min(values), max(values), ticks)
+        ticks = tuple(svg.Tick(value, str(value)) for value in sorted(values))
+        return svg.Axis("share of reads, %", min(values), max(values), ticks)
     if sweep.swept is SweptParameter.DEPTH:
         return make_depth_axis("depth, I/Os in flight", values)
     return make_block_axis(values)
 
 
-def make_depth_axis(title: str, depths: Sequence[int]) -> Axis:
+def make_depth_axis(title: str, depths: Sequence[int]) -> svg.Axis:
     """Return the axis of depths."""
-    return make_measured_axis(title, dict(zip(depths, map(str, depths), strict=True)))
+    return svg.make_measured_axis(title, dict(zip(depths, map(str, depths), strict=True)))
 
 
-def make_block_axis(sizes: Sequence[int]) -> Axis:
+def make_block_axis(sizes: Sequence[int]) -> svg.Axis:
     """Return the axis of block sizes in bytes."""
     labels = dict(zip(sizes, map(units.format_block_size, sizes), strict=True))
-    return make_measured_axis("block size, bytes", labels)
+    return svg.make_measured_axis("block size, bytes", labels)
 
 
 def get_cpu_percent(figures: Figures) -> float:
@@ -103,10 +101,8 @@ def get_cpu_percent(figures: Figures) -> float:
 
 def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    curve, point = (
-        make_series(sweep, "IOPS", get_iops, get_cpu_percent),
-        load_texts("report.toml")["points"][sweep.swept],
-    )
+    curve = make_series(sweep, "IOPS", get_iops, get_cpu_percent)
+    point = load_texts("report.toml")["points"][sweep.swept]
     return draw_curves("iops-by-cpu", [curve], point=point)
 
 
@@ -188,27 +184,25 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
-    disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
+    disks = tables.group_items(sweeps, lambda sweep: sweep.records[0].id)
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
         drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
-        yield _make_several_block(data, "lun", drawn, criterion, _name_lun_depth)
+        yield _make_several_block(
+            data, "lun", drawn, criterion, lambda sweep: f"LUN depth {sweep.workload.queue_depth}"
+        )
 
 
 def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
+
+    def name_jobs(sweep: Sweep) -> str:
+        return format_count(sweep.workload.jobs, "job")
+
     drawn = sweeps[: charts.MAX_SERIES]
-    return _make_several_block(data, "jobs", drawn, "by number of jobs", _name_jobs, notes)
-
-
-def _name_lun_depth(sweep: Sweep) -> str:
-    return f"LUN depth {sweep.workload.queue_depth}"
-
-
-def _name_jobs(sweep: Sweep) -> str:
-    return format_count(sweep.workload.jobs, "job")
+    return _make_several_block(data, "jobs", drawn, "by number of jobs", name_jobs, notes)
 
 
 def _make_several_block(
@@ -221,17 +215,13 @@ def _make_several_block(
 ) -> page.Block:
     last = sweeps[-1].records[-1]
     stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
+    knee_notes = (*notes, *_describe_several(data, sweeps, name))
     axis = "depth of the workload, I/Os in flight"
     rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, get_iops)
     p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, get_p99_ms)
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
-        notes=(
-            *notes,
-            *_describe_several(data, sweeps, name),
-            units.format_conditions(last),
-            *stale,
-        ),
+        notes=(*knee_notes, units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
     )
@@ -296,10 +286,10 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
 
 def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
-        best = max(sweep.results, key=lambda result: result.figures.iops)
-        standing = data.standing(best)
-        if (knee := sweep.knee) is not None:
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}."
+        if sweep.knee is not None:
+            best = max(sweep.results, key=lambda result: result.figures.iops)
+            standing = data.standing(best)
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 
 def _name_load(sweep: Sweep) -> str:
@@ -326,8 +316,7 @@ def is_mix(sweep: Sweep) -> bool:
 
 def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     drawn = sweeps[: charts.MAX_SERIES]
-    title = "Mean response time"
-    mean = _draw_load(drawn, title, "mean", lambda load: load.mean_us / 1000)
+    mean = _draw_load(drawn, "Mean response time", "mean", lambda load: load.mean_us / 1000)
     p99 = _draw_load(drawn, "p99", "p99", get_p99_ms)
     return page.Block(
         name=_name_load(sweeps[0]),

@@ -9,14 +9,8 @@ from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
+from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import (
-    fold_rows,
-    format_link,
-    format_medium,
-    format_selection,
-    format_targets,
-)
 from hbatune.text.tables import group_items
 
 _THIN, _THICK = 3.5, 22.0
@@ -76,7 +70,7 @@ def _make_adapter_node(adapter: model.Adapter, machine: model.Machine) -> Node:
 
 def _list_facts(adapter: model.Adapter) -> Iterator[str]:
     if adapter.link is not None:
-        yield f"link {format_link(adapter.link) or 'not readable'}"
+        yield f"link {plan_tables.format_link(adapter.link) or 'not readable'}"
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "hardware queue")
     for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
@@ -89,11 +83,16 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
 
     def list_texts(endpoint: model.Endpoint) -> tuple[str, ...]:
         product = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        texts = (format_medium(endpoint), str(endpoint.kind), product, format_selection(endpoint))
+        texts = (
+            plan_tables.format_medium(endpoint),
+            str(endpoint.kind),
+            product,
+            plan_tables.format_selection(endpoint),
+        )
         return tuple(filter(None, texts))
 
-    for targets, endpoint in fold_rows(endpoints, list_texts):
-        yield Node(format_targets(targets), list_texts(endpoint))
+    for targets, endpoint in plan_tables.fold_rows(endpoints, list_texts):
+        yield Node(plan_tables.format_targets(targets), list_texts(endpoint))
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
@@ -108,7 +107,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         )
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
-        rows.append(ChartRow(adapter.target, f"link {format_link(link)}", tuple(bars)))
+        rows.append(ChartRow(adapter.target, f"link {plan_tables.format_link(link)}", tuple(bars)))
     if not rows:
         return None
     maximum_key = LegendEntry("as fast as the card can", "room", None)

@@ -14,16 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure, Seconds
-from hbatune.search.curve import (
-    PREFERENCE_MARGIN,
-    Choice,
-    Choices,
-    Curve,
-    Estimate,
-    Measurement,
-    choose_depth,
-    estimate_curve,
-)
+from hbatune.search import curve as curves
 
 CLIMB_FACTOR = 4
 FIRST_DEPTH = 8
@@ -74,7 +65,7 @@ class DepthSearch(Struct, frozen=True):
     current: Count
     deepest: Count
     objective_us: Figure | None
-    measured: tuple[Measurement, ...] = ()
+    measured: tuple[curves.Measurement, ...] = ()
 
     @property
     def limit(self) -> float:
@@ -115,7 +106,7 @@ class DepthAnswer(Struct, frozen=True):
     probes: Count
 
 
-def add_measurement(search: DepthSearch, measured: Measurement) -> DepthSearch:
+def add_measurement(search: DepthSearch, measured: curves.Measurement) -> DepthSearch:
     """Return the search with one more probe.
 
     Raises ``ValueError`` if its rate or p99 is not positive and so has no logarithm.
@@ -131,7 +122,7 @@ def choose_next_probe(search: DepthSearch) -> DepthProbe | None:
         return DepthProbe(_choose_first(search), MIN_PROBE_S)
     if len(search.measured) >= MAX_PROBES:
         return None
-    curve = estimate_curve(search.measured)
+    curve = curves.estimate_curve(search.measured)
     depth = _climb(search, curve)
     if depth is None and len(search.measured) < REFINING_PROBES:
         depth = _refine(curve, search.limit)
@@ -146,8 +137,8 @@ def choose_next_probe(search: DepthSearch) -> DepthProbe | None:
 
 def answer_depth(search: DepthSearch) -> DepthAnswer:
     """Return the answer from the measurements so far, at least one probe."""
-    curve = estimate_curve(search.measured)
-    choices = choose_depth(curve, search.limit, search.current)
+    curve = curves.estimate_curve(search.measured)
+    choices = curves.choose_depth(curve, search.limit, search.current)
     conclusion, choice = _conclude(choices, curve.depths[0])
     estimate = curve.at(choice.depth)
     return DepthAnswer(
@@ -160,12 +151,12 @@ def answer_depth(search: DepthSearch) -> DepthAnswer:
     )
 
 
-def _conclude(choices: Choices, lowest: int) -> tuple[DepthConclusion, Choice]:
+def _conclude(choices: curves.Choices, lowest: int) -> tuple[DepthConclusion, curves.Choice]:
     """Return the conclusion and its choice; ``lowest`` is the lowest measured depth."""
     best, current = choices.best, choices.current
     if lowest == 1 and choices.none >= max(MIN_CONFIDENCE, best.chance):
-        return DepthConclusion.OUT_OF_REACH, Choice(lowest, choices.none)
-    enough = max(MIN_CONFIDENCE, best.chance - PREFERENCE_MARGIN)
+        return DepthConclusion.OUT_OF_REACH, curves.Choice(lowest, choices.none)
+    enough = max(MIN_CONFIDENCE, best.chance - curves.PREFERENCE_MARGIN)
     if current is not None and current.chance >= min(KEEP_CURRENT_CONFIDENCE, enough):
         return DepthConclusion.AS_GOOD, current
     if best.chance >= MIN_CONFIDENCE:
@@ -181,7 +172,7 @@ def _choose_first(search: DepthSearch) -> int:
     return max(1, min(depth, search.deepest))
 
 
-def _climb(search: DepthSearch, curve: Curve) -> int | None:
+def _climb(search: DepthSearch, curve: curves.Curve) -> int | None:
     """Return the next depth of the climb, or a lower one if the first one was too deep."""
     bottom, top = curve.points[0], curve.points[-1]
     if bottom.p99 > search.limit:
@@ -194,7 +185,7 @@ def _climb(search: DepthSearch, curve: Curve) -> int | None:
     return min(search.deepest, top.depth * CLIMB_FACTOR)
 
 
-def _refine(curve: Curve, limit: float) -> int | None:
+def _refine(curve: curves.Curve, limit: float) -> int | None:
     """Return the neighbour of the best depth so far with the largest possible gain, or None."""
     points, best = curve.points, None
     for point in points:
@@ -211,7 +202,7 @@ def _refine(curve: Curve, limit: float) -> int | None:
 
 
 def _find_highest_gain(
-    points: Sequence[Estimate], side: int, limit: float
+    points: Sequence[curves.Estimate], side: int, limit: float
 ) -> list[tuple[float, int]]:
     """Return the highest possible rate after a point, as a logarithm, and its depth, if any."""
     low, high = points[side], points[side + 1]
@@ -231,7 +222,7 @@ def _find_highest_gain(
     return [max(rates, key=lambda rate: rate[0])] if rates else []
 
 
-def _bound_rate(points: Sequence[Estimate], side: int, depth: int) -> float:
+def _bound_rate(points: Sequence[curves.Estimate], side: int, depth: int) -> float:
     """Return the highest rate that a depth between two points can have.
 
     Up to its peak a rate is concave: its slope does not increase, and it grows at most in
@@ -248,21 +239,21 @@ def _bound_rate(points: Sequence[Estimate], side: int, depth: int) -> float:
     return highest
 
 
-def _repeat(search: DepthSearch, curve: Curve) -> int | None:
+def _repeat(search: DepthSearch, curve: curves.Curve) -> int | None:
     """Return the likeliest depth to measure again, or None if the answer is likely enough.
 
     If most likely no depth meets the objective, lower ones are tried first.
     """
-    choices = choose_depth(curve, search.limit, search.current)
+    choices = curves.choose_depth(curve, search.limit, search.current)
     best = choices.best
     if choices.none > best.chance:
         if curve.depths[0] > 1:
             return max(1, round(curve.depths[0] / CLIMB_FACTOR))
-        best = Choice(1, choices.none)
+        best = curves.Choice(1, choices.none)
     enough = SUFFICIENT_CHANCE if len(search.measured) < REFINING_PROBES else DOUBTFUL_CHANCE
     return None if best.chance >= enough else best.depth
 
 
-def _make_range(value: float, noise: float, estimate: Estimate) -> FigureRange:
+def _make_range(value: float, noise: float, estimate: curves.Estimate) -> FigureRange:
     reach = _EDGE * noise / math.sqrt(estimate.probes)
     return FigureRange(*map(math.exp, (value - reach, value, value + reach)))

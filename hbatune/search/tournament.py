@@ -22,16 +22,8 @@ from hbatune.facts.model import Attribute, Endpoint, Missing
 from hbatune.loader import Count, ErrorNumber, Figure
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Share
-from hbatune.probe.history import (
-    CandidateTried,
-    DepthTried,
-    Searched,
-    SearchedDepth,
-    SearchedSettings,
-    ValueChange,
-)
+from hbatune.probe import history, verdict
 from hbatune.probe.result import Failed, ProbeResult, Skipped
-from hbatune.probe.verdict import ALPHA, compute_chance, compute_interval
 from hbatune.search.curve import Measurement
 from hbatune.search.depth import DepthAnswer
 from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler, make_device, resolve_value
@@ -309,12 +301,12 @@ def _judge(
 
     The allowed errors are divided among the looks (Bonferroni).
     """
-    alpha, error = ALPHA / len(COMPARISON_PAIRS), AS_GOOD_ERROR / len(COMPARISON_PAIRS)
-    chance = compute_chance([[pair] for pair in pairs])[0]
-    low, high = compute_interval(pairs, 1 - alpha)
+    alpha, error = verdict.ALPHA / len(COMPARISON_PAIRS), AS_GOOD_ERROR / len(COMPARISON_PAIRS)
+    chance = verdict.compute_chance([[pair] for pair in pairs])[0]
+    low, high = verdict.compute_interval(pairs, 1 - alpha)
     conclusion = TournamentConclusion.CANNOT_TELL
     # One side of an interval with twice the error has exactly the error (Schuirmann 1987).
-    if compute_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
+    if verdict.compute_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
         conclusion = TournamentConclusion.AS_GOOD
     elif chance <= alpha and low > 0:
         conclusion = TournamentConclusion.BEST
@@ -452,7 +444,7 @@ class DiskSearchResult(Struct):
     settings: FoundSettings | None = None
     schedulers: FoundSettings | None = None
     not_judged: list[NotJudged] = []
-    better: list[ValueChange] = []
+    better: list[history.ValueChange] = []
     result: ProbeResult | None = None
     ended: End | None = None
     outcome: Skipped | Failed | None = None
@@ -472,18 +464,24 @@ class DiskSearchResult(Struct):
         return (self.whole or timed_out) and not self.not_restored
 
 
-def make_stored_search(search: DiskSearchResult) -> Searched:
+def make_stored_search(search: DiskSearchResult) -> history.Searched:
     """Return the part of a search that the history stores."""
     depth, found = None, search.depth
     if found is not None and found.answer is not None:
         answer, measured = found.answer, found.measured
-        probes = tuple(DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in measured)
-        depth = SearchedDepth(found.current, probes, answer.word, answer.depth, answer.chance)
+        probes = tuple(
+            history.DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in measured
+        )
+        depth = history.SearchedDepth(
+            found.current, probes, answer.word, answer.depth, answer.chance
+        )
     tournaments = filter(None, (search.settings, search.schedulers))
-    return Searched(search.objective_us, depth, tuple(map(_summarise_settings, tournaments)))
+    return history.Searched(
+        search.objective_us, depth, tuple(map(_summarise_settings, tournaments))
+    )
 
 
-def _summarise_settings(search: FoundSettings) -> SearchedSettings:
+def _summarise_settings(search: FoundSettings) -> history.SearchedSettings:
     figures: dict[int, list[float]] = defaultdict(list)
     for score in search.scores:
         # With a writer, a score is the inverse of the p99 in seconds: more is better.
@@ -492,8 +490,8 @@ def _summarise_settings(search: FoundSettings) -> SearchedSettings:
     candidates = []
     for number, candidate in enumerate(search.candidates):
         written = search.written[number] if search.written else None
-        candidates.append(CandidateTried(candidate.values, tuple(figures[number]), written))
-    return SearchedSettings(
+        candidates.append(history.CandidateTried(candidate.values, tuple(figures[number]), written))
+    return history.SearchedSettings(
         tuple(candidates),
         search.in_force,
         search.depth,

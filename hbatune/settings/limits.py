@@ -9,12 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
-from hbatune.facts import model, names
+from hbatune.facts import families, family, model, names, routes
 from hbatune.facts.attributes import parse_integer, parse_text
-from hbatune.facts.families import family_named
-from hbatune.facts.family import Purpose
 from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
-from hbatune.facts.routes import MULTIPATH_UUID
 from hbatune.facts.targets import make_target
 from hbatune.settings import setting as formats
 from hbatune.settings.setting import Device, FixedSetting, LegalValue, Value
@@ -231,7 +228,7 @@ def _is_switched(device: Device) -> bool:
 def find_multipath_maps(attributes: formats.Attributes) -> frozenset[str]:
     """Return the kernel names of the multipath maps on the disk."""
     uuids = _match_files(attributes, HOLDER_UUIDS)
-    return frozenset(name for name, text in uuids.items() if text.startswith(MULTIPATH_UUID))
+    return frozenset(name for name, text in uuids.items() if text.startswith(routes.MULTIPATH_UUID))
 
 
 def _match_numbers(attributes: formats.Attributes, pattern: str) -> dict[str, int]:
@@ -440,7 +437,7 @@ def resolve_value(
         return FixedSetting(LimitReason(Limit.UNCHANGEABLE))
     parts: list[LimitReason] = []
     if setting.name == formats.QUEUE_DEPTH and device.endpoint is not None:
-        for option in family_named(device.endpoint.family).options:
-            if option.purpose is Purpose.LUN_DEPTH:
+        for option in families.family_named(device.endpoint.family).options:
+            if option.purpose is family.Purpose.LUN_DEPTH:
                 parts.append(LimitReason(Limit.BY_OPTION, (option.name,)))
     return FixedSetting(LimitReason(Limit.READ_ONLY, parts=tuple(parts[:1])))

@@ -9,9 +9,8 @@ from functools import lru_cache, partial
 
 from msgspec import Struct
 
-from hbatune.facts import names
+from hbatune.facts import model, names
 from hbatune.facts.attributes import parse_text
-from hbatune.facts.model import Attribute, Endpoint, Missing, TargetKind, Vector
 from hbatune.loader import LongText
 from hbatune.text.limit_text import LimitReason
 
@@ -20,7 +19,7 @@ Value = int | LongText
 QUEUE_DEPTH = "queue_depth"
 """The setting that array budgets limit, and that the kernel lowers after full queues."""
 
-Attributes = Mapping[str, Attribute | Missing]
+Attributes = Mapping[str, model.Attribute | model.Missing]
 """The attributes read from a device, by path below its directory."""
 
 
@@ -68,8 +67,8 @@ class Device(Struct, frozen=True):
 
     attributes: Attributes
     scheduler: Value | None = None
-    endpoint: Endpoint | None = None
-    vector: Vector | None = None
+    endpoint: model.Endpoint | None = None
+    vector: model.Vector | None = None
     room: VectorCpus | None = None
     requests: Value | None = None
     switched: bool | None = None
@@ -168,7 +167,7 @@ class Setting(Struct, frozen=True):
     resets: tuple[str, ...] = ()
     hangs_on: tuple[str, ...] = ()
     kept: bool = False
-    on: TargetKind = TargetKind.ENDPOINT
+    on: model.TargetKind = model.TargetKind.ENDPOINT
     lost_by: str = ""
     reset_by: frozenset[Cause] = frozenset()
     locked: frozenset[int] = frozenset()
@@ -197,10 +196,10 @@ class Setting(Struct, frozen=True):
 
     def find_path(self, attributes: Attributes) -> str:
         """Return the path of the file that this device has."""
-        has_other = isinstance(attributes.get(self.other_path), Attribute)
+        has_other = isinstance(attributes.get(self.other_path), model.Attribute)
         return self.other_path if has_other else self.path
 
-    def read(self, attributes: Attributes) -> Value | Missing:
+    def read(self, attributes: Attributes) -> Value | model.Missing:
         """Return the typed current value, or why there is none.
 
         ``ABSENT`` if the attributes do not have this file, the attribute itself if it could not be

@@ -63,6 +63,16 @@ _LOSS_TIMEOUT = formats.accept_integers(
     f"an integer from 0 to {_MAX_LOSS}, or -1 for no limit",
 )
 
+_QUEUE_SWITCH = partial(
+    Setting,
+    order=60,
+    source="block/blk-sysfs.c",
+    format=formats.accept_integers(0, 1),
+    resets=_LIMITS,
+    reset_by=_TABLE,
+)
+"""An attribute of a queue that is on or off."""
+
 _HOST_COALESCING = partial(Setting, on=TargetKind.HOST, reset_by=_ADAPTER, group=_COALESCING)
 """A setting of a SCSI host that gathers completions, until the adapter is reset."""
 
@@ -137,33 +147,14 @@ SETTINGS: dict[str, Setting] = {
             "block/blk-sysfs.c: queue_nomerges_store",
             formats.accept_integers(0, 2),
         ),
-        Setting(
+        _QUEUE_SWITCH(
             "queue/rotational",
-            60,
-            "whether the kernel takes it for a spinning disk",
-            "block/blk-sysfs.c",
-            formats.accept_integers(0, 1),
+            summary="whether the kernel takes it for a spinning disk",
             resets=("wbt_lat_usec", *_LIMITS),
             reset_by=_LIMITS_SET,
         ),
-        Setting(
-            "queue/add_random",
-            60,
-            "whether its I/O feeds the entropy pool",
-            "block/blk-sysfs.c",
-            formats.accept_integers(0, 1),
-            resets=_LIMITS,
-            reset_by=_TABLE,
-        ),
-        Setting(
-            "queue/iostats",
-            60,
-            "whether I/O is counted in diskstats",
-            "block/blk-sysfs.c",
-            formats.accept_integers(0, 1),
-            resets=_LIMITS,
-            reset_by=_TABLE,
-        ),
+        _QUEUE_SWITCH("queue/add_random", summary="whether its I/O feeds the entropy pool"),
+        _QUEUE_SWITCH("queue/iostats", summary="whether I/O is counted in diskstats"),
         Setting(
             limits.SCSI_TIMEOUT,
             60,

@@ -18,9 +18,8 @@ from hbatune import loader
 from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
 from hbatune.loader import Figure, ShortText
-from hbatune.policy import library
+from hbatune.policy import library, profile
 from hbatune.policy.library import Count, MediumFigures, Positive, RaidFigures, Yardsticks
-from hbatune.policy.profile import Text
 from hbatune.probe.comparison import compute_link_ceiling
 
 Percent = Annotated[int, Meta(ge=0, le=99)]
@@ -31,7 +30,7 @@ _MAX_DEPTH = 4096  # probe/workloads.py: Depth
 class CitedFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """Figures of a document; ``source`` is its id."""
 
-    source: Text
+    source: profile.Text
 
 
 class PathFigures(CitedFigures, frozen=True):
@@ -71,10 +70,10 @@ class Saturation(CitedFigures, frozen=True):
     equal to ``attach``, the maximum that can be attached, is a lower bound.
     """
 
-    card: Text
+    card: profile.Text
     gen: Count
     attach: Count
-    ssd: tuple[Text, ...]
+    ssd: tuple[profile.Text, ...]
     small: tuple[Count, ...]
     large: tuple[Count, ...]
 

@@ -16,10 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import ids
-from hbatune.facts.classify import Unclassified
+from hbatune.facts import classify, ids, model
 from hbatune.facts.families import families
-from hbatune.facts.model import Attribute, MissingText, Vector
 from hbatune.policy.profile import OptionRule, Origin, Profile, Rule
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import find_shipped
@@ -114,7 +112,7 @@ class _Hider:
         if isinstance(value, Struct):
             changed = {}
             for name in _list_private_fields(value):
-                is_file = isinstance(value, Attribute)
+                is_file = isinstance(value, model.Attribute)
                 item_field, item_numeric = (field, numeric) if is_file else (name, False)
                 changed[name] = self.hide(getattr(value, name), item_field, numeric=item_numeric)
             return replace(value, **changed)
@@ -190,7 +188,7 @@ def _list_words() -> frozenset[str]:
         words.update((family.name, *family.drivers))
     for setting in SETTINGS.values():
         words.update(setting.path.split("/"))
-    for text in (*MissingText, *Unclassified):
+    for text in (*model.MissingText, *classify.Unclassified):
         words.update(text.split())
     return frozenset(words)
 
@@ -199,7 +197,7 @@ def _list_private_fields(value: Struct) -> Collection[str]:
     """Return the fields to check: not the texts of shipped rules, and no names by the kernel."""
     fields = set(value.__struct_fields__)
     match value:
-        case Vector():
+        case model.Vector():
             return fields - {"names"}
         case Rule() | Profile() if value.origin is not Origin.SITE:
             return fields & _INSTALLED

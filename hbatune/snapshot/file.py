@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.errors import UsageError
-from hbatune.facts.families import known_options
+from hbatune.facts import families, model
 from hbatune.facts.health import ErrorCounters, Health
-from hbatune.facts.model import Control, Machine, Vector
 from hbatune.loader import LongText, ShortText, UnusableFileError, WholeMoment
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import Site
@@ -55,7 +54,7 @@ class Snapshot(Struct, frozen=True):
     is true if names and serial numbers were removed. ``looks`` are earlier error counts.
     """
 
-    machine: Machine
+    machine: model.Machine
     health: Health
     policy: HostPolicy
     hbatune: ShortText
@@ -79,7 +78,7 @@ def list_unknown_settings(profile: Profile) -> tuple[str, ...]:
 
 def _is_understood(rule: Rule | OptionRule) -> bool:
     if isinstance(rule, OptionRule):
-        option = known_options().get(rule.module, {}).get(rule.option)
+        option = families.known_options().get(rule.module, {}).get(rule.option)
         return option is not None and describe_allowed(option, rule.effect.value) is None
     setting = SETTINGS.get(rule.setting)
     if setting is None or isinstance(rule.effect, Leave):
@@ -118,7 +117,7 @@ def _find_faults(snapshot: Snapshot) -> Iterator[str]:
         yield f"its endpoints and their health do not agree about {_shorten(name)}"
 
 
-def _iterate_references(machine: Machine) -> Iterator[tuple[str, str, str]]:
+def _iterate_references(machine: model.Machine) -> Iterator[tuple[str, str, str]]:
     """Yield targets, with the role and the name of the target to which each refers."""
     for endpoint in machine.endpoints:
         if endpoint.adapter is not None:
@@ -127,7 +126,7 @@ def _iterate_references(machine: Machine) -> Iterator[tuple[str, str, str]]:
             yield endpoint.target, "path", path
         if endpoint.map is not None:
             yield endpoint.target, "map", endpoint.map
-    parts: list[Vector | Control] = [*machine.vectors, *machine.controls]
+    parts: list[model.Vector | model.Control] = [*machine.vectors, *machine.controls]
     for part in parts:
         yield part.target, "adapter", part.adapter
     for adapter in machine.local_cpus:

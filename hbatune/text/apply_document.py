@@ -8,9 +8,7 @@ from msgspec.structs import asdict, replace
 from hbatune.facts.model import Machine
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan.rows import Plan, Row
-from hbatune.probe.comparison import Standing
-from hbatune.probe.history import Proof
-from hbatune.probe.result import ProbePair
+from hbatune.probe import comparison, history, result
 from hbatune.text.documents import DiffDocument, make_diff_document
 
 
@@ -24,10 +22,10 @@ class PlanDocument(DiffDocument, frozen=True, kw_only=True):
     """
 
     # Omitted, not null, if the command does not measure.
-    probes: tuple[ProbePair, ...] | UnsetType = UNSET
-    verdicts: tuple[Proof, ...] | UnsetType = UNSET
-    bursts: tuple[Proof, ...] | UnsetType = UNSET
-    standings: dict[str, Standing] | UnsetType = UNSET
+    probes: tuple[result.ProbePair, ...] | UnsetType = UNSET
+    verdicts: tuple[history.Proof, ...] | UnsetType = UNSET
+    bursts: tuple[history.Proof, ...] | UnsetType = UNSET
+    standings: dict[str, comparison.Standing] | UnsetType = UNSET
 
 
 def make_plan_document(
@@ -35,7 +33,7 @@ def make_plan_document(
     rows: Sequence[Row],
     machine: Machine,
     verified: VerificationResult | None = None,
-    standings: dict[str, Standing] | None = None,
+    standings: dict[str, comparison.Standing] | None = None,
 ) -> PlanDocument:
     """Return the document of ``apply``: rows, counts and measurements."""
     # Vendors' advice is for ``diff``.
@@ -44,7 +42,7 @@ def make_plan_document(
         document = replace(
             document,
             summary=replace(document.summary, worse=len(verified.worse)),
-            probes=tuple(ProbePair(endpoint, None) for endpoint in verified.unmeasured),
+            probes=tuple(result.ProbePair(endpoint, None) for endpoint in verified.unmeasured),
             verdicts=tuple(verified.proofs),
             bursts=tuple(verified.bursts),
         )

@@ -14,8 +14,7 @@ from msgspec import Struct
 from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
-from hbatune.text.limit_text import LimitReason, describe_limit
-from hbatune.text.plan_tables import count_outcomes
+from hbatune.text import limit_text, plan_tables
 
 
 class AdapterVersions(Struct, frozen=True):
@@ -89,8 +88,8 @@ def with_sentences(kind: type[P], item: Struct) -> P:
     """Return an item as JSON shows it: as a value of this type, with sentences for reasons."""
     fields = msgspec.structs.asdict(item)
     for name, value in fields.items():
-        if isinstance(value, LimitReason):
-            fields[name] = describe_limit(value)
+        if isinstance(value, limit_text.LimitReason):
+            fields[name] = limit_text.describe_limit(value)
     return kind(**fields)
 
 
@@ -158,7 +157,7 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
     return Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
-        outcomes=count_outcomes(rows),
+        outcomes=plan_tables.count_outcomes(rows),
         memory=plan.memory.added,
         hostname=machine.hostname,
         kernel=machine.kernel,

@@ -14,24 +14,14 @@ from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
 from hbatune.checks.finding import Severity, format_fact
-from hbatune.fleet.audit import (
-    Audit,
-    AuditedHost,
-    FleetDrift,
-    FleetFinding,
-    LoneHost,
-    Outlier,
-    PeerGroup,
-    Stock,
-    Stocked,
-)
+from hbatune.fleet import audit as audits
 from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
-from hbatune.fleet.hosts import THIS_HOST, HostState, ReadFailure, UnusableSnapshot
+from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
-from hbatune.text import units
+from hbatune.shipped import fill_message, find_message, load_texts
+from hbatune.text import plan_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import fold_names, format_value
 from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, group_items, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
@@ -47,15 +37,6 @@ MAX_REMEDIES = 10
 
 MAX_BATCH = 8
 """Maximum number of hosts in one command: larger rollouts go in batches."""
-
-STATE_TEXTS = {
-    HostState.OK: ("as wanted", ""),
-    HostState.DRIFT: ("drifted", "settings differ from profile {}"),
-    HostState.NOT_SET_UP: ("not set up", "no profile is active, so nothing was compared"),
-    HostState.ROLLED_BACK: ("rolled back", "a rollback ended the tuning; nothing was compared"),
-    HostState.NOT_COMPARED: ("not fully compared", "profile {} covers nothing, or reads failed"),
-}
-"""The states of hosts as text, each with a description of the problem."""
 
 
 class Remedy(Struct, frozen=True):
@@ -88,18 +69,18 @@ class AuditDocument(Struct, frozen=True, kw_only=True):
     headline: str
     do_first: tuple[Remedy, ...]
     not_set_up: tuple[str, ...]
-    hosts: tuple[AuditedHost, ...]
-    groups: tuple[PeerGroup, ...]
-    odd: tuple[Outlier, ...]
-    lone: tuple[LoneHost, ...]
-    drift: tuple[FleetDrift, ...]
-    findings: tuple[FleetFinding, ...]
-    inventory: tuple[Stock, ...]
+    hosts: tuple[audits.AuditedHost, ...]
+    groups: tuple[audits.PeerGroup, ...]
+    odd: tuple[audits.Outlier, ...]
+    lone: tuple[audits.LoneHost, ...]
+    drift: tuple[audits.FleetDrift, ...]
+    findings: tuple[audits.FleetFinding, ...]
+    inventory: tuple[audits.Stock, ...]
     unusable: tuple[UnusableEntry, ...]
     not_understood: tuple[str, ...]
 
 
-def make_audit_document(audit: Audit) -> AuditDocument:
+def make_audit_document(audit: audits.Audit) -> AuditDocument:
     """Return the JSON document of an audit."""
     return AuditDocument(
         **asdict(audit) | {"unusable": tuple(map(with_reason, audit.unusable))},
@@ -109,22 +90,12 @@ def make_audit_document(audit: Audit) -> AuditDocument:
     )
 
 
-_FAILURES = {
-    ReadFailure.INVALID: "{}",
-    ReadFailure.TIMED_OUT: "not read within {} seconds",
-    ReadFailure.KILLED: "signal {} killed the process that read it",
-    ReadFailure.CRASHED: "internal error while reading it",
-    ReadFailure.UNSTARTED: "no process for it: {}",
-    ReadFailure.NO_MEMORY: "takes more memory than is available",
-}
-
-
 def with_reason(snapshot: UnusableSnapshot) -> UnusableEntry:
     """Return an entry for a file that could not be audited, with the reason as text."""
-    return UnusableEntry(snapshot.file, _FAILURES[snapshot.failure].format(snapshot.detail))
+    return UnusableEntry(snapshot.file, find_message(snapshot.failure).format(snapshot.detail))
 
 
-def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
+def list_audit_rows(audit: audits.Audit) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of an audit's tables, by section: outliers first, unusable files last."""
     rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for outlier in audit.odd:
@@ -142,13 +113,13 @@ def list_audit_rows(audit: Audit) -> dict[str, list[tuple[str, ...]]]:
         advice = f"on {entry.hosts[0]}: {entry.advice}"
         rows["findings"].append((*check, entry.evidence, advice, entry.source))
     for stock in audit.inventory:
-        subject = (str(stock.what), format_value(stock.of), _format_stock_value(stock))
+        subject = (str(stock.what), plan_tables.format_value(stock.of), _format_stock_value(stock))
         rows["inventory"].append((*subject, str(stock.count), str(len(stock.hosts))))
     rows["unusable"] = [astuple(with_reason(snapshot)) for snapshot in audit.unusable]
     return rows
 
 
-def show_audit(audit: Audit) -> None:
+def show_audit(audit: audits.Audit) -> None:
     """Print an audit: the answer and the remedies first, then drift, outliers and findings."""
     rows = list_audit_rows(audit)
     remedies = list_remedies(audit)[:MAX_REMEDIES]
@@ -161,53 +132,44 @@ def show_audit(audit: Audit) -> None:
         print_line(text, hang=3, style=STYLES[remedy.severity])
         show_line(f"   {remedy.command}")  # a broken command could not be copied
     print_line()
-    columns = "id SETTING | value KIND | value CURRENT | value WANTED | value PROFILE | "
-    columns += "number HOSTS | number TARGETS | text ON | value SOURCE"
-    _show_section("What drifts", columns, rows["drift"])
-    columns = "id HOST | value HERE | value USUAL | number HOSTS | text DIFFERS IN"
-    _show_section("Outliers", columns, rows["odd"])
-    columns = "id HOST | text ADAPTERS, AND THE NEAREST GROUP"
     lone = [(host, texts) for host, *texts in rows["lone"]]
-    _show_section("Hosts without peers", columns, lone)
-    columns = "state SEVERITY | id CHECK | number HOSTS | "
-    columns += "paragraphs ON, WHAT WAS FOUND ON THE FIRST, WHAT TO DO | value SOURCE"
     findings = []
     for *check, hosts, evidence, advice, source in rows["findings"]:
         if check[0] != Severity.INFO:
             findings.append((*check, (hosts, evidence, f"→ {advice}"), source))
-    _show_section("Findings", columns, findings)
-    columns = "id WHAT | value OF | value VALUE | number COUNT | number HOSTS"
-    _show_section("Inventory", columns, rows["inventory"])
-    _show_section("Not audited", "id FILE | text WHY", rows["unusable"])
+    shown: dict[str, Sequence[Sequence[Cell]]] = {**rows, "lone": lone, "findings": findings}
+    for name, table in load_texts("messages.toml")["audit"].items():
+        if shown.get(name):
+            show_section(table["title"], Table(make_columns(table["columns"]), list(shown[name])))
     groups, outliers = format_count(len(audit.groups), "group"), {row.host for row in audit.odd}
     anonymous = sum(host.anonymous for host in audit.hosts)
     parts = (f"{groups} of peers", format_count(len(outliers), "outlier"), f"{anonymous} anonymous")
     print_line(f"{', '.join(parts)} (named by file).")
 
 
-def summarise_audit(audit: Audit) -> str:
+def summarise_audit(audit: audits.Audit) -> str:
     """Return the answer of an audit: the number of hosts in each state, and of unread files."""
     hosts = Counter(host.state for host in audit.hosts)
-    counts = [(hosts[state], text) for state, (text, _) in STATE_TEXTS.items()]
+    counts = [(hosts[state], find_message(state)) for state in HostState]
     counts.append((len(audit.unusable), "not read"))
     parts = ", ".join(f"{count} {text}" for count, text in counts if count)
     return f"{format_count(len(audit.hosts) + len(audit.unusable), 'host')}: {parts}"
 
 
-def list_remedies(audit: Audit) -> tuple[Remedy, ...]:
+def list_remedies(audit: audits.Audit) -> tuple[Remedy, ...]:
     """Return the remedies of an audit: the worst first, then for the most hosts."""
     ranks = {severity: -rank for rank, severity in enumerate(Severity)}
     remedies = _yield_remedies(audit)
     return tuple(sorted(remedies, key=lambda row: (ranks[row.severity], -len(row.hosts))))
 
 
-def _yield_remedies(audit: Audit) -> Iterator[Remedy]:
+def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
     hosts = {host.name: host for host in audit.hosts}
     get_situation = attrgetter("state", "profile", "anonymous")
     for (state, profile, _), group in group_items(audit.hosts, get_situation).items():
         if state is not HostState.OK:
             names = tuple(host.name for host in group)
-            text = STATE_TEXTS[state][1].format(profile)
+            text = fill_message("host_problem", state, profile=profile)
             yield Remedy(Severity.WARNING, names, text, find_command(audit, group))
     for entry in audit.findings:
         if entry.severity in (Severity.CRITICAL, Severity.WARNING):
@@ -221,13 +183,13 @@ def _yield_remedies(audit: Audit) -> Iterator[Remedy]:
         yield Remedy(Severity.ADVICE, (outlier.host,), describe_outlier(outlier), command)
 
 
-def find_command(audit: Audit, hosts: Sequence[AuditedHost]) -> str:
+def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> str:
     """Return the command for hosts in one state: a rollout to several, otherwise a comparison.
 
     A host without a profile gets the most common profile, or the list of profiles to choose from.
     """
     first = hosts[0]
-    profiles = [stock.value for stock in audit.inventory if stock.what is Stocked.PROFILE]
+    profiles = [stock.value for stock in audit.inventory if stock.what is audits.Stocked.PROFILE]
     profile = first.profile or next(filter(None, profiles), None)
     if not profile:
         return "hbatune profiles"
@@ -239,7 +201,7 @@ def find_command(audit: Audit, hosts: Sequence[AuditedHost]) -> str:
     return f"ansible-playbook hbatune.hbatune.rollout -i inventory {variables}"
 
 
-def command_on(host: AuditedHost, words: str) -> str:
+def command_on(host: audits.AuditedHost, words: str) -> str:
     """Return a command for a host: local, over ssh, or on the snapshot of an anonymous host."""
     if host.file == THIS_HOST:
         return f"hbatune {words}"
@@ -248,7 +210,7 @@ def command_on(host: AuditedHost, words: str) -> str:
     return f"hbatune -H {shlex.quote(host.hostname)} {words}"
 
 
-def describe_outlier(outlier: Outlier) -> str:
+def describe_outlier(outlier: audits.Outlier) -> str:
     """Describe a fact in which a host differs from its peers."""
     values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
     share = f"{outlier.agreeing} of {outlier.compared} peers"
@@ -267,7 +229,7 @@ def format_values(values: Iterable[Scalar]) -> str:
     return ", ".join(map(_format_scalar, values))
 
 
-def name_fact(odd: Outlier) -> str:
+def name_fact(odd: audits.Outlier) -> str:
     """Return the name and the subject of a fact."""
     return f"{odd.what} of {odd.subject}"
 
@@ -277,7 +239,7 @@ def format_adapters(names: Sequence[str]) -> str:
     return ", ".join(names) or "no adapter"
 
 
-def describe_nearest(lone: LoneHost) -> str:
+def describe_nearest(lone: audits.LoneHost) -> str:
     """Describe the difference between a host without peers and the nearest group."""
     if lone.group is None:
         return "no group of hosts has any of them"
@@ -286,22 +248,22 @@ def describe_nearest(lone: LoneHost) -> str:
     return f"group {lone.group} is nearest: it {' and '.join(parts) or 'has others of that name'}"
 
 
-def _format_drift(drift: FleetDrift) -> tuple[str, str]:
+def _format_drift(drift: audits.FleetDrift) -> tuple[str, str]:
     """Return the current and the wanted value of drift."""
     if drift.current is None and drift.value is None:
         return VARIOUS_TEXT, VARIOUS_TEXT
-    return format_value(drift.current), format_value(drift.value)
+    return plan_tables.format_value(drift.current), plan_tables.format_value(drift.value)
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
     """Return the names of hosts as text, with ranges; only the first of many names."""
-    return " ".join(fold_names(hosts, count=False))
+    return " ".join(plan_tables.fold_names(hosts, count=False))
 
 
-def _format_stock_value(stock: Stock) -> str:
+def _format_stock_value(stock: audits.Stock) -> str:
     """Return the value in a line of the inventory."""
     if stock.value is None:
-        return "none" if stock.what is Stocked.PROFILE else UNKNOWN_TEXT
+        return "none" if stock.what is audits.Stocked.PROFILE else UNKNOWN_TEXT
     return stock.value
 
 
@@ -318,11 +280,6 @@ def _format_scalar(value: Scalar) -> str:
     return UNKNOWN_TEXT if value is None else format_fact(value)
 
 
-def _show_section(name: str, heads: str, rows: Sequence[Sequence[Cell]]) -> None:
-    if rows:
-        show_section(name, Table(make_columns(heads), list(rows)))
-
-
 CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
 """The columns; ``name_fact`` is the type of a line.
 
@@ -331,12 +288,12 @@ It is one of host, odd, lone, drift, finding, stock and unusable.
 """
 
 
-def format_audit_csv(audit: Audit) -> str:
+def format_audit_csv(audit: audits.Audit) -> str:
     """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
     return format_csv(CSV_HEAD, _yield_rows(audit))
 
 
-def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
+def _yield_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
     for host in audit.hosts:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)
@@ -360,23 +317,6 @@ def _yield_rows(audit: Audit) -> Iterator[tuple[Field, ...]]:
             yield ("stock", name, None, subject, _format_stock_value(stock), None, None, None, None)
     for file, reason in rows["unusable"]:
         yield ("unusable", file, None, reason, None, None, None, None, None)
-
-
-_WHY = {
-    FactKind.PRESENCE: "how much there is to share the load",
-    FactKind.LINK: "a ceiling for all that is behind it",
-    FactKind.STATE: "an offline device does no work",
-    FactKind.ERRORS: "each of them held up I/O for as long as its retry took",
-    FactKind.RATE: "a ceiling for the traffic of the port",
-    FactKind.FIRMWARE: "the firmware decides how an adapter queues commands",
-    FactKind.DRIVER: "a change of driver moved results by up to 50 %",
-    FactKind.DEPTH: "how much may be in flight: too little costs throughput, too much latency",
-    FactKind.INTERRUPTS: "how many CPUs take the completions",
-    FactKind.OPTION: "how the module was loaded",
-    FactKind.DRIVE: "another drive, or one that is set another way",
-    FactKind.HOST: "what else is at work there",
-    FactKind.COUNTERS: "counted, but harmless",
-}
 
 
 def show_comparison(comparison: HostComparison) -> None:
@@ -420,17 +360,14 @@ def _make_difference_table(differences: Sequence[Difference], names: tuple[str, 
     table = Table([fact, *map(Column, names), reason])
     for difference in differences:
         source = f" ({difference.source})" if difference.source else ""
-        why = (difference.subject, f"{_explain_difference(difference)}{source}")
+        reason_text = find_message(difference.kind)
+        if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
+            reason_text = SETTINGS[difference.what].summary
+        why = (difference.subject, f"{reason_text}{source}")
         sides = (difference.first, difference.second)
         texts = [format_fact_values(values) if values else EMPTY_CELL for values in sides]
         table.rows.append([difference.what, *texts, why])
     return table
-
-
-def _explain_difference(difference: Difference) -> str:
-    if difference.kind is FactKind.SETTING and difference.what in SETTINGS:
-        return SETTINGS[difference.what].summary
-    return _WHY.get(difference.kind, "a setting")
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:

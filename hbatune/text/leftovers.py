@@ -11,6 +11,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
+from hbatune.shipped import load_texts
 from hbatune.text.terminal import print_note
 
 if TYPE_CHECKING:
@@ -38,16 +39,9 @@ def print_leftovers(
         _print_error(LostError(journal.losses))
     run = journal.run
     if run is not None and not run.process.alive():
-        print_note(
-            f"an earlier `{run.command}` (process {run.process.pid}) was interrupted: some "
-            "settings may be changed; `hbatune rollback` restores the original values, "
-            "`hbatune apply` completes it"
-        )
+        print_note(load_texts("notes.toml")["messages"]["interrupted"].format(run=run))
     for claim in stuck:
-        print_note(
-            f"{claim.target}: process {claim.pid} of an earlier run is still waiting in the kernel "
-            "to write; hbatune skips its settings until its I/O ends"
-        )
+        print_note(load_texts("notes.toml")["messages"]["stuck"].format(claim=claim))
     _report_doubts(journal, machine, stuck)
 
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from hbatune.facts.model import Machine, Missing
+from hbatune.facts import model, services
 from hbatune.facts.names import natural_key
-from hbatune.facts.services import Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
@@ -39,7 +38,7 @@ _NO_ROWS = {
 }
 
 
-def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
+def show_preview(rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False) -> None:
     """Print by adapter the values that a rollback would restore or could not, and their number.
 
     ``lost`` is whether the journal has lost other original values.
@@ -56,7 +55,7 @@ def show_preview(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fal
     print_line("Nothing was written.")
 
 
-def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = False) -> None:
+def show_restored(rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False) -> None:
     """Print the restored values by adapter, and the number of original values.
 
     ``lost`` is whether the journal has lost other original values.
@@ -78,7 +77,7 @@ def show_restored(rows: Sequence[Restored], machine: Machine, *, lost: bool = Fa
         print_line(f"{all_values}{text}{went}.")
 
 
-def _show_rows(rows: Sequence[Restored], machine: Machine, *, preview: bool) -> None:
+def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: bool) -> None:
     for adapter, group in group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:
@@ -156,8 +155,10 @@ def format_note(note: Message) -> str:
         case context.HistoryFull(removed):
             were = "result was" if removed == 1 else "results were"
             return f"the history is full: its {removed} oldest {were} removed"
-        case context.InitramfsStale():
-            return _describe_initramfs(note)
+        case context.InitramfsStale(modules, command, of_root):
+            how = f"`{command}`" if command else "as your distribution does it"
+            name = "initramfs-root" if of_root else "initramfs"
+            return _fill(name, modules=", ".join(modules), how=how)
         case context.RunsAhead():
             return _describe_runs(note)
         case context.SearchesAhead():
@@ -168,10 +169,8 @@ def format_note(note: Message) -> str:
             writes = _describe_writes(note)
             return _fill("search", disks=disks, time=time, limit=limit, writes=writes)
         case context.ComparisonsAhead():
-            endpoints, times = (
-                format_count(note.endpoints, "endpoint"),
-                format_count(note.pairs, "time"),
-            )
+            endpoints = format_count(note.endpoints, "endpoint")
+            times = format_count(note.pairs, "time")
             name = "comparison-again" if note.again else "comparison"
             return _fill(name, note=note, endpoints=endpoints, times=times)
 
@@ -194,18 +193,12 @@ def _describe_command(note: context.CommandFailed) -> str:
     return f"`{command}` failed: {tool.said}{remedy}"
 
 
-def _describe_irqbalance(irqbalance: Irqbalance | Missing, script: Path) -> str:
-    if isinstance(irqbalance, Missing):
+def _describe_irqbalance(irqbalance: services.Irqbalance | model.Missing, script: Path) -> str:
+    if isinstance(irqbalance, model.Missing):
         reason = irqbalance.text or irqbalance.reason
         return _fill("irqbalance-unknown", reason=reason, script=script)
     policy = f", which is {irqbalance.policy} now" if irqbalance.policy else ""
     return _fill("irqbalance", pid=irqbalance.pid, script=script, policy=policy)
-
-
-def _describe_initramfs(note: context.InitramfsStale) -> str:
-    how = f"`{note.command}`" if note.command else "as your distribution does it"
-    name = "initramfs-root" if note.of_root else "initramfs"
-    return _fill(name, modules=", ".join(note.modules), how=how)
 
 
 def _describe_runs(note: context.RunsAhead) -> str:

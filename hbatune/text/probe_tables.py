@@ -22,7 +22,7 @@ from hbatune.probe.history import HistoryEntry, KeptTogether
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
-from hbatune.shipped import find_message, load_texts
+from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
@@ -117,23 +117,18 @@ def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> st
 
 def describe_jobs(advice: JobsAdvice) -> str:
     """Return the sufficient number of jobs and their depth, as text (D0-14)."""
-    jobs, per_job = format_count(advice.jobs, "job"), "" if advice.jobs == 1 else " each"
-    if advice.jobs == advice.most:
-        return f"fewer than {jobs} give fewer IOPS, and more may give more (D0-14)"
-    return (
-        f"{jobs} {advice.depth} deep{per_job} do as much as {format_count(advice.most, 'job')}, "
-        "within 5 %: more threads, or deeper ones, wait for each other (D0-14)"
-    )
+    jobs, most = format_count(advice.jobs, "job"), format_count(advice.most, "job")
+    depth = f"{advice.depth} deep" if advice.jobs == 1 else f"{advice.depth} deep each"
+    name = "most-jobs" if advice.jobs == advice.most else "enough-jobs"
+    return fill_message("probe", name, jobs=jobs, depth=depth, most=most)
 
 
 def describe_mix(mix: comparison.MixCost) -> str:
     """Return the cost of a mix, compared with the document's values, as text."""
     low, high = (round(100 * bound) for bound in mix.document)
     effect = "cost" if mix.cost >= 0 else "gain"
-    return (
-        f"{mix.reads} % reads {effect} {units.format_percent(abs(mix.cost))} of the read-only "
-        f"IOPS, compared with {low} to {high} % ({mix.source})"
-    )
+    share = units.format_percent(abs(mix.cost))
+    return fill_message("probe", "mix", mix=mix, effect=effect, share=share, low=low, high=high)
 
 
 def show_curves(

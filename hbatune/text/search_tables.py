@@ -10,28 +10,17 @@ from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
 from hbatune.search import tournament
 from hbatune.search.depth import DepthAnswer, DepthConclusion, FigureRange
-from hbatune.search.tournament import End
 from hbatune.settings.table import QUEUE_DEPTH
-from hbatune.text import units
+from hbatune.shipped import fill_message, find_message
+from hbatune.text import probe_tables, terminal, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.probe_tables import BLANK_NOTE, explain_missing_result
 from hbatune.text.tables import EMPTY_CELL, Table, make_columns
-from hbatune.text.terminal import print_line, show_table
 
 _COLUMNS = make_columns(
     "id TARGET | value SETTING | value CURRENT | value BEST | state ANSWER | text WHY"
 )
 _ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
-
-_ENDS = {
-    End.STOPPED: "stopped on request",
-    End.NO_TIME: "the time limit was reached: increase --minutes",
-    End.UNTRUSTED: "its probes are not reliable, even after retries",
-    End.NOT_SET: "the device refused a value that it had accepted before",
-    End.STUCK: "a write to a setting does not return: the next command reports its outcome",
-    End.CONFLICT: "the search stopped: an administrator or another process changed a setting",
-}
 
 
 def show_autotuned(done: AutotuneResult) -> None:
@@ -40,12 +29,12 @@ def show_autotuned(done: AutotuneResult) -> None:
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
     for disk in disks:
         table.rows += _yield_rows(disk, done.situation.profile.name)
-    show_table(table)
+    terminal.show_table(table)
     for disk in disks:
         for line in _yield_remarks(disk):
-            print_line(f"{disk.target}: {line}.")
+            terminal.print_line(f"{disk.target}: {line}.")
     for line in _describe_outcome(done):
-        print_line(line)
+        terminal.print_line(line)
 
 
 def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[list[str]]:
@@ -55,7 +44,11 @@ def _yield_rows(disk: tournament.DiskSearchResult, profile: str) -> Iterator[lis
         yield [disk.target, *_make_settings_cells(search)]
     for unjudged in disk.not_judged:
         names = ", ".join(unjudged.settings)
-        reason = _explain_unjudged(unjudged)
+        detail = unjudged.detail
+        if unjudged.outcome is not None:
+            detail = probe_tables.explain_missing_result(unjudged.outcome)
+        settings = " and ".join(unjudged.settings)
+        reason = find_message(unjudged.reason).format(settings=settings, detail=detail)
         yield [disk.target, names, EMPTY_CELL, EMPTY_CELL, "not judged", reason]
 
 
@@ -122,70 +115,40 @@ def _describe_change(search: tournament.FoundSettings) -> str | None:
     # The score is 1/p99, so its highest ratio is the lowest p99.
     p99s = (1 / answer.ratio, 1 / answer.high, 1 / answer.low)
     change, low, high = map(units.format_change, p99s)
-    leader_mb, current_mb = search.written[answer.leader] / 1e6, search.written[0] / 1e6
-    return (
-        f"{change} p99 of the reader ({low} to {high}), with {units.format_digits(leader_mb)} MB/s "
-        f"for the writer against {units.format_digits(current_mb)}"
-    )
-
-
-def _explain_unjudged(unjudged: tournament.NotJudged) -> str:
-    match unjudged.reason:
-        case tournament.Unjudged.FIXED:
-            return f"it cannot be set: {unjudged.detail}"
-        case tournament.Unjudged.NO_CHOICE:
-            return "there is nothing else that the disk takes"
-        case tournament.Unjudged.NEEDS_WRITES:
-            settings = " and ".join(tournament.WRITE_SETTINGS)
-            return (
-                f"{settings} cannot be evaluated with reads only; add writes with "
-                "--file DIR, or with --destructive on an empty disk"
-            )
-        case tournament.Unjudged.NOT_WRITABLE:
-            assert unjudged.outcome is not None
-            return f"nothing is written to it: {explain_missing_result(unjudged.outcome)}"
-        case tournament.Unjudged.ENDED:
-            return "the search ended before"
+    leader, current = (units.format_digits(search.written[n] / 1e6) for n in (answer.leader, 0))
+    facts = {"leader": leader, "current": current}
+    return fill_message("search", "interference", change=change, low=low, high=high, **facts)
 
 
 def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.outcome is not None:
         begun = disk.result is not None
         prefix = "the search ended" if begun else "not searched"
-        yield f"{prefix}: {explain_missing_result(disk.outcome)}"
+        yield f"{prefix}: {probe_tables.explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
-        yield _ENDS[disk.ended]
+        yield find_message(disk.ended)
     for setting in disk.not_restored:
         yield _describe_unrestored(disk, setting)
     if disk.doubtful is not None:
         yield _explain_doubt(disk.doubtful)
     if disk.blank:
-        yield BLANK_NOTE
+        yield probe_tables.BLANK_NOTE
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
 
 
 def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
-    if setting.outcome is Outcome.CONFLICT:
-        return (
-            f"{setting.setting} is {setting.found}, which hbatune did not set, so it stays; "
-            f"it was {setting.before} when the search began"
-        )
+    name = "changed" if setting.outcome is Outcome.CONFLICT else "unrestored"
     why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
-    return (
-        f"{setting.setting} could not be restored to {setting.before} ({setting.outcome}{why}): "
-        f"run `hbatune rollback {disk.target}`"
-    )
+    return fill_message("search", name, setting=setting, why=why, target=disk.target)
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
     figures = probe.figures
     if not figures.iops:
         return f"no I/O of the last one came back in {units.format_digits(figures.runtime)} s"
-    return (
-        f"the last one broke Little's law (D3-6), with {units.format_digits(figures.concurrency)} "
-        f"I/Os in flight of {probe.workload.issued}: fio or the CPUs were measured, not the disk"
-    )
+    in_flight = units.format_digits(figures.concurrency)
+    return fill_message("search", "doubt", in_flight=in_flight, issued=probe.workload.issued)
 
 
 def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
@@ -194,13 +157,9 @@ def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     unchanged = "all other settings are unchanged." if lost else "all settings are unchanged."
     if done.rules is not None:
         yield from _describe_rules(done.rules, done.situation.profile.name, unchanged)
-    elif better:
-        yield (
-            f"{unchanged.capitalize()} `--write` makes rules for the better values, for all "
-            "disks of the same model."
-        )
     else:
-        yield unchanged.capitalize()
+        hint = fill_message("search", "hint") if better else ""
+        yield f"{unchanged.capitalize()}{hint}"
 
 
 def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
@@ -208,15 +167,9 @@ def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Itera
         settings = ", ".join(rules_file.settings)
         yield f"{rules_file.file} has the rules for disks like {rules_file.target}: {settings}."
     if rules.differing:
-        yield (
-            f"{', '.join(rules.differing)}: of one model, with answers that differ: no rule is "
-            "written for them."
-        )
+        yield fill_message("search", "differing", disks=", ".join(rules.differing))
     if rules.written:
-        yield (
-            f"`hbatune apply --profile {profile}` sets them, as does the daemon where one runs; "
-            f"until then {unchanged}"
-        )
+        yield fill_message("search", "written", profile=profile, unchanged=unchanged)
     elif rules.saved:
         yield f"No rule is written: nothing was better. {unchanged.capitalize()}"
 

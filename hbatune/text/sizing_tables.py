@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from hbatune.policy.budget import MAX_LUN_DEPTH
+from hbatune.shipped import fill_message
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
@@ -45,19 +46,13 @@ def show_needs(needs: Needs) -> None:
             pairs = f"{format_count(need.pairs, 'pair')} of adapters with a cache"
             print_line(f"The HDDs take {format_count(need.drawers, 'drawer')} on {pairs} (D4-14).")
     if not needs.mix_known:
-        print_line(
-            "No document covers this percentage of writes on drives, so the figures of a 70/30 mix "
-            "are used. `hbatune probe mix-sweep` measures yours."
-        )
+        print_line(fill_message("sizing", "unknown-mix"))
     if needs.load.reads < WRITE_HEAVY_READS:
         print_line(
             "Pairs with one or two drawers get two AA cables for much writing (D4-12). Random "
             "writes without cache hits are faster without a cache; response times need it (D4-15)."
         )
-    print_line(
-        "Drawers are in Mode 2, with X cables and two SAS ports (D4-10, D4-12). The figures are "
-        "from the documents' drives and adapters: `hbatune probe` measures yours."
-    )
+    print_line(fill_message("sizing", "drawers"))
 
 
 def show_answer(
@@ -115,16 +110,10 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
         text += f", and a port {lun_depth.at_port} of {port.limit} from all hosts together"
     print_line(f"{text}.")
     if port is None:
-        print_line(
-            "Without a port limit (--port-limit) the commands of other LUNs are not included."
-        )
+        print_line(fill_message("sizing", "no-port-limit"))
     elif lun_depth.at_port > port.limit:
-        print_line(
-            "That is more than the port takes: there are more LUNs and hosts than commands for it."
-        )
-    print_line(
-        "A site that describes the array in [[site.array]] has `apply` follow such a budget."
-    )
+        print_line(fill_message("sizing", "overcommitted"))
+    print_line(fill_message("sizing", "site"))
 
 
 def format_load(load: WantedLoad) -> str:

@@ -4,9 +4,9 @@ The modules for alerts, verdicts and stalls, which most hosts do not have, are i
 """
 
 from hbatune.agent.orders import Handled, SettingChange
-from hbatune.agent.status import DaemonState, Stall, StallCause, Status
+from hbatune.agent.status import DaemonState, Stall, Status
 from hbatune.facts.names import natural_key
-from hbatune.shipped import find_message, load_texts
+from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text.basic_output import (
     describe_last_pass,
     describe_running,
@@ -95,19 +95,13 @@ def _show_daemon(document: StatusDocument, status: Status) -> None:
         remedy = find_message(stall.cause)
         print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
     if document.daemon is DaemonState.UNKNOWN:
-        print_line(
-            "Cannot tell whether the daemon works: its status has no times of this boot "
-            "(`systemctl restart hbatune` starts the installed version)."
-        )
+        print_line(fill_message("daemon", "no-times"))
     if status.abandoned:
         processes = format_count(status.abandoned, "process", "processes")
         hang = "hangs" if status.abandoned == 1 else "hang"
-        command = "`ps -eo pid,stat,wchan,args | grep hbatune` shows state D"
-        print_line(f"{processes} of the daemon {hang} in the kernel ({command}).")
+        print_line(fill_message("daemon", "hanging", processes=processes, hang=hang))
     if status.mistake is not None:
-        print_line(
-            f"The configuration is invalid; the last valid one remains active: {status.mistake}"
-        )
+        print_line(fill_message("daemon", "mistake", mistake=status.mistake))
     for doubt in status.doubts:
         print_line(format_sentence(describe_doubt(doubt)))
     if status.open:
@@ -126,23 +120,12 @@ def _show_daemon(document: StatusDocument, status: Status) -> None:
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:
-    if stall.cause is StallCause.SIGNAL:
-        return f"a signal has stopped its process {status.process.pid}"
-    if stall.file is not None:
-        return f"it cannot write {stall.file.path}: {stall.file.reason}"
     from hbatune.text.units import format_duration
 
-    assert stall.seconds is not None
-    assert stall.limit is not None
-    age, limit = format_duration(stall.seconds), f"limit {format_duration(stall.limit)}"
-    match stall.cause:
-        case StallCause.STATUS:
-            return f"it last saved its status {age} ago, {limit}"
-        case StallCause.START:
-            return f"it started {age} ago and has not finished its first pass, {limit}"
-        case StallCause.PASS:
-            return f"the pass that started {age} ago has not ended, {limit}"
-    return f"the last complete pass ended {age} ago, {limit}"
+    facts: dict[str, object] = {"pid": status.process.pid, "file": stall.file}
+    if stall.seconds is not None and stall.limit is not None:
+        facts |= {"age": format_duration(stall.seconds), "limit": format_duration(stall.limit)}
+    return fill_message("stall", stall.cause, **facts)
 
 
 def _explain_unset(change: SettingChange) -> str:

@@ -11,11 +11,10 @@ from hbatune.act.executor import Key
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Profile
-from hbatune.probe.history import Proof
+from hbatune.probe import history, workloads
 from hbatune.probe.result import ProbeResult, Skip
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
-from hbatune.probe.workloads import Hidden, Unexercised
-from hbatune.shipped import find_message
+from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
@@ -103,8 +102,8 @@ def _describe_regressions(verified: VerificationResult, profile: Profile) -> Ite
 
 
 def _group_by_proof(
-    rows: Sequence[Row], proofs: Mapping[Key, Proof]
-) -> Iterator[tuple[Row, str, Proof]]:
+    rows: Sequence[Row], proofs: Mapping[Key, history.Proof]
+) -> Iterator[tuple[Row, str, history.Proof]]:
     """Group rows by values and proof: yield the first row, all targets and the proof."""
     compared = [row for row in rows if row.key in proofs]
     keys = attrgetter("setting", "current", "value")
@@ -113,7 +112,7 @@ def _group_by_proof(
         yield group[0], format_targets([row.target for row in group]), proofs[group[0].key]
 
 
-def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
+def _explain_regression(proof: history.Proof, value: str, profile: Profile) -> str:
     costs = []
     for change in proof.verdict.changes:
         if change.beyond:
@@ -124,7 +123,7 @@ def _explain_regression(proof: Proof, value: str, profile: Profile) -> str:
     return f"{with_} {proof.target} has {' and '.join(costs)}"
 
 
-def _make_cells(proof: Proof) -> list[Cell]:
+def _make_cells(proof: history.Proof) -> list[Cell]:
     word = "no time" if proof.left_out else str(proof.verdict.word)
     changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
     for change in proof.verdict.changes:
@@ -132,7 +131,7 @@ def _make_cells(proof: Proof) -> list[Cell]:
     return [proof.target, format_compared_settings(proof), word, *changes.values()]
 
 
-def format_compared_settings(proof: Proof) -> str:
+def format_compared_settings(proof: history.Proof) -> str:
     """Return a short text for the compared settings."""
     if proof.group:
         return f"{proof.group} alone"
@@ -142,9 +141,9 @@ def format_compared_settings(proof: Proof) -> str:
     return f"{', '.join(proof.settings)}{suffix}"
 
 
-def explain_unexercised(hidden: Unexercised) -> str:
+def explain_unexercised(hidden: workloads.Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
-    prefix = "" if hidden.why is Hidden.PARTLY else "not exercised: "
+    prefix = "" if hidden.why is workloads.Hidden.PARTLY else "not exercised: "
     reason = find_message(hidden.why).format(reach=hidden.reach, needed=hidden.needed)
     return f"{hidden.setting}: {prefix}{reason}"
 
@@ -169,7 +168,7 @@ def _yield_notes(verified: VerificationResult) -> Iterator[str]:
             yield f"{target}: {text}."
 
 
-def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[str]:
+def _yield_proof_notes(proof: history.Proof, verified: VerificationResult) -> Iterator[str]:
     verdict = proof.verdict
     if proof.last is not None and proof.group is None and not proof.again:
         shape = probe_tables.format_shape(proof.last.workload)
@@ -195,7 +194,4 @@ def _yield_proof_notes(proof: Proof, verified: VerificationResult) -> Iterator[s
     elif verdict.word is Conclusion.CANNOT_TELL:
         yield format_verdict(verdict, thorough=verified.thorough)
     if verdict.design is Design.BLOCKS:
-        yield (
-            "cannot be switched alternately, so all runs before are compared with all runs after: "
-            "only a change larger than the drift in between is visible"
-        )
+        yield fill_message("verdict", "blocks")

@@ -5,17 +5,33 @@ from enum import StrEnum
 import pytest
 
 from hbatune.agent.status import StallCause
+from hbatune.fleet.compared_facts import FactKind
+from hbatune.fleet.hosts import HostState, ReadFailure
 from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
 from hbatune.probe.result import Doubt, Failure, Pattern, Skip
 from hbatune.probe.workloads import Hidden
+from hbatune.search.tournament import End, Unjudged
 from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
-ENUMERATIONS = (*MEASURED, StallCause)
-OTHER_TABLES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
+ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged)
+VALUES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
+SENTENCES = {
+    "audit",
+    "audit_metrics",
+    "daemon",
+    "host_problem",
+    "measured",
+    "probe",
+    "search",
+    "sizing",
+    "stall",
+    "verdict",
+}
+OTHER_TABLES = VALUES | SENTENCES
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)
@@ -29,6 +45,12 @@ def test_each_member_has_message(enumeration: type[StrEnum]) -> None:
 def test_each_table_has_enumeration() -> None:
     tables = {enumeration.__name__ for enumeration in ENUMERATIONS}
     assert set(load_texts("messages.toml")) == tables | OTHER_TABLES
+
+
+def test_each_problem_has_text() -> None:
+    texts = load_texts("messages.toml")
+    assert set(texts["stall"]) == set(StallCause)
+    assert {HostState.OK, *texts["host_problem"]} == set(HostState)
 
 
 def test_each_alert_has_texts() -> None:

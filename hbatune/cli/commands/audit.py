@@ -4,15 +4,12 @@ import argparse
 import time
 from pathlib import Path
 
-from hbatune.cli import arguments
-from hbatune.cli.command_context import make_context
+from hbatune.cli import arguments, command_context
 from hbatune.errors import ExitCode, UsageError
 from hbatune.fleet import hosts
-from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
+from hbatune.fleet.audit import audit_fleet, format_metrics
 from hbatune.operations.snapshot import take_snapshot
-from hbatune.text.fleet_tables import format_audit_csv, make_audit_document, show_audit, with_reason
-from hbatune.text.leftovers import print_not_understood
-from hbatune.text.terminal import print_note, show_csv, show_json
+from hbatune.text import fleet_tables, leftovers, terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +35,12 @@ def run(args: argparse.Namespace) -> int:
         files = hosts.list_snapshot_files(args.paths)
         fleet_audit = audit_fleet(hosts.read_hosts(files, args.profile, processes=args.processes))
     else:
-        snapshot = take_snapshot(make_context())
+        snapshot = take_snapshot(command_context.make_context())
         fleet_audit = audit_fleet([hosts.audit_host(snapshot, hosts.THIS_HOST, args.profile)])
     if not fleet_audit.hosts:
-        problem = _explain_empty(fleet_audit)
+        first, *following = map(fleet_tables.with_reason, fleet_audit.unusable)
+        suffix = f", and {len(following)} more could not be used either" if following else ""
+        problem = f"{first.file!r}: {first.reason}{suffix}"
         raise UsageError(problem, hint="`hbatune snapshot FILE` takes one on a host")
     if args.html is not None:
         from hbatune.report.fleet_page import render_fleet_page  # it imports the template engine
@@ -51,19 +50,13 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics is not None:
         arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
     if args.json:
-        show_json(make_audit_document(fleet_audit))
+        terminal.show_json(fleet_tables.make_audit_document(fleet_audit))
     elif args.csv:
-        show_csv(format_audit_csv(fleet_audit))
+        terminal.show_csv(fleet_tables.format_audit_csv(fleet_audit))
     else:
-        show_audit(fleet_audit)
+        fleet_tables.show_audit(fleet_audit)
     if args.json or args.csv:
-        for unusable in map(with_reason, fleet_audit.unusable):
-            print_note(f"{unusable.file!r}: {unusable.reason}")
-    print_not_understood(fleet_audit.not_understood)
+        for unusable in map(fleet_tables.with_reason, fleet_audit.unusable):
+            terminal.print_note(f"{unusable.file!r}: {unusable.reason}")
+    leftovers.print_not_understood(fleet_audit.not_understood)
     return 0 if fleet_audit.is_good else ExitCode.FOUND
-
-
-def _explain_empty(fleet_audit: Audit) -> str:
-    first, *following = map(with_reason, fleet_audit.unusable)
-    suffix = f", and {len(following)} more could not be used either" if following else ""
-    return f"{first.file!r}: {first.reason}{suffix}"

@@ -10,8 +10,7 @@ from hbatune.errors import UsageError
 from hbatune.operations.autotune import AutotuneRequest, search_disks
 from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.search.tournament import DiskSearchResult
-from hbatune.text.search_tables import show_autotuned
-from hbatune.text.terminal import show_json
+from hbatune.text import search_tables, terminal
 
 MAX_MINUTES = 24 * 60.0
 
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             disks=done.disks,
             rules=done.rules,
         )
-        show_json(document)
+        terminal.show_json(document)
     else:
-        show_autotuned(done)
+        search_tables.show_autotuned(done)
     return 0 if done.complete else 1

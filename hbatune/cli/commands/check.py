@@ -12,8 +12,7 @@ from msgspec.structs import asdict
 
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
-from hbatune.cli import arguments
-from hbatune.cli.command_context import make_context
+from hbatune.cli import arguments, command_context
 from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import CheckRequest, check_host
 from hbatune.text.basic_output import format_count
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     request = CheckRequest(
         profile=args.profile, targets=args.targets, snapshot=args.snapshot, since=args.since
     )
-    checked = check_host(make_context(), request)
+    checked = check_host(command_context.make_context(), request)
     print_not_understood(checked.not_understood)
     inputs, findings = checked.inputs, checked.findings
     if args.since is not None and inputs.earlier is None:

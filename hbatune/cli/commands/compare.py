@@ -12,8 +12,7 @@ from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.fleet_tables import show_comparison
-from hbatune.text.terminal import print_note, show_json
+from hbatune.text import fleet_tables, terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
     results = _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
     comparison = compare_hosts(first, second, results)
     if args.json:
-        show_json(comparison)
+        terminal.show_json(comparison)
     else:
-        show_comparison(comparison)
+        fleet_tables.show_comparison(comparison)
     return ExitCode.FOUND if comparison.differences else 0
 
 
@@ -60,5 +59,5 @@ def _load_own() -> tuple[history.Record, ...]:
     try:
         return history.load(paths.HISTORY).records
     except HbatuneError as error:
-        print_note(f"{error.message}: the results of this host are omitted")
+        terminal.print_note(f"{error.message}: the results of this host are omitted")
         return ()

@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 
 from hbatune.act import paths
 from hbatune.act.lock import Lock
-from hbatune.agent import status
+from hbatune.agent import service, status
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
-from hbatune.agent.service import detect_manager
-from hbatune.cli.arguments import require_root
-from hbatune.cli.command import watch_for_faults
+from hbatune.cli import arguments, command
 from hbatune.errors import LockRole
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -36,14 +34,14 @@ def add_arguments(parser: "argparse.ArgumentParser") -> None:
 
 def run(args: "argparse.Namespace") -> int:
     """Run until a signal ends it; LockedError if another daemon runs."""
-    require_root("daemon")
+    arguments.require_root("daemon")
     # Not the lock of the runs: commands must be able to work while the daemon is idle.
     with Lock(paths.DAEMON_LOCK, LockRole.DAEMON, spare=paths.DAEMON_LOCK_SPARE):
-        by = detect_manager()
+        by = service.detect_manager()
         good = LastGoodConfiguration(installed_library().site, _load_policy)
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
         reporter = JournalReporter(by)
-        watch_for_faults(["daemon"], reporter.failed)
+        command.watch_for_faults(["daemon"], reporter.failed)
         last = None
         with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)

@@ -6,9 +6,7 @@ from hbatune.cli import arguments
 from hbatune.errors import ExitCode
 from hbatune.operations.differences import find_differences
 from hbatune.operations.situation import SituationRequest
-from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import show_advice, show_rows, show_skipped, summarise_states
-from hbatune.text.terminal import print_line, show_json
+from hbatune.text import leftovers, plan_tables, terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +33,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from hbatune.text.documents import make_diff_document
 
-        show_json(make_diff_document(plan, rows, machine, advice))
+        terminal.show_json(make_diff_document(plan, rows, machine, advice))
     else:
-        show_rows(rows, machine, unfold=args.all)
+        plan_tables.show_rows(rows, machine, unfold=args.all)
         if advice:
-            show_advice(advice, unfold=args.all)
-        show_skipped(plan.left_alone)
-        print_line(summarise_states(plan, rows))
-    print_situation(differences.situation)
+            plan_tables.show_advice(advice, unfold=args.all)
+        plan_tables.show_skipped(plan.left_alone)
+        terminal.print_line(plan_tables.summarise_states(plan, rows))
+    leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

@@ -14,6 +14,7 @@ from hbatune.facts.names import natural_key
 from hbatune.facts.targets import list_targets
 from hbatune.operations import differences
 from hbatune.operations.situation import Situation, SituationRequest
+from hbatune.policy import match, toml_files
 from hbatune.policy.budget import (
     MAX_LUN_DEPTH,
     VENDOR_DEFAULT,
@@ -23,27 +24,14 @@ from hbatune.policy.budget import (
     is_shared,
 )
 from hbatune.policy.library import installed_library, list_profiles, load_profile
-from hbatune.policy.match import Traits
 from hbatune.policy.profile import Match, OptionRule, Rule, Source
-from hbatune.policy.toml_files import suggest_nearest
 from hbatune.policy.vendors import NoProfileError, load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.text import leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
-from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import (
-    describe_skipped,
-    fold_rows,
-    format_adapter,
-    format_advice,
-    format_medium,
-    format_selection,
-    format_targets,
-    format_value,
-)
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
-from hbatune.text.units import format_profile_load
 
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
@@ -112,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         return _show_source(source, as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
-        raise UsageError(problem, hint=suggest_nearest(args.setting, SETTINGS))
+        raise UsageError(problem, hint=toml_files.suggest_nearest(args.setting, SETTINGS))
     request = SituationRequest(
         profile=args.profile, targets=args.targets, snapshot=args.snapshot, narrow=True
     )
@@ -121,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     except NoProfileError:
         return _show_profiles(request, args)
     situation, sources = explanation.situation, explanation.sources
-    print_situation(situation)
+    leftovers.print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
     bare = explanation.without_rules
     if args.json:
@@ -129,13 +117,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
-    for names, entry in fold_rows(in_order, index.content_key):
+    for names, entry in plan_tables.fold_rows(in_order, index.content_key):
         _show_setting(names, entry, index)
     _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{' '.join(args.targets)}: nothing of it can be set")
     else:
-        name, load = situation.profile.name, format_profile_load(situation.profile.probe)
+        name, load = situation.profile.name, units.format_profile_load(situation.profile.probe)
         print_line(f"`apply` compares at the load of {name}: {load}.")
     if sources:
         print_heading("Source documents")
@@ -153,7 +141,7 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
         profiles[name] = tuple(with_sentences(PrintedRow, row) for row in rows)
         for row in profiles[name]:
             by_setting.setdefault((row.target, row.setting), {})[name] = row
-    print_situation(compared.situation)
+    leftovers.print_situation(compared.situation)
     if args.json:
         show_json(ExplainDocument((), (), profiles=profiles))
         return 0
@@ -163,7 +151,7 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
         entries = by_setting[key]
         current = next(iter(entries.values())).current
         values = [entries[name].value if name in entries else None for name in profiles]
-        table.rows.append([*key, *map(format_value, (current, *values))])
+        table.rows.append([*key, *map(plan_tables.format_value, (current, *values))])
     show_table(table)
     if not table.rows:
         print_line(f"{args.targets[0]}: no profile sets {args.setting or 'any setting of it'}")
@@ -233,10 +221,12 @@ def _show_bare(explanation: differences.Explanation) -> None:
     def content_key(item: differences.WithoutRules) -> Hashable:
         return item.near, traits_by_id[item.id], item.evidence
 
-    for names, target in fold_rows(explanation.without_rules, content_key):
-        targets = format_targets(names)
+    for names, target in plan_tables.fold_rows(explanation.without_rules, content_key):
+        targets = plan_tables.format_targets(names)
         if target.reason is not None:
-            print_line(f"{targets}: {describe_skipped(target.reason, target.evidence)}", hang=2)
+            print_line(
+                f"{targets}: {plan_tables.describe_skipped(target.reason, target.evidence)}", hang=2
+            )
         print_line(f"{targets}: no rule of profile {profile} matches, so nothing is set")
         if not target.near:
             print_line("  nearest   the profile has no rule for anything of this kind")
@@ -252,9 +242,12 @@ def _show_bare(explanation: differences.Explanation) -> None:
         print_line()
 
 
-def _describe_trait(target_traits: Traits, condition: str) -> str:
+def _describe_trait(target_traits: match.Traits, condition: str) -> str:
     if condition == "link":
-        gen, width = format_value(target_traits.gen), format_value(target_traits.width)
+        gen, width = (
+            plan_tables.format_value(target_traits.gen),
+            plan_tables.format_value(target_traits.width),
+        )
         return f"link gen {gen}, width {width}"
     return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
@@ -290,11 +283,12 @@ class _Index:
         """Return a short description of a target; for an endpoint, without its id."""
         if target_id in self.endpoints:
             endpoint = self.endpoints[target_id]
-            described = f"{format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
-            return ", ".join(filter(None, (described, format_selection(endpoint))))
+            described = f"{plan_tables.format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
+            return ", ".join(filter(None, (described, plan_tables.format_selection(endpoint))))
         if target_id in self.vectors:
             vector = self.vectors[target_id]
-            return f"{' '.join(vector.names)}, served by CPU {format_value(vector.effective)} now"
+            cpus = plan_tables.format_value(vector.effective)
+            return f"{' '.join(vector.names)}, served by CPU {cpus} now"
         return target_id
 
     def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
@@ -305,13 +299,13 @@ class _Index:
 
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
     setting = SETTINGS[explained.setting]
-    print_heading(f"{format_targets(names)} {setting.name}: {setting.summary}")
+    print_heading(f"{plan_tables.format_targets(names)} {setting.name}: {setting.summary}")
     target = index.targets.get(explained.id)
     if target is not None:
         described = index.description(explained.id)
         is_single = len(names) == 1 and explained.id in index.endpoints
         _print_fact(target.kind, f"{described}, {explained.id}" if is_single else described)
-    _print_fact("adapter", format_adapter(index.adapter(explained.id), index.machine))
+    _print_fact("adapter", plan_tables.format_adapter(index.adapter(explained.id), index.machine))
     _print_fact("kernel", setting.source)
     if setting.lost_by:
         _print_fact("lost by", setting.lost_by)
@@ -319,17 +313,17 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     if row is None:
         _print_fact("outcome", f"profile {index.profile} does not set it")
     else:
-        _print_fact("current", format_value(row.current))
+        _print_fact("current", plan_tables.format_value(row.current))
         _print_fact("wanted", str(row.wanted))
         if row.limit:
             _print_fact("limit", row.limit)
-        _print_fact("value", format_value(row.value))
+        _print_fact("value", plan_tables.format_value(row.value))
         _print_fact("state", row.state)
         _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
     for label, text in index.depth(explained):
         _print_fact(label, text)
     for advice in explained.advice:
-        _print_fact("advice", format_advice(advice))
+        _print_fact("advice", plan_tables.format_advice(advice))
     if explained.rules:
         table = Table(_RULES)
         for rule in explained.rules:

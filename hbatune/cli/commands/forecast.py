@@ -6,8 +6,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from hbatune.cli import arguments
-from hbatune.cli.command_context import make_context
+from hbatune.cli import arguments, command_context
 from hbatune.errors import ExitCode
 from hbatune.operations.forecast import Forecast, forecast_host
 from hbatune.plan.kernel_changes import ChangeKind, KernelChange
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the changes; exit 1 if there are any."""
-    forecast = forecast_host(make_context(), args.kernel, args.snapshot)
+    forecast = forecast_host(command_context.make_context(), args.kernel, args.snapshot)
     rows = tuple(map(_make_row, forecast.changes))
     if args.json:
         fields = asdict(forecast)

@@ -17,11 +17,10 @@ from hbatune.probe import history
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.probe.result import Workload
-from hbatune.text import probe_tables
+from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, group_items, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.units import format_latency, format_rate, format_time
 from hbatune.text.verdict_tables import format_metric_change
 
 _COLUMNS = make_columns("id WHEN | id TARGET | text WHAT | text RESULT")
@@ -110,19 +109,19 @@ def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[
     results = []
     if len(measured) == 1:
         figures = measured[0].figures
-        mean, p99 = format_latency(figures.mean_us), format_latency(figures.p99_us)
-        results = [f"{format_rate(figures.iops)} IOPS", f"mean {mean}", f"p99 {p99}"]
+        mean, p99 = units.format_latency(figures.mean_us), units.format_latency(figures.p99_us)
+        results = [f"{units.format_rate(figures.iops)} IOPS", f"mean {mean}", f"p99 {p99}"]
         results += filter(None, [probe_tables.describe_doubt(measured[0])])
         results += _describe_previous(row[0])
     elif measured:
         # A run that must not be trusted is the best one only if all are like it.
         best = max(measured, key=lambda run: (run.doubt is None, run.figures.iops))
         untrusted = sum(run.doubt is not None for run in measured)
-        top, count = format_rate(best.figures.iops), format_count(len(measured), "run")
+        top, count = units.format_rate(best.figures.iops), format_count(len(measured), "run")
         results = [f"up to {top} IOPS in {count}{f' ({untrusted} untrusted)' if untrusted else ''}"]
     results += _describe_verdict(row, standing)
     record, what = row[0].record, _describe_work(row)
-    return [format_time(record.time), record.target, what, ", ".join(results)]
+    return [units.format_time(record.time), record.target, what, ", ".join(results)]
 
 
 def _describe_work(row: Sequence[HistoryEntry]) -> str:
@@ -149,7 +148,7 @@ def _describe_previous(entry: HistoryEntry) -> Iterator[str]:
     result, since = entry.record.result, entry.since
     if result is not None and since is not None:
         iops, p99 = result.figures.iops / since.iops, result.figures.p99_us / since.p99
-        yield f"the last time {format_rate(iops)} IOPS and p99 {format_latency(p99)}"
+        yield f"the last time {units.format_rate(iops)} IOPS and p99 {units.format_latency(p99)}"
 
 
 def _describe_verdict(row: Sequence[HistoryEntry], standing: Standing | None) -> Iterator[str]:

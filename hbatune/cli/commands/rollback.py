@@ -9,9 +9,7 @@ from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
 from hbatune.operations.rollback import preview_rollback, roll_back_targets
 from hbatune.plan.rows import Restored
-from hbatune.text.notes import show_preview, show_restored
-from hbatune.text.plan_tables import count_outcomes
-from hbatune.text.terminal import show_json
+from hbatune.text import notes, plan_tables, terminal
 
 
 class RollbackDocument(Struct, frozen=True):
@@ -44,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
         done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
         rows, machine, losses, complete = done.rows, done.machine, done.losses, done.complete
     if args.json:
-        show_json(RollbackDocument(rows, count_outcomes(rows), losses))
+        terminal.show_json(RollbackDocument(rows, plan_tables.count_outcomes(rows), losses))
     else:
-        show = show_preview if args.dry_run else show_restored
+        show = notes.show_preview if args.dry_run else notes.show_restored
         show(rows, machine, lost=bool(losses))
     return 0 if complete else 1

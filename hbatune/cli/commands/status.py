@@ -11,9 +11,8 @@ from hbatune.cli.arguments import add_flags, add_shared
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting, read_unset_settings
 from hbatune.processes import is_stopped, read_clock_id
+from hbatune.text import status_lines, terminal
 from hbatune.text.status_document import StatusDocument, make_status_document
-from hbatune.text.status_lines import format_short, show_status
-from hbatune.text.terminal import print_line, show_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +25,11 @@ def run(args: argparse.Namespace) -> int:
     """Print the status, and return the exit code of its state (``templates/status.toml``)."""
     document = _read_document()
     if args.json:
-        show_json(document)
+        terminal.show_json(document)
     elif args.short:
-        print_line(format_short(document))
+        terminal.print_line(status_lines.format_short(document))
     else:
-        show_status(document)
+        status_lines.show_status(document)
     return document.exit_code
 
 

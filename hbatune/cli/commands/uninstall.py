@@ -7,8 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune.boot.placement import ROOT
-from hbatune.cli import arguments
-from hbatune.cli.command_context import make_context
+from hbatune.cli import arguments, command_context
 from hbatune.errors import UsageError
 from hbatune.operations.install import preview_removal, remove_installation
 from hbatune.text.terminal import print_line, show_json
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and not args.dry_run:
         raise UsageError("--json previews the removal: use it with --dry-run")
     if args.dry_run:
-        files, edited, folders = preview_removal(make_context(), root)
+        files, edited, folders = preview_removal(command_context.make_context(), root)
         if args.json:
             document = RemovalDocument(
                 files=tuple(str(path) for path in files if path not in edited),
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if root == ROOT:
         arguments.require_root("uninstall")
-    if not remove_installation(make_context(), root, keep_values=args.keep_values):
+    if not remove_installation(command_context.make_context(), root, keep_values=args.keep_values):
         return 1
     print_line("No service, udev rule or state of hbatune remains here; the package stays.")
     return 0

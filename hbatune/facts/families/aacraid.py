@@ -1,13 +1,11 @@
 """Adaptec RAID (Series 6 to 8 and older). The model is a host attribute."""
 
-from hbatune.facts import family
-from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Host, Protocol
+from hbatune.facts import classify, family, model
 
 _CONTAINERS = 0  # aacraid.h: CONTAINER_CHANNEL
 
 
-def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+def _find_depth_trap(host: model.Host, evidence: classify.Evidence) -> str | None:
     """Return the reason for drives outside containers: a write sets 1 or the firmware's depth."""
     if evidence.channel == _CONTAINERS:
         return None
@@ -19,7 +17,7 @@ FAMILY = family.Family(
     model=("model",),
     firmware=("hba_kernel_version",),
     version=("driver_version",),
-    protocol=family.classify_by_channel({_CONTAINERS: Protocol.VOLUME}),
+    protocol=family.classify_by_channel({_CONTAINERS: model.Protocol.VOLUME}),
     depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
     volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,

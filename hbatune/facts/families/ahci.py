@@ -1,11 +1,9 @@
 """SATA on the mainboard. It has no firmware; there is one SCSI host for every port."""
 
-from hbatune.facts import family
-from hbatune.facts.classify import Evidence
-from hbatune.facts.model import Host
+from hbatune.facts import classify, family, model
 
 
-def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+def _find_depth_trap(host: model.Host, evidence: classify.Evidence) -> str | None:
     """Return the reason if libata does not queue for the drive: it refuses any depth but 1."""
     if evidence.ncq_off:
         return f"{evidence.ncq_off} on the kernel's command line switches NCQ off"

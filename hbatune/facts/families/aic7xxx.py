@@ -3,15 +3,14 @@
 The id is ID_AHA_2940U of aic7xxx_pci.c, which the narrow and the wide card share.
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Protocol
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="aic7xxx",
     products=(
         family.Product("Adaptec AHA-2940U/UW", 0x9004, 0x8178, document="Adaptec 2940UW (D1)"),
     ),
-    protocol=family.assume_protocol(Protocol.SPI),
+    protocol=family.assume_protocol(model.Protocol.SPI),
     depth=family.Depth.FIXED,
     # drivers/scsi/aic7xxx/aic7xxx_osm_pci.c: ahc_pci_map_int
     interrupts=family.Interrupts(family.Vectors.INTX),

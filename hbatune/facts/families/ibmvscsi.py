@@ -3,12 +3,11 @@
 A LUN starts at a depth of 16 (ibmvscsi.h: IBMVSCSI_CMDS_PER_LUN_DEFAULT).
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Protocol
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="ibmvscsi",
-    protocol=family.assume_protocol(Protocol.VIRTUAL),
+    protocol=family.assume_protocol(model.Protocol.VIRTUAL),
     depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,
     # drivers/scsi/ibmvscsi/ibmvscsi.c

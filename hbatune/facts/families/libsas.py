@@ -3,8 +3,7 @@
 They have the SAS transport class. libata handles SATA drives, so NCQ gives their depth.
 """
 
-from hbatune.facts import family
-from hbatune.facts.classify import Evidence
+from hbatune.facts import classify, family
 from hbatune.facts.model import Endpoint, Host, Missing, Pci, Protocol
 
 _INITIAL_DEPTH = 256  # drivers/scsi/libsas/sas_scsi_host.c: SAS_DEF_QD
@@ -12,7 +11,7 @@ _HISILICON = "hisi_sas_v3_hw"
 _HISILICON_DEPTH = 64  # drivers/scsi/hisi_sas/hisi_sas_main.c: hisi_sas_slave_configure
 
 
-def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+def _limit_depth(pci: Pci | None, host: Host, evidence: classify.Evidence) -> int | Missing:
     """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
     return family.limit_ncq_depth(pci, host, evidence) if evidence.is_ata else host.can_queue
 

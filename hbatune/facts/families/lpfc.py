@@ -4,8 +4,7 @@ Device ids are from lpfc_hw.h: FA00 is Thor, which is sold as LP10000, FC00 the 
 is a host attribute.
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Role
+from hbatune.facts import family, model
 
 _EMULEX = 0x10DF
 _LP10000 = "Emulex LP10000 (D2)"
@@ -30,7 +29,7 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(
         family.Vectors.PINNED,
         (
-            family.Handler(r"lpfc:sp", Role.ADMIN),
+            family.Handler(r"lpfc:sp", model.Role.ADMIN),
             family.Handler(r"lpfc:fp"),
             family.Handler(r"lpfc:\d+", managed=True),
         ),

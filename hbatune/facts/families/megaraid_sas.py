@@ -3,8 +3,7 @@
 Device ids and chip names are from megaraid_sas.h; nothing in sysfs names the card.
 """
 
-from hbatune.facts import family
-from hbatune.facts.classify import Evidence
+from hbatune.facts import classify, family
 from hbatune.facts.model import Host, Protocol
 
 _LSI = 0x1000
@@ -27,7 +26,7 @@ _DEPTHS = {Protocol.SAS: 256, Protocol.SATA: 32, Protocol.NVME: 64, Protocol.VOL
 _THROTTLED = 16  # megaraid_sas.h: MEGASAS_THROTTLE_QUEUE_DEPTH
 
 
-def _classify(evidence: Evidence) -> Protocol | None:
+def _classify(evidence: classify.Evidence) -> Protocol | None:
     """Distinguish volumes from drives, which are both flat below the host.
 
     The LUN's own report comes first, since the channel is not reliable: a PERC H755N also shows
@@ -42,7 +41,7 @@ def _classify(evidence: Evidence) -> Protocol | None:
     return Protocol.SAS if evidence.channel < _PHYSICAL_CHANNELS else Protocol.VOLUME
 
 
-def _find_depth_trap(host: Host, evidence: Evidence) -> str | None:
+def _find_depth_trap(host: Host, evidence: classify.Evidence) -> str | None:
     """Return the reason for a throttled host, whose can_queue does not give the right depth."""
     if isinstance(host.can_queue, int) and host.can_queue <= _THROTTLED:
         return "the driver holds the adapter at 16 commands after timeouts, until its load falls"

@@ -3,8 +3,7 @@
 Device ids and chip names are from mpt3sas's mpi/mpi2_cnfg.h; ``board_name`` is the card's own name.
 """
 
-from hbatune.facts import family
-from hbatune.facts.classify import Evidence
+from hbatune.facts import classify, family
 from hbatune.facts.model import Endpoint, Host, Missing, Pci, Protocol
 
 _LSI = 0x1000
@@ -48,7 +47,7 @@ def _get_default_depth(
     return _DEPTHS.get(endpoint.protocol) if _is_sas35(pci) is False else None
 
 
-def _limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
+def _limit_depth(pci: Pci | None, host: Host, evidence: classify.Evidence) -> int | Missing:
     """Return 32 for SATA on chips before SAS3.5: the driver silently clamps to it.
 
     With enable_sdev_max_qd it would not; this option is not read (scsih_change_queue_depth).

@@ -4,15 +4,14 @@ Unlike the other drivers of parallel SCSI, it allows writes to queue_depth. VMwa
 chip.
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Protocol
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="mptspi",
     products=(family.Product("LSI 53C1030", 0x1000, 0x0030),),
     model=("board_name",),
     firmware=("version_fw",),
-    protocol=family.assume_protocol(Protocol.SPI),
+    protocol=family.assume_protocol(model.Protocol.SPI),
     depth_cap=family.clamp_depth_at(64),  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
     # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
     interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),

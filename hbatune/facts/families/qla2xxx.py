@@ -1,7 +1,6 @@
 """QLogic and Marvell Fibre Channel. The model is a host attribute."""
 
-from hbatune.facts import family
-from hbatune.facts.model import Role
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="qla2xxx",
@@ -15,7 +14,7 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
         (
-            family.Handler(r"qla2xxx\d+_(default|atio_q)", Role.ADMIN),
+            family.Handler(r"qla2xxx\d+_(default|atio_q)", model.Role.ADMIN),
             family.Handler(r"qla2xxx\d+_rsp_q"),
             family.Handler(r"qla2xxx\d+_qpair.*", managed=True),
         ),

@@ -1,18 +1,17 @@
 """The kernel's own simulated SCSI host."""
 
-from hbatune.facts import family
-from hbatune.facts.model import Attribute, Protocol
+from hbatune.facts import family, model
 
 
 def _shares_tags(parameters: family.Parameters, queues: int) -> bool:
     """Return whether an option limits the entire host (scsi_debug.c: sdebug_driver_probe)."""
     option = parameters.get("host_max_queue")
-    return isinstance(option, Attribute) and option.text not in ("", "0")
+    return isinstance(option, model.Attribute) and option.text not in ("", "0")
 
 
 FAMILY = family.Family(
     name="scsi_debug",
-    protocol=family.assume_protocol(Protocol.VIRTUAL),
+    protocol=family.assume_protocol(model.Protocol.VIRTUAL),
     depth_ramps=True,
     shares_tags=_shares_tags,
     # drivers/scsi/scsi_debug.c

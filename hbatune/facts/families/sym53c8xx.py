@@ -3,8 +3,7 @@
 Ids are from sym_defs.h: the SYM8751SP carries a 53C875, which other boards also carry.
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Protocol
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="sym53c8xx",
@@ -12,7 +11,7 @@ FAMILY = family.Family(
         family.Product("Symbios 53C875", 0x1000, 0x000F, document="Symbios SYM8751SP (D1)"),
         family.Product("LSI 53C895A", 0x1000, 0x0012),
     ),
-    protocol=family.assume_protocol(Protocol.SPI),
+    protocol=family.assume_protocol(model.Protocol.SPI),
     depth=family.Depth.FIXED,
     # drivers/scsi/sym53c8xx_2/sym_glue.c: sym_attach
     interrupts=family.Interrupts(family.Vectors.INTX),

@@ -1,7 +1,6 @@
 """virtio-blk: one disk per device, no SCSI host and no queue_depth."""
 
-from hbatune.facts import family
-from hbatune.facts.model import Role
+from hbatune.facts import family, model
 
 _REDHAT = 0x1AF4
 
@@ -16,7 +15,7 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
         (
-            family.Handler(r"virtio\d+-config", Role.ADMIN),
+            family.Handler(r"virtio\d+-config", model.Role.ADMIN),
             family.Handler(r"virtio\d+-req\.\d+", managed=True),
             family.Handler(r"virtio\d+-virtqueues"),
         ),

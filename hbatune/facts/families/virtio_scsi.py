@@ -1,7 +1,6 @@
 """virtio-scsi of QEMU and others. It has no firmware. Ids are from linux/virtio_ids.h."""
 
-from hbatune.facts import family
-from hbatune.facts.model import Role
+from hbatune.facts import family, model
 
 _REDHAT = 0x1AF4
 
@@ -19,7 +18,7 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(
         family.Vectors.MIXED,
         (
-            family.Handler(r"virtio\d+-(config|control|event)", Role.ADMIN),
+            family.Handler(r"virtio\d+-(config|control|event)", model.Role.ADMIN),
             family.Handler(r"virtio\d+-request", managed=True),
             # With too few vectors for one each, the queues share one, which is not managed.
             family.Handler(r"virtio\d+-virtqueues"),

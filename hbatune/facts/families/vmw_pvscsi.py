@@ -3,13 +3,12 @@
 The id is from vmw_pvscsi.h.
 """
 
-from hbatune.facts import family
-from hbatune.facts.model import Protocol
+from hbatune.facts import family, model
 
 FAMILY = family.Family(
     name="vmw_pvscsi",
     products=(family.Product("VMware PVSCSI", 0x15AD, 0x07C0),),
-    protocol=family.assume_protocol(Protocol.VIRTUAL),
+    protocol=family.assume_protocol(model.Protocol.VIRTUAL),
     depth_default=family.read_host_depth,
     # drivers/scsi/vmw_pvscsi.c: pvscsi_probe
     interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"vmw_pvscsi"),)),

@@ -17,7 +17,6 @@ REFERENCE_TEXT = {
     "boot/lines.py": "comments in the udev rules",
     "facts/families": "notes on a driver, next to its sources; docs/families.md is made of them",
     "facts/kernel_log.py": "patterns of the kernel's own messages",
-    "fleet/audit.py": "the help of each metric, next to its name",
     "operations/measured_rules.py": "comments in the rules that autotune writes",
     "policy/schema.py": "the allowed values of a shape, which an error quotes",
     "settings/setting.py": "the allowed values of a format, which an error quotes",
