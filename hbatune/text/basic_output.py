@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from hbatune import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from rich.console import Console
 
@@ -111,19 +111,12 @@ def make_console(*, stderr: bool = False) -> "Console":
     """
     from rich.console import Console
 
-    match _color.get():
-        case "never":  # not only colours: with NO_COLOR, rich still prints in bold
-            return Console(stderr=stderr, color_system=None, highlight=False)
-        case "always":
-            return Console(
-                stderr=stderr,
-                force_terminal=True,
-                color_system="standard",
-                no_color=False,
-                highlight=False,
-            )
-        case "auto" | None:
-            return Console(stderr=stderr, highlight=False)
+    options: dict[str, Any] = {}
+    if _color.get() == "never":  # not only colours: with NO_COLOR, rich still prints in bold
+        options = {"color_system": None}
+    elif _color.get() == "always":
+        options = {"force_terminal": True, "color_system": "standard", "no_color": False}
+    return Console(stderr=stderr, highlight=False, **options)
 
 
 _LESS = "less"
