@@ -18,13 +18,7 @@ from hbatune.text.basic_output import (
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import (
-    format_mark,
-    get_width,
-    print_heading,
-    print_line,
-    show_table,
-)
+from hbatune.text.terminal import format_mark, get_width, print_heading, print_line, show_table
 
 _MAX_SKIPPED = 6
 

@@ -191,11 +191,9 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
 def format_screen(picture: Picture, view: View, width: int, height: int) -> list[Line]:
     """Return the lines of a screen; rows that do not fit are counted."""
     state, rows = picture.state, select_rows(picture, view)
-    alerts = [
-        line
-        for alert in state.alerts
-        for line in wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
-    ]
+    alerts = list[str]()
+    for alert in state.alerts:
+        alerts += wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
     if len(alerts) > (limit := height // 4):
         alerts[limit:] = [format_count(len(state.alerts), "alert")]
     below = [_make_line(line, "red") for line in alerts]
