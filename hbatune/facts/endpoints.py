@@ -54,7 +54,7 @@ _NVME = (
 # number (drivers/s390/block/dasd_devmap.c: dasd_uid_show).
 _CARD = ("device/name", "device/serial", "device/uid")
 _OTHER = ("size", "removable", "hidden", "serial", *_CARD, "device/state", "mq/", *_QUEUE)
-MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended", attributes.MAP_TABLE)
+MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/name", "dm/suspended", attributes.MAP_TABLE)
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
@@ -240,6 +240,7 @@ def build_map(
         evidence=evidence,
         unread=unread,
         path_groups=attributes.parse_text(survey, attributes.MAP_TABLE, parse_path_groups),
+        alias=escape_text(get_word(survey, "dm/name")) or None,
     )
 
 

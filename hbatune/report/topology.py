@@ -11,11 +11,11 @@ from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import (
-    fold_rows,
     format_link,
     format_medium,
     format_selection,
-    format_targets,
+    label_targets,
+    list_uses,
 )
 from hbatune.text.tables import group_items
 
@@ -92,8 +92,11 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
         texts = (format_medium(endpoint), str(endpoint.kind), product, format_selection(endpoint))
         return tuple(filter(None, texts))
 
-    for targets, endpoint in fold_rows(endpoints, list_texts):
-        yield Node(format_targets(targets), list_texts(endpoint))
+    for group in group_items(endpoints, list_texts).values():
+        names = label_targets([disk.target for disk in group], group)
+        uses = list_uses(group)
+        use_texts = (f"used by {' '.join(uses)}",) if uses else ()
+        yield Node(" ".join(names), (*list_texts(group[0]), *use_texts))
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:

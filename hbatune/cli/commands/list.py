@@ -28,6 +28,8 @@ from hbatune.text.plan_tables import (
     format_medium,
     format_selection,
     format_value,
+    label_targets,
+    list_uses,
     show_skipped,
 )
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
@@ -161,8 +163,8 @@ def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
     used = sum(disk.mounted or disk.held for disk in disks)
-    uses = _list_uses(disks[0]) if len(disks) == 1 else f"{used} of {len(disks)}"
-    names = fold_names([disk.target for disk in disks])
+    uses = (list_uses(disks) or EMPTY_CELL) if len(disks) == 1 else f"{used} of {len(disks)}"
+    names = label_targets([disk.target for disk in disks], disks)
     if disks[0].paths:
         names = (*names, "over", *fold_names(disks[0].paths))
     return [str(len(disks)), kind, product, size, depth, uses, names]
@@ -191,12 +193,9 @@ def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
     address = endpoint.address or format_value(endpoint.controller)
     texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
     numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
-    uses = _list_uses(endpoint)
-    return [endpoint.target, address, _describe_role(endpoint), uses, *numbers, *texts]
-
-
-def _list_uses(endpoint: model.Endpoint) -> Cell:
-    return (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
+    target = label_targets([endpoint.target], [endpoint])
+    uses = list_uses([endpoint]) or EMPTY_CELL
+    return [target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
 def _format_depth(endpoint: model.Endpoint) -> str:

@@ -16,10 +16,10 @@ from tests.unit.statuses import good_status
 
 MAX_LINES = {
     "apply": 21600,
-    "audit": 27500,
+    "audit": 27700,
     "autotune": 28000,
     "check": 24800,
-    "compare": 27500,
+    "compare": 27700,
     "daemon": 16200,
     "diff": 17000,
     "explain": 18000,
@@ -33,8 +33,8 @@ MAX_LINES = {
     "report": 26500,
     "rollback": 21500,
     "size": 15000,
-    "snapshot": 22700,
-    "status": 27200,
+    "snapshot": 22900,
+    "status": 27400,
     "uninstall": 23000,
     "watch": 21200,
 }
