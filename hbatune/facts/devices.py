@@ -126,11 +126,15 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
-    # Containers often lack these links. sysfs has the names as well.
+    # Containers often lack these links. sysfs has the names as well, one in each of thousands of
+    # files: the name of a volume is compared in the form that it has there.
+    mapper_name = short.removeprefix("mapper/")
+    volume_name = mapper_name.replace("-", "--").replace("/", "-", 1)
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
-            if short in (mapper_name, f"mapper/{mapper_name}", read_label(kernel)):
+            current = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
+            is_volume = current == volume_name and read_label(kernel) == short
+            if current == mapper_name or is_volume:
                 return kernel
     return None
 
