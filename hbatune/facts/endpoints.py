@@ -150,6 +150,7 @@ def build_endpoint(
         access=_convert_refusal(get_text(survey, _ALUA[0] if place.address else _ANA)),
         preferred=_convert_refusal(attributes.parse_flag(survey, _ALUA[1])),
         diskseq=attributes.parse_integer(survey, DISKSEQ),
+        removable=get_word(survey, "removable") == "1",
     )
 
 

@@ -231,7 +231,8 @@ class Endpoint(Struct, frozen=True):
     that is required to identify the disk and that the system failed to read. ``plugs_zones`` is
     whether the kernel orders a zoned disk's writes with any scheduler, or None if the disk is not
     zoned. ``raid_level`` is the level of a volume, in its driver's form (``6``, ``1(+0)``), or None
-    if unknown. ``path_groups`` are the groups of a map.
+    if unknown. ``path_groups`` are the groups of a map. ``removable`` is whether the medium can be
+    removed.
     """
 
     target: ShortText
@@ -276,6 +277,7 @@ class Endpoint(Struct, frozen=True):
     path_groups: tuple[PathGroup, ...] | Missing = Missing(Reason.ABSENT)
     alias: ShortText | None = None
     volumes: tuple[ShortText, ...] = ()
+    removable: bool = False
 
     @property
     def active_group(self) -> PathGroup | None:

@@ -46,6 +46,10 @@ _IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
 _GIB = 1 << 30
 _TIB = 1 << 40
+# Management controllers present their virtual drives over USB, and some kernels show the flash of
+# the firmware as disks (drivers/mtd/mtd_blkdevs.c: add_mtd_blktrans_dev).
+_FLASH = "mtdblock"
+_USB_DRIVERS = ("usb-storage", "uas")
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
 
@@ -76,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.all or args.targets:
         _show_adapters(machine, disks, unfold=True)
     else:
+        machine, disks = _without_media(machine), [disk for disk in disks if not _is_medium(disk)]
         counts = Counter(disk.kind for disk in disks)
         parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")
@@ -83,7 +88,29 @@ def run(args: argparse.Namespace) -> int:
         print_line()
         _show_adapters(machine, disks, unfold=False)
         print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
+        if omitted := len(chosen.endpoints) - len(disks):
+            nouns = ("removable or flash medium", "removable or flash media")
+            print_line(f"Not shown: {format_count(omitted, *nouns)}.")
     return 0
+
+
+def _is_medium(disk: model.Endpoint) -> bool:
+    """Return whether a disk is an unused removable medium or flash partition.
+
+    No rule may change either.
+    """
+    is_unused = disk.protocol is model.Protocol.UNKNOWN and not disk.mounted and not disk.held
+    return is_unused and (disk.removable or disk.target.startswith(_FLASH))
+
+
+def _without_media(machine: model.Machine) -> model.Machine:
+    """Return the machine without USB adapters that serve only removable media."""
+    serving = {disk.adapter for disk in machine.endpoints if not _is_medium(disk)}
+    adapters = []
+    for adapter in machine.adapters:
+        if adapter.driver not in _USB_DRIVERS or adapter.target in serving:
+            adapters.append(adapter)
+    return replace(machine, adapters=tuple(adapters))
 
 
 def _gather_facts(names: Collection[str]) -> model.Machine:
