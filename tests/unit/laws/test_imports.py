@@ -32,7 +32,7 @@ MAX_LINES = {
     "profiles": 11500,
     "report": 26500,
     "rollback": 21500,
-    "size": 15000,
+    "size": 15100,
     "snapshot": 22900,
     "status": 27400,
     "uninstall": 23000,
