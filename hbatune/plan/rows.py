@@ -80,11 +80,6 @@ class Row(Struct, frozen=True):
         return self.id, self.setting
 
     @property
-    def to_baseline(self) -> bool:
-        """Whether the row restores the original value."""
-        return self.rule == BASELINE_RULE and self.state is State.DRIFT
-
-    @property
     def taken_over(self) -> bool:
         """Whether the row is not restored because the value changed after hbatune set it."""
         return self.rule == BASELINE_RULE and self.state is State.EXCLUDED
