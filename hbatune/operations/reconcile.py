@@ -112,7 +112,7 @@ class MachineCache:
         machine, present = self.machine, {endpoint.target for endpoint in part.endpoints}
         if machine is None:
             return ()
-        targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
+        targets = {disk.scsi_target for disk in part.endpoints if disk.address}
         return tuple(e for e in machine.of_scsi_targets(targets) if e.target not in present)
 
     def take_whole(
