@@ -11,6 +11,9 @@ from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 
+RowKey = tuple[str, str]
+"""A target's id and a setting."""
+
 
 class State(StrEnum):
     """The state of a row before any write. Only ``drift`` is drift."""
@@ -75,7 +78,7 @@ class Row(Struct, frozen=True):
     found: Value | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RowKey:
         """The target's id and the setting."""
         return self.id, self.setting
 
@@ -111,7 +114,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
 def count_settings(
     rows: Collection[Row],
     endpoints: Iterable[Endpoint],
-    handled: Collection[tuple[str, str]] = (),
+    handled: Collection[RowKey] = (),
 ) -> Counter[str]:
     """Return the number of settings by state, and of disks without a rule as ``unmatched``.
 
@@ -232,7 +235,7 @@ class Restored(Struct, frozen=True):
     gone: bool = False
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RowKey:
         """The target's id and the setting."""
         return self.id, self.setting
 
