@@ -16,7 +16,6 @@ import shtab
 from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
 from hbatune.cli.parser import (
-    GROUP_TITLES,
     find_subparsers,
     load_help,
     make_full_parser,
@@ -68,8 +67,9 @@ def _main_page(parser: argparse.ArgumentParser) -> str:
     body = [*_synopsis(parser), ".SH DESCRIPTION", inline(parser.description or "")]
     body.append(".SH COMMANDS")
     for group, names in GROUPS.items():
+        title = load_help()["main"]["groups"][group]
         summaries = [(bold(f"hbatune-{name}(8)"), load_help()[name]["summary"]) for name in names]
-        body += [f".SS {escape(GROUP_TITLES[group])}", list_terms(summaries)]
+        body += [f".SS {escape(title)}", list_terms(summaries)]
     body += _options(parser)
     body += [".SH OPTIONS OF EVERY COMMAND", _list_actions(parser, GLOBAL_OPTIONS)]
     body += [".SH EXAMPLES", _list_texts(load_help()["main"]["examples"])]

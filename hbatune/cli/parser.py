@@ -18,19 +18,6 @@ from hbatune.errors import UsageError, list_exit_codes
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_sentence
 
-GROUP_TITLES = {
-    "look": "look (these change nothing)",
-    "change": "change (as root)",
-    "measure": "measure",
-}
-"""The titles of the groups of commands, in order."""
-
-_DESCRIPTION = (
-    "Tunes storage adapters, measures whether it helped, and can restore all original values. "
-    "First look: list, check, profiles, diff. Then: apply, which rollback undoes; install "
-    "applies a profile at each boot."
-)
-
 _WIDTH = 80
 """The minimum terminal width for which help is formatted, in characters."""
 
@@ -96,7 +83,7 @@ def import_command(name: str) -> ModuleType:
 
 def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentParser:
     """Return the parser of these commands; one without its module is only listed."""
-    parser = _Parser(prog="hbatune", description=_DESCRIPTION)
+    parser = _Parser(prog="hbatune")
     version = f"hbatune {__version__}"
     parser.add_argument(
         "-V", "--version", action="version", version=version, help="show the version"
@@ -216,7 +203,7 @@ class _Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 commands = action._get_subactions()
-                for name, heading in GROUP_TITLES.items():
+                for name, heading in load_help()["main"]["groups"].items():
                     members = [command for command in commands if command.dest in GROUPS[name]]
                     sections.append((heading, members))
         for group in self._action_groups:
@@ -278,6 +265,8 @@ def _fill_help(parser: argparse.ArgumentParser) -> None:
     texts = load_help()
     command = texts.get(parser.prog.rpartition(" ")[2], {})
     options = {**texts["main"]["options"], **command.get("options", {})}
+    if parser._subparsers is not None:
+        parser.description = texts["main"]["description"]
     for action in parser._actions:
         if action.help is None:
             action.help = options.get((action.option_strings or [action.dest])[-1])

@@ -120,7 +120,9 @@ def compute_budgets(
 
     All of the machine's LUNs count. Untuned LUNs load the array, too.
     """
-    listed = _resolve_targets(machine, site)
+    lists = {array.targets for array in site.array if array.targets}
+    names = match.SiteNames(machine) if lists else None
+    listed = {targets: names.meant(targets) for targets in lists} if names else {}
     described: list[tuple[Endpoint, SiteArray]] = []
     luns_by_port: dict[tuple[str, str], int] = defaultdict(int)
     paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
@@ -191,12 +193,6 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
         return False
     leaves = shipped.effect == Leave() or shipped.origin is Origin.VENDOR
     return leaves or shipped.source == site_rule.source
-
-
-def _resolve_targets(machine: Machine, site: Site) -> dict[tuple[str, ...], frozenset[str]]:
-    lists = {array.targets for array in site.array if array.targets}
-    names = match.SiteNames(machine) if lists else None
-    return {targets: names.meant(targets) for targets in lists} if names else {}
 
 
 def _find_array(

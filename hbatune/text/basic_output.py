@@ -1,4 +1,4 @@
-"""Printing options, the pager, and text for counts and for `status`.
+"""Printing options, the pager, and text for counts and times.
 
 Every command imports this module, even `status`, so it imports little. --quiet and --color apply
 while a command runs. On a terminal the pager shows the output, as in git.
@@ -9,22 +9,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 
 from hbatune import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from rich.console import Console
 
     Color = Literal["auto", "always", "never"]
-
-
-_FEW = 4
-"""Maximum settings that a sentence names."""
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
@@ -40,33 +36,6 @@ def format_sentence(text: str) -> str:
 def format_second(seconds: float) -> str:
     """Return the date and time, to the second, of a time in seconds since the epoch."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def describe_unset(unset: Sequence[tuple[str, str | None]]) -> str:
-    """Return the targets and settings that udev's rules could not set, as a sentence."""
-    names = [f"{setting or 'any setting'} of {target}" for target, setting in unset[:_FEW]]
-    if more := len(unset) - len(names):
-        names.append(f"{more} more")
-    return (
-        f"udev's rules could not set {', '.join(names)} as the disks appeared "
-        "(`hbatune check` shows the reasons)."
-    )
-
-
-def describe_tuned(profile: str, endpoints: int) -> str:
-    """Return the active profile and the number of its endpoints, as text."""
-    return f"profile {profile}, {format_count(endpoints, 'endpoint')}"
-
-
-def describe_running(since: float, passes: int, written: int) -> str:
-    """Return the daemon's start time, passes and writes, as a sentence."""
-    work = f"{format_count(passes, 'pass', 'passes')}, {format_count(written, 'value')} set"
-    return f"Running since {format_second(since)}, {work}."
-
-
-def describe_last_pass(moment: float, reason: str) -> str:
-    """Return the time and the reason of the last pass, as a sentence."""
-    return f"Last pass {format_second(moment)} ({reason})."
 
 
 COLORS: "tuple[Color, ...]" = ("auto", "always", "never")
@@ -111,19 +80,12 @@ def make_console(*, stderr: bool = False) -> "Console":
     """
     from rich.console import Console
 
-    match _color.get():
-        case "never":  # not only colours: with NO_COLOR, rich still prints in bold
-            return Console(stderr=stderr, color_system=None, highlight=False)
-        case "always":
-            return Console(
-                stderr=stderr,
-                force_terminal=True,
-                color_system="standard",
-                no_color=False,
-                highlight=False,
-            )
-        case "auto" | None:
-            return Console(stderr=stderr, highlight=False)
+    options: dict[str, Any] = {}
+    if _color.get() == "never":  # not only colours: with NO_COLOR, rich still prints in bold
+        options = {"color_system": None}
+    elif _color.get() == "always":
+        options = {"force_terminal": True, "color_system": "standard", "no_color": False}
+    return Console(stderr=stderr, highlight=False, **options)
 
 
 _LESS = "less"

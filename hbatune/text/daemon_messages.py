@@ -19,7 +19,7 @@ from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import UnmatchedName
-from hbatune.text.basic_output import describe_tuned, format_count
+from hbatune.text.basic_output import format_count
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
 
@@ -208,7 +208,7 @@ def format_status_line(status: Status) -> str:
         return "everything was rolled back, so nothing is tuned"
     if status.profile is None:
         return "no profile is active, so nothing is tuned"
-    parts = [describe_tuned(status.profile, status.endpoints)]
+    parts = [f"profile {status.profile}, {format_count(status.endpoints, 'endpoint')}"]
     if status.amiss:
         expected = "it should be" if len(status.amiss) == 1 else "they should be"
         parts.append(f"{format_count(len(status.amiss), 'setting')} not as {expected}")

@@ -144,17 +144,7 @@ def make_diff_document(
     plan: Plan, rows: Sequence[Row], machine: Machine, advice: Iterable[Advice]
 ) -> DiffDocument:
     """Return the document of ``diff``: rows, counts and vendor recommendations."""
-    return DiffDocument(
-        summary=make_summary(plan, rows, machine),
-        rows=tuple(with_sentences(PrintedRow, row) for row in rows),
-        left_alone=tuple(with_sentences(PrintedSkippedDisk, disk) for disk in plan.left_alone),
-        advice=tuple(with_sentences(PrintedAdvice, item) for item in advice),
-    )
-
-
-def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
-    """Return the counts of the rows, and their machine."""
-    return Summary(
+    summary = Summary(
         profile=plan.profile,
         states=dict(Counter(str(row.state) for row in rows)),
         outcomes=plan_tables.count_outcomes(rows),
@@ -163,6 +153,12 @@ def make_summary(plan: Plan, rows: Sequence[Row], machine: Machine) -> Summary:
         kernel=machine.kernel,
         boot_id=machine.boot_id,
         adapters=tuple(map(_get_versions, machine.adapters)),
+    )
+    return DiffDocument(
+        summary=summary,
+        rows=tuple(with_sentences(PrintedRow, row) for row in rows),
+        left_alone=tuple(with_sentences(PrintedSkippedDisk, disk) for disk in plan.left_alone),
+        advice=tuple(with_sentences(PrintedAdvice, item) for item in advice),
     )
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from hbatune.act.journal import Entry, Journal, LostError
+from hbatune.act.journal import Journal, LostError
 from hbatune.act.lock import Claim
 from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.policy.config import UnmatchedName
-from hbatune.settings.table import Value
 from hbatune.shipped import load_texts
 from hbatune.text.terminal import print_note
 
@@ -82,14 +81,11 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
         if (directory := directories.get(entry.id)) is not None:
             # A short deadline: this is only a note, and the disk may still be unresponsive.
             values = read_current_values({directory: (entry.setting,)}, deadline=1.0)
-            _report_doubt(entry, values[directory].get(entry.setting))
-
-
-def _report_doubt(entry: Entry, current: Value | None) -> None:
-    late = f"{entry.target}: the late write of {entry.setting}"
-    if current == entry.value:
-        print_note(f"{late} has landed: it is {current} now")
-    elif current == entry.before:
-        print_note(f"{late} never landed: it is {current} still")
-    else:
-        print_note(f"{late} is in doubt: it is {current} now")
+            current = values[directory].get(entry.setting)
+            late = f"{entry.target}: the late write of {entry.setting}"
+            if current == entry.value:
+                print_note(f"{late} has landed: it is {current} now")
+            elif current == entry.before:
+                print_note(f"{late} never landed: it is {current} still")
+            else:
+                print_note(f"{late} is in doubt: it is {current} now")

@@ -32,10 +32,6 @@ _RESTORED = make_columns(
     "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
 )
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
-_NO_ROWS = {
-    False: "Nothing to restore: the journal is empty.",
-    True: "No values could be restored: their original values are lost.",
-}
 
 
 def show_preview(rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False) -> None:
@@ -45,7 +41,7 @@ def show_preview(rows: Sequence[Restored], machine: model.Machine, *, lost: bool
     """
     _show_rows(rows, machine, preview=True)
     if not rows:
-        print_line(_NO_ROWS[lost])
+        print_line(_fill("values-lost" if lost else "no-values"))
         return
     back = sum(row.outcome is None for row in rows)
     refused = sum(row.outcome is not None and not row.done for row in rows)
@@ -62,7 +58,7 @@ def show_restored(rows: Sequence[Restored], machine: model.Machine, *, lost: boo
     """
     _show_rows(rows, machine, preview=False)
     if not rows:
-        print_line(_NO_ROWS[lost])
+        print_line(_fill("values-lost" if lost else "no-values"))
         return
     refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
     ends = "exists because its" if removed == 1 else "exist because their"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 from hbatune.facts.names import natural_key
 from hbatune.operations.autotune import AutotuneResult
-from hbatune.operations.measured_rules import MeasuredRules
 from hbatune.plan.rows import Outcome
 from hbatune.probe.result import ProbeResult
 from hbatune.search import tournament
@@ -67,9 +66,8 @@ def _make_depth_cells(
         f"{_format_range(answer.iops, units.format_rate)} IOPS at a p99 of "
         f"{_format_range(answer.p99_us, units.format_latency)}{within}"
     )
-    sure = (
-        f"{units.format_percent(answer.chance)} sure after {format_count(answer.probes, 'probe')}"
-    )
+    probes = format_count(answer.probes, "probe")
+    sure = f"{units.format_percent(answer.chance)} sure after {probes}"
     if search.compared is not None and search.compared.ratio is not None:
         sure += f", and {units.format_change(search.compared.ratio)} in pairs with {search.current}"
     if answer.word is DepthConclusion.OUT_OF_REACH:
@@ -128,19 +126,15 @@ def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.ended is not None:
         yield find_message(disk.ended)
     for setting in disk.not_restored:
-        yield _describe_unrestored(disk, setting)
+        name = "changed" if setting.outcome is Outcome.CONFLICT else "unrestored"
+        why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
+        yield fill_message("search", name, setting=setting, why=why, target=disk.target)
     if disk.doubtful is not None:
         yield _explain_doubt(disk.doubtful)
     if disk.blank:
         yield probe_tables.BLANK_NOTE
     if disk.alike:
         yield f"it stands for {', '.join(disk.alike)}, of its model behind the same adapter"
-
-
-def _describe_unrestored(disk: tournament.DiskSearchResult, setting: tournament.NotRestored) -> str:
-    name = "changed" if setting.outcome is Outcome.CONFLICT else "unrestored"
-    why = "" if setting.errno is None else f": {os.strerror(setting.errno)}"
-    return fill_message("search", name, setting=setting, why=why, target=disk.target)
 
 
 def _explain_doubt(probe: ProbeResult) -> str:
@@ -155,14 +149,11 @@ def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     better = any(disk.better for disk in done.disks)
     lost = any(disk.not_restored for disk in done.disks)
     unchanged = "all other settings are unchanged." if lost else "all settings are unchanged."
-    if done.rules is not None:
-        yield from _describe_rules(done.rules, done.situation.profile.name, unchanged)
-    else:
+    rules, profile = done.rules, done.situation.profile.name
+    if rules is None:
         hint = fill_message("search", "hint") if better else ""
         yield f"{unchanged.capitalize()}{hint}"
-
-
-def _describe_rules(rules: MeasuredRules, profile: str, unchanged: str) -> Iterator[str]:
+        return
     for rules_file in rules.written:
         settings = ", ".join(rules_file.settings)
         yield f"{rules_file.file} has the rules for disks like {rules_file.target}: {settings}."

@@ -101,9 +101,8 @@ def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
         why += f" / {format_count(lun.paths, 'path')} in use"
         table.rows.append(["LUN's limit", str(lun.depth), why, "D2-5" if lun.known else "site"])
     table.rows.append(["at most", str(MAX_LUN_DEPTH), "the maximum for any budget", "D2-2"])
-    table.rows.append(
-        ["queue_depth", str(lun_depth.depth), "the lowest of these", lun_depth.source]
-    )
+    cells = ["queue_depth", str(lun_depth.depth), "the lowest of these", lun_depth.source]
+    table.rows.append(cells)
     show_section("Depth of each path to a LUN", table)
     text = f"A LUN then has {lun_depth.in_flight} in flight from each host at most"
     if port is not None:

@@ -7,26 +7,14 @@ from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, Status
 from hbatune.facts.names import natural_key
 from hbatune.shipped import fill_message, find_message, load_texts
-from hbatune.text.basic_output import (
-    describe_last_pass,
-    describe_running,
-    describe_unset,
-    format_count,
-    format_second,
-    format_sentence,
-)
+from hbatune.text.basic_output import format_count, format_second, format_sentence
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import (
-    format_mark,
-    get_width,
-    print_heading,
-    print_line,
-    show_table,
-)
+from hbatune.text.terminal import format_mark, get_width, print_heading, print_line, show_table
 
-_MAX_SKIPPED = 6
+_MAX_SKIPPED, _MAX_UNSET = 6, 4
+"""The numbers of skipped disks, and of settings that udev's rules could not set."""
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
@@ -48,16 +36,23 @@ def show_status(document: StatusDocument) -> None:
     status = document.status
     _print_row("Daemon", "not running" if status is None else format_status_line(status))
     if status is not None:
-        _print_row("", describe_running(status.since, status.passes, status.written))
-        if status.last is not None:
-            _print_row("", describe_last_pass(status.last.time, status.last.reason))
+        passes, values = format_count(status.passes, "pass", "passes"), status.written
+        work = f"{passes}, {format_count(values, 'value')} set"
+        _print_row("", f"Running since {format_second(status.since)}, {work}.")
+        if (last := status.last) is not None:
+            _print_row("", f"Last pass {format_second(last.time)} ({last.reason}).")
     _print_row("Findings", _describe_findings(document.findings))
     if values := (document.journal or {}).get("values"):
         _print_row("Undo", f"{format_count(values, 'original value')} recorded")
     if status is not None:
         _show_daemon(document, status)
     if document.unset:
-        print_line(describe_unset([(entry.target, entry.setting) for entry in document.unset]))
+        unset = document.unset[:_MAX_UNSET]
+        names = [f"{entry.setting or 'any setting'} of {entry.target}" for entry in unset]
+        if more := len(document.unset) - len(names):
+            names.append(f"{more} more")
+        problem = f"udev's rules could not set {', '.join(names)} as the disks appeared"
+        print_line(f"{problem} (`hbatune check` shows the reasons).")
     for record in document.verdicts:
         from hbatune.text.verdict_tables import format_verdict
 

@@ -133,7 +133,9 @@ def decode_json(data: bytes) -> str:
 
 def fit_table(table: Table, width: int | None) -> Iterator[Line]:
     """Yield a table's lines, escaped, for a terminal of this width or for a pipe (None)."""
-    return format_table(_escape_table(table), width)
+    columns = [replace(column, title=_escape_text(column.title)) for column in table.columns]
+    rows = [list(map(_escape_cell, row)) for row in table.rows]
+    return format_table(Table(columns, rows), width)
 
 
 def style_line(line: Line) -> "Text":
@@ -152,11 +154,6 @@ def _print_lines(lines: Iterable[Line]) -> None:
             console.print(style_line(line), soft_wrap=True)
         else:
             print("".join(piece.text for piece in line))
-
-
-def _escape_table(table: Table) -> Table:
-    columns = [replace(column, title=_escape_text(column.title)) for column in table.columns]
-    return Table(columns, [list(map(_escape_cell, row)) for row in table.rows])
 
 
 def _escape_cell(cell: Cell) -> Cell:

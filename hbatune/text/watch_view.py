@@ -29,10 +29,10 @@ from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
-_COLUMNS = make_columns(
-    "id TARGET | number IOPS | number MB/S | number MEAN MS | number P99 | "
-    "number P99.9 | number GOAL | number IN FLIGHT | number KNEE | number BUSY"
-)
+_TITLES = ("TARGET", "IOPS", "MB/S", "MEAN MS", "P99", "P99.9", "GOAL", "IN FLIGHT", "KNEE", "BUSY")
+_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
+"""The titles and the widths of the columns of plain lines."""
+
 _DISKS = make_columns(
     "state  | id DISK | value KIND | number IOPS | number MB/S | number MEAN MS | number P99 MS | "
     "number GOAL | number FLIGHT | value TREND | number P99.9 | number BUSY | number KNEE | "
@@ -48,9 +48,6 @@ _WIDE, _ROOMY = 100, 20
 _TREND, _SHORT_TREND, _MAX_ADAPTERS, _NEAR_GOAL = 30, 12, 4, 0.8
 _RANKING_S, _RESIZE_S = 10.0, 0.25
 """Seconds for which rows stay in place, and seconds between two checks of the terminal's size."""
-
-_TARGET_WIDTH = 12
-_WIDTHS = (9, 8, 8, 8, 8, 6, 9, 5, 6)
 
 
 class WatchDocument(Struct, frozen=True, kw_only=True):
@@ -86,7 +83,7 @@ def make_json_printer(hostname: str) -> StatePrinter:
 
 def make_plain_printer() -> StatePrinter:
     """Print the headings once, and return a function that prints each endpoint as a line."""
-    print(_format_line("TIME", [column.title for column in _COLUMNS]), flush=True)
+    print(_format_line("TIME", _TITLES), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
@@ -191,11 +188,9 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
 def format_screen(picture: Picture, view: View, width: int, height: int) -> list[Line]:
     """Return the lines of a screen; rows that do not fit are counted."""
     state, rows = picture.state, select_rows(picture, view)
-    alerts = [
-        line
-        for alert in state.alerts
-        for line in wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
-    ]
+    alerts = list[str]()
+    for alert in state.alerts:
+        alerts += wrap_text(f"{format_mark('bad')} {format_alert(alert)}", width, 2)
     if len(alerts) > (limit := height // 4):
         alerts[limit:] = [format_count(len(state.alerts), "alert")]
     below = [_make_line(line, "red") for line in alerts]
@@ -509,5 +504,5 @@ def _format_number(value: float | None, unknown: str = EMPTY_CELL) -> str:
 
 def _format_line(clock: str, words: Sequence[str]) -> str:
     first, *figures = map(make_printable, words)
-    cells = map(str.rjust, figures, _WIDTHS)
-    return "  ".join((clock.ljust(8), first.ljust(_TARGET_WIDTH), *cells))
+    cells = map(str.rjust, figures, _WIDTHS[1:])
+    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))

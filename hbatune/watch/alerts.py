@@ -104,11 +104,6 @@ class Alarm(Struct, frozen=True):
     calm_since: float | None = None
     looked: float | None = None
 
-    @property
-    def worth_keeping(self) -> bool:
-        """Whether it differs from a new alarm and must be stored."""
-        return self.raised or self.over_since is not None
-
 
 def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     """Return the times after which a condition raises and clears its alarm.

@@ -162,7 +162,7 @@ class Watcher:
             before = self._alarms.pop(key, Alarm())
             updated, change = alerts.update_alarm(before, signal.stand, sample.at, pace)
             # Alarms in their initial state are not stored: most disks never have another one.
-            if updated.worth_keeping:
+            if updated.raised or updated.over_since is not None:
                 self._alarms[key] = updated
             if change is AlertChange.RAISED:
                 self._raised[key] = _make_alert(signal, sample.time)

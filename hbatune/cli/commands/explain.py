@@ -244,10 +244,7 @@ def _show_bare(explanation: differences.Explanation) -> None:
 
 def _describe_trait(target_traits: match.Traits, condition: str) -> str:
     if condition == "link":
-        gen, width = (
-            plan_tables.format_value(target_traits.gen),
-            plan_tables.format_value(target_traits.width),
-        )
+        gen, width = map(plan_tables.format_value, (target_traits.gen, target_traits.width))
         return f"link gen {gen}, width {width}"
     return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 

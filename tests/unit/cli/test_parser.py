@@ -12,7 +12,6 @@ import pytest
 import hbatune
 from hbatune.cli import COMMANDS, main
 from hbatune.cli.parser import (
-    GROUP_TITLES,
     find_subparsers,
     format_help_page,
     load_help,
@@ -30,7 +29,7 @@ PARSERS = find_subparsers(make_full_parser())
 
 def test_main_help_groups_commands() -> None:
     text = format_help_page(None)
-    parts = [text.index(f"\n{title}:\n") for title in GROUP_TITLES.values()]
+    parts = [text.index(f"\n{title}:\n") for title in load_help()["main"]["groups"].values()]
     assert parts == sorted(parts)
     look, change, measure = (text[start : text.index("\n\n", start)] for start in parts)
     assert "\n  diff " in look

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.cli.parser import GROUP_TITLES, load_help, make_full_parser
+from hbatune.cli.parser import load_help, make_full_parser
 from hbatune.errors import ExitCode
 from hbatune.policy.config import (
     ActConfig,
@@ -69,7 +69,7 @@ def test_main_page_names_all_pages() -> None:
         assert f"\n.TP\nhbatune-{command}(8)\n" in text
     assert "hbatune.toml(5), hbatune-rules(5)" in text.partition(".SH SEE ALSO")[2]
     assert all(f"\n{code.value}\n{code.meaning.replace('`', '')}" in text for code in ExitCode)
-    assert all(f"\n.SS {title}\n" in text for title in GROUP_TITLES.values())
+    assert all(f"\n.SS {title}\n" in text for title in load_help()["main"]["groups"].values())
 
 
 def test_common_options_are_on_main_page() -> None:
