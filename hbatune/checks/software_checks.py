@@ -7,14 +7,12 @@ import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
 from hbatune.checks.finding import (
-    NO_ACTION,
     Check,
     CheckEvidence,
     CheckInput,
@@ -40,17 +38,10 @@ _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another 
 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
-    DESCRIPTION = "tuned is running; what its profile sets could not be read ({unread})"
-    ADVICE = "check with `tuned-adm active` that its profile sets no disks; here: {unread}"
     unread: str
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
-    ADVICE = (
-        "choose a tuned profile that does not set {settings} (`tuned-adm profile NAME`): the last "
-        "write of the two tools wins",
-        NO_ACTION,
-    )
     profile: str
     values: tuple[str, ...]
     settings: tuple[str, ...]
@@ -93,10 +84,6 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RunningIrqbalance(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}"
-    )
-    ADVICE = ("start it with --policyscript={start} to exclude those interrupts", NO_ACTION)
     placed: int
     asks: tuple[str, ...]
     policy: str
@@ -119,8 +106,6 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {setting}[ to {value}][ of {of}]"
-    ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
     file: str
@@ -150,7 +135,6 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignOption(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {option} to {value}"
     option: str
     value: str
     file: str
@@ -179,8 +163,6 @@ def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedShares(CheckEvidence, frozen=True):
-    DESCRIPTION = "no disk has a scheduler that uses the I/O shares of {units}"
-    ADVICE = "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
     units: tuple[str, ...]
 
 
@@ -199,8 +181,6 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IgnoredElevator(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel ignores {option} on its command line"
-    ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
     option: str
 
 
@@ -211,13 +191,11 @@ def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _MissingFio(CheckEvidence, frozen=True):
-    DESCRIPTION = "fio is not installed"
-    ADVICE = "install it: without it `apply` measures nothing"
+    """fio is not installed."""
 
 
 class _MissingBpftrace(CheckEvidence, frozen=True):
-    DESCRIPTION = "bpftrace is not installed"
-    ADVICE = "install it to see latencies while the machine works"
+    """bpftrace is not installed."""
 
 
 _MISSING_TOOLS = {"fio": _MissingFio, "bpftrace": _MissingBpftrace}
@@ -231,11 +209,6 @@ def find_missing_tool(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
-        "{settings}"
-    )
-    ADVICE = "run it after `hbatune apply`, and again whenever one of these settings changes"
     settings: tuple[str, ...]
 
 
@@ -247,11 +220,6 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
-    DESCRIPTION = "not known whether they run: {daemons}[: {process}]"
-    ADVICE = (
-        "run it as {unit}, or stop it: hbatune does not follow the settings of another process",
-        "run `check` as root, who sees all processes",
-    )
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
@@ -274,31 +242,17 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
 class _UnapprovedVersion(CheckEvidence, frozen=True):
     """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
 
-    ADVICE = (
-        "plan the update from {version} to an approved one, or approve it in hbatune.toml",
-        "look with the vendor's own tool: for the kernel it is {unread}",
-    )
-    COMPONENT: ClassVar[str] = ""
     version: str | None
     approved: tuple[str, ...]
     unread: str | UnsetType = UNSET
 
-    def describe(self) -> str:
-        approved = format_fact(self.approved)
-        if self.version is not None:
-            return f"{self.COMPONENT} {self.version} is not among the approved ones: {approved}"
-        return (
-            f"the version of its {self.COMPONENT} is not known ({self.unread}), and only these are "
-            f"approved: {approved}"
-        )
-
 
 class _UnapprovedFirmware(_UnapprovedVersion, frozen=True):
-    COMPONENT = "firmware"
+    """The version of an adapter's firmware."""
 
 
 class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
-    COMPONENT = "driver"
+    """The version of an adapter's driver."""
 
 
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -365,15 +319,6 @@ def _is_elsewhere(rule: health.UdevRule, names: Collection[str]) -> bool:
 
 
 class _UnmetAdvice(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{setting} is {current}, but {vendor} recommends {advised}[; rule {against} of the profile "
-        "sets {planned}][; here: {limit}][; note: {note}]"
-    )
-    ADVICE = (
-        "choose one: a rule for {setting} in rules.d overrides {against}",
-        'to have {open} set, say vendors = "follow" in hbatune.toml, or write a rule for it',
-        "nothing: this kernel or device does not take it",
-    )
     vendor: str
     rule: str
     setting: str
@@ -448,7 +393,6 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {setting} to {value}, but {disks} has another value"
     setting: str
     value: str
     file: str
