@@ -349,14 +349,8 @@ class _Coalescing(CheckEvidence, frozen=True):
     micros: int | None
 
     def advise(self, target: str) -> str:
-        if self.host is None:
-            return "if tail latency matters, set perf_mode=2 in /etc/modprobe.d for the next boot"
         reset = " with --allow-reset, which resets the link" if self.lever == "zio" else ""
-        return (
-            "if tail latency matters, add to a file in /etc/hbatune/rules.d `[[rule]]` with "
-            f'name = "no-{self.lever}", setting = "{self.lever}", value = 0, '
-            f'because = "tail latency", source = "site", and apply it{reset}'
-        )
+        return self._fill_text("perf_mode" if self.host is None else "advice", reset=reset)
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:

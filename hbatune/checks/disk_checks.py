@@ -146,19 +146,11 @@ class _LargeReadAhead(CheckEvidence, frozen=True):
     volume: bool
 
     def describe(self) -> str:
-        unknown = "; the drives of a RAID volume are unknown" if self.volume else ""
-        return (
-            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest request"
-            f", since it counts as rotational and reports no optimal size{unknown}"
-        )
+        return self._fill_text("volume" if self.volume else "description")
 
     def advise(self, target: str) -> str:
         purpose = "databases read at random" if self.database else "for random reads"
-        return (
-            f"{purpose}: add to a file in /etc/hbatune/rules.d `[[rule]]` with "
-            'name = "read-ahead", when.rotational = true, setting = "read_ahead_kb", '
-            f'value = {_READ_AHEAD_KB}, because = "random reads", source = "site"'
-        )
+        return self._fill_text("advice", purpose=purpose, wanted=str(_READ_AHEAD_KB))
 
 
 def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]:

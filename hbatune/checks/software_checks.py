@@ -12,14 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import (
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    format_fact,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health, services
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.plan.advice import Stance
@@ -50,13 +43,7 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
     def describe(self) -> str:
         verb = "is running with" if self.running else "applies, without a daemon,"
-        text = f"tuned {verb} the profile {self.profile}"
-        if self.values:
-            text += f" (it sets {format_fact(self.values)})"
-        if self.settings:
-            settings, files = format_fact(self.settings), format_fact(self.files)
-            text += f", which sets what hbatune sets: {settings} ({files})"
-        return text
+        return self._fill_text("description", verb=verb)
 
 
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -142,9 +129,8 @@ class _ForeignOption(CheckEvidence, frozen=True):
     overridden: bool
 
     def advise(self, target: str) -> str:
-        if self.overridden:
-            return f"remove that line: modprobe reads it after {paths.MODPROBE}, so it wins"
-        return "nothing: `diff --module-options` shows the profile's values"
+        part = "overridden" if self.overridden else "advice"
+        return self._fill_text(part, options_file=str(paths.MODPROBE))
 
 
 def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -360,16 +346,13 @@ class _UnsetAtBoot(CheckEvidence, frozen=True):
     reason: str | None  # None if udev could not start the program
 
     def describe(self) -> str:
-        names = ", ".join(self.settings)
         if self.reason is None:
-            return f"udev could not start the program that sets {names} as the disk appears"
-        reason = load_texts("messages.toml")["unset_setting"].get(self.reason, self.reason)
-        return f"hbatune's udev rules could not set {names} as the disk appeared: {reason}"
+            return self._fill_text("unstarted")
+        cause = load_texts("messages.toml")["unset_setting"].get(self.reason, self.reason)
+        return self._fill_text("description", cause=cause)
 
     def advise(self, target: str) -> str:
-        if self.reason is None:
-            return "place the program again with `hbatune install`, then run `hbatune apply`"
-        return "set it with `hbatune apply`, or start the daemon: `systemctl start hbatune`"
+        return self._fill_text("reinstall" if self.reason is None else "advice")
 
 
 def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -400,11 +383,8 @@ class _IneffectiveRule(CheckEvidence, frozen=True):
     disks: tuple[str, ...]
 
     def advise(self, target: str) -> str:
-        names = " ".join(f"/dev/{disk}" for disk in self.disks)
-        return (
-            "if it has not been changed since, the kernel refused udev's write; repeat it with "
-            f"`udevadm trigger --action=add {names}`"
-        )
+        nodes = " ".join(f"/dev/{disk}" for disk in self.disks)
+        return self._fill_text("advice", nodes=nodes)
 
 
 def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
