@@ -13,7 +13,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, families, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
-from hbatune.facts.devices import Devices, find_mounts
+from hbatune.facts.devices import Devices, find_mounts, find_volumes
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
@@ -63,10 +63,15 @@ def build_machine(
     disk_routes = Routes(branches, survey)
     by_name = build_endpoints(devices, survey, servers, request.requested, disk_routes)
     points = find_mounts(devices.stack, devices.disks)
+    volumes = find_volumes(devices.stack, devices.disks)
     for name, endpoint in by_name.items():
-        holders = devices.stack.holders(name)
-        if holders or name in points:
-            by_name[name] = replace(endpoint, mounts=points.get(name, ()), holders=holders)
+        if name in points or name in volumes:
+            by_name[name] = replace(
+                endpoint,
+                mounts=points.get(name, ()),
+                holders=devices.stack.holders(name),
+                volumes=volumes.get(name, ()),
+            )
     modules = adapters.read_modules(servers.values())
     local_cpus = {}
     for target, group in groups.items():
@@ -202,7 +207,7 @@ def build_endpoints(
 ) -> dict[str, Endpoint]:
     """Return the disks, with paths marked, and then the maps, by kernel name.
 
-    They have only the ``requested`` attributes, and no holders or mount points.
+    They have only the ``requested`` attributes, and no holders, volumes or mount points.
     """
     select_requested = make_selector(requested)
     by_name: dict[str, Endpoint] = {}

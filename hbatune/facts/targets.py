@@ -196,5 +196,5 @@ def list_endpoint_names(endpoint: Endpoint) -> frozenset[str]:
     host = endpoint.host.name if endpoint.host else None
     ids = list_spellings(endpoint.id)
     above = (endpoint.adapter, endpoint.controller, endpoint.device_node, host)
-    names = (endpoint.target, f"/dev/{endpoint.target}", *ids, *above)
+    names = (endpoint.target, f"/dev/{endpoint.target}", endpoint.alias, *ids, *above)
     return frozenset(filter(None, names))

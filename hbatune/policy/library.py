@@ -212,7 +212,7 @@ class Library(Struct, frozen=True):
         """Return one of the site's files. Raise ``PolicyError`` or ``FileNotFoundError``."""
         return read_toml(path, top=self.top, owner=self.owner)
 
-    def site_files(self, folder: str, errors: Doubts = None) -> Iterator[TomlFile]:
+    def site_files(self, folder: str, errors: rules.Doubts = None) -> Iterator[TomlFile]:
         """Yield a directory's TOML files by name; raise ``PolicyError`` or add it to ``errors``."""
         for path in _list_toml_files(self.site / folder):
             with PolicyError.collect(errors):

@@ -91,8 +91,11 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
         )
         return tuple(filter(None, texts))
 
-    for targets, endpoint in plan_tables.fold_rows(endpoints, list_texts):
-        yield Node(plan_tables.format_targets(targets), list_texts(endpoint))
+    for group in group_items(endpoints, list_texts).values():
+        names = plan_tables.label_targets([disk.target for disk in group], group)
+        uses = plan_tables.list_uses(group)
+        use_texts = (f"used by {' '.join(uses)}",) if uses else ()
+        yield Node(" ".join(names), (*list_texts(group[0]), *use_texts))
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:

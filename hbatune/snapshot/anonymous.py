@@ -36,7 +36,10 @@ _PUBLIC_FIELDS = frozenset(
 )
 _ID_FIELDS = frozenset(("id", "rolled_back", "exclude", "targets", "members", "uses"))
 _PATH_FIELDS = frozenset(
-    ("sysfs", "device_node", "file", "files", "attribute", "irq_policies", "mounts", "point")
+    (
+        *("sysfs", "device_node", "file", "files", "attribute", "irq_policies", "mounts", "point"),
+        *("volumes", "alias"),
+    )
 )
 # Texts whose digits are numbers. In any other text, digits may be a serial number.
 _NUMERIC_FIELDS = frozenset(("affinity", "effective", "serves", "value", "rendered"))

@@ -211,6 +211,25 @@ def fold_names(targets: Sequence[str], *, count: bool = True) -> tuple[str, ...]
     return (*pieces[:-1], f"{pieces[-1]} ({len(targets)})") if count else pieces
 
 
+def label_targets(targets: Sequence[str], disks: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Return folded names, with the aliases if all disks have one: ``dm-3 (mpatha)``."""
+    names, aliases = fold_names(targets), [disk.alias for disk in disks if disk.alias]
+    if not targets or len(aliases) < len(targets):
+        return names
+    return (*names, f"({' '.join(fold_names(aliases, count=False))})")
+
+
+def list_uses(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Return the mount points of disks, then the volumes and pools on them, at most nine words."""
+    points: set[str] = set()
+    volumes: set[str] = set()
+    for endpoint in endpoints:
+        points.update(endpoint.mounts)
+        volumes.update(endpoint.volumes or endpoint.holders)  # an old snapshot has no volumes
+    names = (*sorted(points, key=natural_key), *sorted(volumes, key=natural_key))
+    return names if len(names) <= _FEW else (*names[:_FEW], f"and {len(names) - _FEW} others")
+
+
 def format_targets(targets: Sequence[str]) -> str:
     """Return names as text: ``sda sdb``, ``sda..sdl (12)``."""
     return " ".join(fold_names(targets))

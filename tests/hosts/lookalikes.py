@@ -153,6 +153,32 @@ def vsan_iscsi() -> Described:
     return replace(described, bare=((path, replace(host, luns=(lun,))),))
 
 
+def management_controller() -> Described:
+    """A server with an SSD, virtual drives of its management controller, and its firmware's flash.
+
+    Three of the drives can be removed, and one of these is mounted. The drive with tools cannot.
+    """
+    luns = []
+    for number, (name, model, removable) in enumerate(
+        (("sdw", "Virtual Floppy0", "1"), ("sdx", "Virtual HDisk0", "1"), ("sdy", "Tools", "0"))
+    ):
+        disk = Disk(name, 2880, tags=1, block={"removable": removable})
+        address = f"17:0:0:{number}"
+        luns.append(Lun(address, disk, vendor="AMI", model=model, wwid="", queue_depth="1"))
+    drives = Host(17, "usb-storage", 1, 1, under="usb1/1-3/1-3:1.0", luns=tuple(luns))
+    card = Lun(
+        "18:0:0:0", Disk("sdz", 2880, tags=1, block={"removable": "1"}), vendor="AMI", wwid=""
+    )
+    floppy = Host(18, "usb-storage", 1, 1, under="usb1/1-4/1-4:1.0", luns=(card,))
+    usb = "pci0000:00/0000:00:14.0"
+    return replace(
+        hbas.mpt3sas(),
+        bare=((usb, drives), (usb, floppy)),
+        elsewhere=(("pci0000:00/0000:00:1f.5/mtd/mtd0", Disk("mtdblock0", tags=1)),),
+        mounts=(("sdx", "/mnt"),),
+    )
+
+
 MACHINES: dict[str, Callable[[], Described]] = {
     build.__name__: build
     for build in (

@@ -14,16 +14,16 @@ from tests.lab.wheel import CHECKOUT
 
 # The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. What is
 # installed on the machine that the tests run on (udev rules, hbatune's own among them, module
-# options, a configuration) lies under empty folders: a described machine has none of it. Where this
-# machine has no such folder, none is made: a test that would write there fails.
+# options, TuneD's profiles, a configuration) lies under empty folders: a described machine has none
+# of it. Where this machine has no such folder, none is made: a test that would write there fails.
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77
 mount -t tmpfs -o mode=755 tmpfs /var/lib || exit 77
 mount --bind /etc /etc || exit 77
 mount -o remount,bind,ro /etc || exit 77
-for folder in /etc/hbatune /etc/modprobe.d /etc/udev /usr/lib/udev/rules.d \
-    /usr/local/lib/udev; do
+for folder in /etc/hbatune /etc/modprobe.d /etc/tuned /etc/udev /usr/lib/modprobe.d \
+    /usr/lib/tuned /usr/lib/udev/rules.d /usr/local/lib/udev; do
     test -d $folder || continue
     mount -t tmpfs -o mode=755 tmpfs $folder || exit 77
 done

@@ -23,8 +23,9 @@ OF = {kind: files(on=kind) for kind in (TargetKind.CONTROLLER, TargetKind.HOST)}
 
 
 def bare(machine: Machine) -> dict[str, Endpoint]:
-    """Return the endpoints by id, without mounts and holders, which a part does not read."""
-    return {endpoint.id: replace(endpoint, mounts=(), holders=()) for endpoint in machine.endpoints}
+    """Return the endpoints by id, without the uses, which a part does not read."""
+    unread = {"mounts": (), "holders": (), "volumes": ()}
+    return {endpoint.id: replace(endpoint, **unread) for endpoint in machine.endpoints}
 
 
 def rows(machine: Machine, profile: Profile) -> dict[str, list[Row]]:

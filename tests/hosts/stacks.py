@@ -1,19 +1,22 @@
-"""A described machine whose disks are used through stacks: md, LVM, LUKS, bcache, a map, btrfs."""
+"""A described machine whose disks are below md, LVM, LUKS, bcache, a map, btrfs and ZFS."""
 
 from tests.hosts.machines import SSD_PAGE
 from tests.hosts.tree import Described, Disk, Function, Host, Lun, Mapped
 
-_PARTITIONS = {"c": ("sdc1", "sdc2"), "h": ("sdh1",)}
+_PARTITIONS = {"c": ("sdc1", "sdc2"), "h": ("sdh1",), "i": ("sdi1", "sdi9")}
+ZFS_MEMBERS = {"sdi1": "tank", "sdj": "tank", "sdk": None}
+"""The members of a pool, with the name that udev's database has: a cache has no name."""
 
 
 def stacks() -> Described:
-    """Eight disks, each of which has several names.
+    """Eleven disks, each of which has several names.
 
     ``sda`` and ``sdb`` are a mirror with LVM, ``sdc`` has partitions and LUKS, ``sdd`` a bcache,
-    ``sde`` and ``sdf`` are paths of a map with LVM. ``sdg`` and a partition of ``sdh`` are a btrfs.
+    ``sde`` and ``sdf`` are paths of a map with LVM. ``sdg`` and a partition of ``sdh`` are a btrfs,
+    and ``ZFS_MEMBERS`` a pool of ZFS.
     """
     luns = []
-    for number, letter in enumerate("abcdefgh"):
+    for number, letter in enumerate("abcdefghijk"):
         disk = Disk(f"sd{letter}", partitions=_PARTITIONS.get(letter, ()))
         luns.append(
             Lun(
@@ -41,6 +44,8 @@ def stacks() -> Described:
         mounts=(
             *(("dm-0", "/srv"), ("dm-1", "/home"), ("sdc1", "/boot"), ("dm-2", "/opt")),
             *(("dm-4", "/mnt"), ("sdg", "/media"), ("loop0", "/usr/local")),
+            *(("tank/data", "/tmp"), ("tank/home", "/var/tmp")),
         ),
         pools=(("sdg", "sdh1"),),
+        modules={"zfs": {}},
     )

@@ -27,8 +27,7 @@ values() {
     done
     echo
 }
-apply() { hbatune apply --profile oltp --no-probe "$@" > /tmp/applied; tail -n 1 /tmp/applied; }
-mount -t tmpfs tmpfs /tmp
+apply() { hbatune apply --profile oltp --no-probe "$@" > /run/applied; tail -n 1 /run/applied; }
 # As many digits as the profile's value: a plain file is not cut by a write.
 for disk in sda sdb sdc; do echo 1024 > /sys/class/block/$disk/queue/nr_requests; done
 """
@@ -101,7 +100,7 @@ def root(built: Built) -> Path:
 def test_missing_journal_reported_once(root: Path) -> None:
     output = run_script(
         root,
-        "apply; rm -r $state; apply --allow-reset; cat /tmp/applied; hbatune rollback; values\n"
+        "apply; rm -r $state; apply --allow-reset; cat /run/applied; hbatune rollback; values\n"
         "hbatune rollback; apply",
     )
     assert codes(output) == [
@@ -115,7 +114,7 @@ def test_missing_journal_reported_once(root: Path) -> None:
 def test_older_journal_restores_partially(root: Path) -> None:
     output = run_script(
         root,
-        "apply sda; cp -a $state /tmp/backup; apply; rm -r $state; cp -a /tmp/backup $state\n"
+        "apply sda; cp -a $state /run/backup; apply; rm -r $state; cp -a /run/backup $state\n"
         "values; hbatune rollback --dry-run --json; hbatune rollback; values",
     )
     rollbacks = ["rollback: exit 0", "rollback: exit 1"]

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.namespace import OWN_CONFIGURATION, run
-from tests.hosts.stacks import stacks
+from tests.hosts.stacks import ZFS_MEMBERS, stacks
 from tests.hosts.tree import build
 
 MIRROR = ("sda", "sdb")
 MAP = ("dm-3", "sde", "sdf")
 POOL = ("sdg", "sdh")
+ZPOOL = ("sdi", "sdj")
 NAMES = {
     "md127": (MIRROR, "md127 is on sda and sdb"),
     "/dev/md127": (MIRROR, "/dev/md127 is on sda and sdb"),
@@ -35,6 +36,8 @@ NAMES = {
     "/mnt": (MAP, "/mnt is on vg1/data, on mpatha (dm-3)"),
     "/media": (POOL, "/media is on sdg and sdh1, on sdh"),
     "0:0:3:0": (("sdd",), ""),
+    "tank": (ZPOOL, "tank is on sdi1 and sdj, on sdi"),
+    "/var/tmp": (ZPOOL, "/var/tmp is on sdi1 and sdj, on sdi"),
 }
 """By name, the disks below it and the message."""
 
@@ -43,7 +46,14 @@ _RUN = """
 import json
 import os
 import sys
+from pathlib import Path
 from hbatune.cli import main
+data = Path("/run/udev/data")
+data.mkdir(parents=True)
+for member, pool in json.loads(sys.argv[2]).items():
+    number = Path(f"/sys/class/block/{member}/dev").read_text().strip()
+    label = f"E:ID_FS_LABEL={pool}\\n" if pool else ""
+    (data / f"b{number}").write_text(f"E:ID_FS_TYPE=zfs_member\\n{label}V:1\\n")
 answers = []
 stdout = os.dup(1)
 for words in json.loads(sys.argv[1]):
@@ -71,7 +81,8 @@ def root() -> Iterator[Path]:
 
 def run_all(root: Path, *commands: tuple[str, ...]) -> list[Answer]:
     """Return the exit code of each command, its standard output, and its messages in one line."""
-    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, json.dumps(commands)]
+    words = [json.dumps(commands), json.dumps(ZFS_MEMBERS)]
+    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words]
     answers = json.loads(run(root, command, timeout=300))
     return [(code, output, " ".join(messages.split())) for code, output, messages in answers]
 
@@ -130,7 +141,7 @@ def test_apply_reports_other_uses(root: Path) -> None:
     ids=" ".join,
 )
 def test_stack_is_never_destroyed(root: Path, words: tuple[str, ...]) -> None:
-    names = ("md127", "vg-0/pg-data", "secret", "bcache0", "sdc1", "/srv", "/media", "vg1/data")
+    names = [name for name, (_, message) in NAMES.items() if message]
     answers = run_all(root, *((*words, name) for name in names))
     for name, (code, _, messages) in zip(names, answers, strict=True):
         assert code == 2
@@ -149,3 +160,37 @@ def test_name_without_disk_is_unknown(root: Path) -> None:
     for message, (code, _, messages) in zip(unknown.values(), answers, strict=True):
         assert code == 2
         assert message in messages
+
+
+def test_list_shows_names_in_use(root: Path) -> None:
+    answers = run_all(root, ("list", "--all"), ("list", "--json"), ("list",))
+    lines = {line.split()[0]: line for line in answers[0][1].splitlines() if line.startswith("sd")}
+    uses = {
+        "sda": "/home /srv md127 vg-0/home vg-0/pg-data ",
+        "sdc": "/boot /opt secret ",
+        "sdd": "bcache0 ",
+        "sde": "/mnt mpatha vg1/data ",
+        "sdi": "/tmp /var/tmp tank ",
+        "sdj": "/tmp /var/tmp tank ",
+        "sdk": "zfs_member ",
+    }
+    for disk, text in uses.items():
+        assert f"  {text} " in lines[disk]
+    assert any(
+        line.startswith("dm-3 (mpatha) ") and " /mnt vg1/data " in line
+        for line in answers[0][1].splitlines()
+    )
+    assert "dm-3 (mpatha) over sde sdf" in answers[2][1]
+    disks = {disk["target"]: disk for disk in json.loads(answers[1][1])["endpoints"]}
+    assert disks["dm-3"]["alias"] == "mpatha"
+    assert disks["dm-3"]["volumes"] == ["vg1/data"]
+    assert disks["sdi"]["volumes"] == ["tank"]
+    assert disks["sdi"]["mounts"] == ["/tmp", "/var/tmp"]
+    assert (disks["sdb"]["alias"], disks["sdb"]["held"]) == (None, True)
+
+
+def test_snapshot_knows_alias_of_map(root: Path) -> None:
+    snapshot = ("--snapshot", "/run/host.snapshot")
+    answers = run_all(root, ("snapshot", "/run/host.snapshot"), ("list", *snapshot, "mpatha"))
+    assert [answer[0] for answer in answers] == [0, 0]
+    assert "dm-3 (mpatha)" in answers[1][1]

@@ -257,6 +257,7 @@ class Described:
     the kernel's log. ``fabrics`` are NVMe controllers over fabrics, ``bound`` the drivers of
     devices ``elsewhere``, by path, as are their ``device_files``. ``platform`` are NVMe controllers
     on the path that they name. ``pools`` are the members of each btrfs with several.
+    A mount of something other than a disk is a dataset of ZFS.
     """
 
     functions: tuple[Function, ...] = ()
@@ -577,7 +578,8 @@ class _Builder:
     def _partition(self, path: str, name: str, index: int) -> None:
         number = self._number(name)
         uevent = f"MAJOR={number[0]}\nMINOR={number[1]}\nDEVNAME={name}\nDEVTYPE=partition"
-        self._files(path, {"uevent": uevent, "partition": str(index), "size": "2048"})
+        values = {"partition": str(index), "size": "2048", "dev": f"{number[0]}:{number[1]}"}
+        self._files(path, {"uevent": uevent, **values})
         self._folder(f"{path}/holders")
         self._register(path, name, number)
 
@@ -610,6 +612,8 @@ class _Builder:
             # A btrfs has an anonymous device number (fs/btrfs/disk-io.c: get_anon_bdev).
             number, kind = (f"0:{index}", "btrfs") if disk in pooled else (None, "ext4")
             source = f"{kind} /dev/{disk}"
+            if disk not in self._numbers:
+                number, source = f"0:{index}", f"zfs {disk}"
             lines.append(f"{index} 1 {number or self._numbers[disk]} / {point} rw - {source} rw\n")
         for position, pool in enumerate(machine.pools):
             for disk in pool:

@@ -17,7 +17,7 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import CheckRequest, check_host
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
-from hbatune.text.plan_tables import fold_names, fold_rows, group_equal_rows
+from hbatune.text.plan_tables import fold_rows, group_equal_rows, label_targets, list_uses
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_table
 
@@ -101,10 +101,15 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     # The same advice is shown once for all its findings of one severity.
     groups = group_equal_rows(folded, lambda item: (item[1].severity, item[1].advice))
-    table = Table(_COLUMNS)
+    table, endpoints = Table(_COLUMNS), inputs.machine.endpoints_by_target
     for targets, entry in groups:
-        paragraphs = (entry.evidence, f"→ {entry.advice}")
-        table.rows.append([str(entry.severity), fold_names(targets), paragraphs, entry.source])
+        disks = [endpoints[target] for target in targets if target in endpoints]
+        paragraphs = [entry.evidence, f"→ {entry.advice}"]
+        uses = list_uses(disks)
+        if uses and entry.severity is not Severity.INFO:
+            paragraphs.insert(1, f"used by {' '.join(uses)}")
+        names = label_targets(targets, disks)
+        table.rows.append([str(entry.severity), names, tuple(paragraphs), entry.source])
     if table.rows:
         show_table(table)
         print_line()

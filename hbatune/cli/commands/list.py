@@ -28,6 +28,8 @@ from hbatune.text.plan_tables import (
     format_medium,
     format_selection,
     format_value,
+    label_targets,
+    list_uses,
     show_skipped,
 )
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
@@ -44,6 +46,10 @@ _IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
 _GIB = 1 << 30
 _TIB = 1 << 40
+# Management controllers present their virtual drives over USB, and some kernels show the flash of
+# the firmware as disks (drivers/mtd/mtd_blkdevs.c: add_mtd_blktrans_dev).
+_FLASH = "mtdblock"
+_USB_DRIVERS = ("usb-storage", "uas")
 _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
 
@@ -74,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.all or args.targets:
         _show_adapters(machine, disks, unfold=True)
     else:
+        machine, disks = _without_media(machine), [disk for disk in disks if not _is_medium(disk)]
         counts = Counter(disk.kind for disk in disks)
         parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")
@@ -81,7 +88,29 @@ def run(args: argparse.Namespace) -> int:
         print_line()
         _show_adapters(machine, disks, unfold=False)
         print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
+        if omitted := len(chosen.endpoints) - len(disks):
+            nouns = ("removable or flash medium", "removable or flash media")
+            print_line(f"Not shown: {format_count(omitted, *nouns)}.")
     return 0
+
+
+def _is_medium(disk: model.Endpoint) -> bool:
+    """Return whether a disk is an unused removable medium or flash partition.
+
+    No rule may change either.
+    """
+    is_unused = disk.protocol is model.Protocol.UNKNOWN and not disk.mounted and not disk.held
+    return is_unused and (disk.removable or disk.target.startswith(_FLASH))
+
+
+def _without_media(machine: model.Machine) -> model.Machine:
+    """Return the machine without USB adapters that serve only removable media."""
+    serving = {disk.adapter for disk in machine.endpoints if not _is_medium(disk)}
+    adapters = []
+    for adapter in machine.adapters:
+        if adapter.driver not in _USB_DRIVERS or adapter.target in serving:
+            adapters.append(adapter)
+    return replace(machine, adapters=tuple(adapters))
 
 
 def _gather_facts(names: Collection[str]) -> model.Machine:
@@ -161,8 +190,8 @@ def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
     used = sum(disk.mounted or disk.held for disk in disks)
-    uses = _list_uses(disks[0]) if len(disks) == 1 else f"{used} of {len(disks)}"
-    names = fold_names([disk.target for disk in disks])
+    uses = (list_uses(disks) or EMPTY_CELL) if len(disks) == 1 else f"{used} of {len(disks)}"
+    names = label_targets([disk.target for disk in disks], disks)
     if disks[0].paths:
         names = (*names, "over", *fold_names(disks[0].paths))
     return [str(len(disks)), kind, product, size, depth, uses, names]
@@ -191,12 +220,9 @@ def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
     address = endpoint.address or format_value(endpoint.controller)
     texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
     numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
-    uses = _list_uses(endpoint)
-    return [endpoint.target, address, _describe_role(endpoint), uses, *numbers, *texts]
-
-
-def _list_uses(endpoint: model.Endpoint) -> Cell:
-    return (*endpoint.mounts, *endpoint.holders) or EMPTY_CELL
+    target = label_targets([endpoint.target], [endpoint])
+    uses = list_uses([endpoint]) or EMPTY_CELL
+    return [target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
 def _format_depth(endpoint: model.Endpoint) -> str:

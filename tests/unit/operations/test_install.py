@@ -258,6 +258,7 @@ def test_rejected_unit_is_not_placed(
         "hbatune.act.system.check_unit", lambda path: ToolResult(command, 1, f"{path}: x")
     )
     monkeypatch.setattr("hbatune.operations.install.os.access", lambda path, mode: True)
+    monkeypatch.setattr("sys.argv", ["/usr/bin/hbatune"])
     assert main(["install", "--root", str(image), "--profile", "oltp"]) == 1
     assert (
         "`systemd-analyze` rejects hbatune.service: hbatune.service: x" in capsys.readouterr().err

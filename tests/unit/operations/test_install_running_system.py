@@ -30,7 +30,11 @@ def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFold
         path: Path = getattr(paths, name)
         monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
     monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
-    # The checkout that the tests run in may lie anywhere.
+    # The checkout that the tests run in may be anywhere: other users may have write access, and its
+    # path may have a blank, which no unit can name.
+    program = tmp_path / "hbatune"
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
     monkeypatch.setattr("hbatune.operations.install.require_trusted_command", lambda *_: None)
     calls: list[str] = []
     for name in ("reload_rules", "reload_units", "disable"):

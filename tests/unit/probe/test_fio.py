@@ -51,7 +51,7 @@ class Fake:
     def script(self, body: str, version: str = VERSION) -> None:
         """Make fio do this; it finds the recorded output in $RECORDED."""
         path = self.directory / "fio"
-        path.write_text(f"#!/bin/sh\nRECORDED={RECORDED}\n{version}{body}\n")
+        path.write_text(f"#!/bin/sh\nRECORDED='{RECORDED}'\n{version}{body}\n")
         path.chmod(0o755)
 
     def measure(self, *, margin: float = 30.0) -> Figures | Failed:
@@ -308,10 +308,12 @@ def test_interrupt_at_launch_ends_fio(
 
 
 def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
-    # No shell here: dash clears the mask that it inherits.
-    path, mask = fake.directory / "fio", fake.directory / "mask"
+    # No shell here: dash clears the mask that it inherits. The first line of a script cannot name a
+    # Python below a path with a blank, so it names a link.
+    path, mask, python = (fake.directory / name for name in ("fio", "mask", "python"))
+    python.symlink_to(os.path.realpath(sys.executable))
     path.write_text(
-        f"#!{sys.executable}\nimport signal\n"
+        f"#!{python}\nimport signal\n"
         f"open({str(mask)!r}, 'w').write(str(len(signal.pthread_sigmask(0, ()))))\n"
     )
     path.chmod(0o755)

@@ -44,7 +44,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
         'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
         f"echo run >>{tmp_path}/runs\n"
         "if grep -q sdc probe.fio; then echo broken >&2; exit 1; fi\n"
-        f"cat {RECORDED} >out\n"
+        f"cat '{RECORDED}' >out\n"
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -30,3 +30,18 @@ def test_card_is_not_over_several_adapters() -> None:
     assert below["Over several adapters"] == ["dm-0"]
     [node] = [node for node in block.tree if node.name == "Over several adapters"]
     assert "queue-length over 1 of 2 paths" in node.below[0].facts
+
+
+def test_names_in_use_are_reported() -> None:
+    report = reported.seen()
+    maps = [
+        endpoint(target=f"dm-{n}", id=f"dm-{n}", kind=Kind.MAP, adapter=None, alias=f"mpath{n}")
+        for n in range(12)
+    ]
+    maps = [replace(map, mounts=(f"/srv{map.target[3:]}",), volumes=("vg0/pg",)) for map in maps]
+    machine = replace(report.machine, endpoints=tuple(maps))
+    [block] = make_topology_blocks(replace(report, machine=machine))
+    [node] = block.tree[-1].below
+    assert node.name == "dm-0..dm-11 (12) (mpath0..mpath11)"
+    uses = " ".join(f"/srv{n}" for n in range(8))
+    assert node.facts[-1] == f"used by {uses} and 5 others"

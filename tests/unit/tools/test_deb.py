@@ -265,7 +265,8 @@ def test_killed_upgrade_leaves_dead_marker(tmp_path: Path, script: str, killed: 
     if script == "rpm":
         text = rpm._spec(Path("/tree"), []).partition("%post\n")[2].partition("\n%")[0]
         text = text.replace("/run/", f"{tmp_path}/run/")
-    restart = f"""#!{sys.executable}
+    restart = tmp_path / "restart.py"
+    restart.write_text(f"""
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {str(CHECKOUT)!r})
@@ -275,10 +276,11 @@ Path({str(tmp_path / "during")!r}).write_text(
 )
 if {killed}:
     os.kill(os.getppid(), signal.SIGKILL)
-"""
+""")
     programs = {"python3": "#!/bin/sh\n"}
     for name in ("deb-systemd-invoke", "systemctl"):
-        programs[name] = restart
+        # The first line of a script cannot name a Python below a path with a blank.
+        programs[name] = f"#!/bin/sh\nexec '{sys.executable}' '{restart}'\n"
     for name, content in programs.items():
         (tmp_path / name).write_text(content)
         (tmp_path / name).chmod(0o755)
