@@ -55,21 +55,19 @@ class CheckEvidence(Struct, frozen=True):
         return self._fill_text("advice", target=target)
 
     def _fill_text(self, part: str, **texts: str) -> str:
+        """Return the text of this ``part`` of the table, filled with the facts and ``texts``."""
         shipped = load_texts("findings.toml")[type(self).__name__.removeprefix("_")][part]
-        *preferred, last = [shipped] if isinstance(shipped, str) else shipped
-        for template in preferred:
+        *preferred, text = [shipped] if isinstance(shipped, str) else shipped
+        for template in reversed(preferred):
             if self._has_facts(re.sub(_OPTIONAL_PART, "", template)):
-                return self._insert_facts(template, **texts)
-        return self._insert_facts(last, **texts)
-
-    def _insert_facts(self, template: str, **texts: str) -> str:
+                text = template
         for name in self.__struct_fields__:
             texts[name] = format_fact(getattr(self, name))
 
         def choose_part(part: re.Match[str]) -> str:
             return part[1] if self._has_facts(part[1]) else ""
 
-        return re.sub(_OPTIONAL_PART, choose_part, template).format_map(texts)
+        return re.sub(_OPTIONAL_PART, choose_part, text).format_map(texts)
 
     def _has_facts(self, template: str) -> bool:
         for name in re.findall(_FACT, template):
