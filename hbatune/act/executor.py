@@ -116,11 +116,6 @@ class _Lane(Struct):
         # One at a time until a first LUN has ended, and again after the first stuck one.
         return self.running == 0 or (self.tried and not self.stuck)
 
-    def has_turn(self, chain: Chain) -> bool:
-        """Return whether the chain may start, if it writes under the adapter's lock."""
-        is_full = self.busy and len(self.locking) >= LOCKING_LUNS
-        return not (is_full and _list_locking_settings(chain))
-
     def start(self, chain: Chain) -> Chain:
         """Count the chain as running; return it with the stuck disk that may lock its adapter."""
         self.running += 1
@@ -291,9 +286,11 @@ class Executor:
                     yield chain
 
     def _take_startable(self, lane: _Lane) -> Chain | None:
+        is_locked = lane.busy and len(lane.locking) >= LOCKING_LUNS
         for _ in range(len(lane.waiting)):
             chain = lane.waiting.popleft()
-            if chain.map not in self._maps and lane.has_turn(chain):
+            has_turn = not (is_locked and _list_locking_settings(chain))
+            if chain.map not in self._maps and has_turn:
                 return chain
             # To the end of the queue: another path of its map is being written, or another LUN that
             # locks the adapter, and other chains need not wait.

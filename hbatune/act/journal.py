@@ -318,7 +318,9 @@ def _read_changes(
         else:
             parts = [unsealed]
         intact = [change for part in parts if (change := _decode_change(part))]
-        if any(not _belongs_to(change, stored) for change in intact):
+        # The changes of the file before this one do not apply. A damaged file may have no number.
+        is_lost = stored.loss is not None and not stored.sequence
+        if not is_lost and any(change.base != stored.sequence for change in intact):
             return [], None
         changes += intact
         torn = not intact
@@ -327,11 +329,6 @@ def _read_changes(
     if torn and (traced is None or traced <= _get_last_sequence(stored, changes)):
         damaged.pop()
     return changes, _describe_damage(find_log(path), damaged)
-
-
-def _belongs_to(change: Change, stored: _Stored) -> bool:
-    """Return whether a change is of this file, and not of the one before it."""
-    return change.base == stored.sequence or not (stored.sequence or stored.loss is None)
 
 
 def _get_last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:

@@ -49,37 +49,35 @@ IRQ_POLICY = STATE / "irqbalance-policy"  # /run is often mounted noexec
 class Paths:
     """The files that an operation reads and writes, as one value, fixed at creation.
 
-    Paths that are not given are this module's at that time: tests change them. A plain class, since
-    `hbatune status` loads neither msgspec nor typing.
+    They are this module's at that time: tests change them. A plain class, since `hbatune status`
+    loads neither msgspec nor typing.
     """
 
-    def __init__(self, **paths: Path) -> None:
-        self.run = paths.pop("run", RUN)
-        self.state = paths.pop("state", STATE)
-        self.daemon_lock = paths.pop("daemon_lock", DAEMON_LOCK)
-        self.daemon_lock_spare = paths.pop("daemon_lock_spare", DAEMON_LOCK_SPARE)
-        self.claims = paths.pop("claims", CLAIMS)
-        self.holds = paths.pop("holds", HOLDS)
-        self.locked = paths.pop("locked", LOCKED)
-        self.seen = paths.pop("seen", SEEN)
-        self.replacing = paths.pop("replacing", REPLACING)
-        self.units = paths.pop("units", UNITS)
-        self.udev_rules = paths.pop("udev_rules", UDEV_RULES)
-        self.udev_writer = paths.pop("udev_writer", UDEV_WRITER)
-        self.modprobe = paths.pop("modprobe", MODPROBE)
-        self.journal = paths.pop("journal", JOURNAL)
-        self.history = paths.pop("history", HISTORY)
-        self.counters = paths.pop("counters", COUNTERS)
-        self.manifest = paths.pop("manifest", MANIFEST)
-        self.spent = paths.pop("spent", SPENT)
-        self.rollbacks = paths.pop("rollbacks", ROLLBACKS)
-        self.rollbacks_now = paths.pop("rollbacks_now", ROLLBACKS_NOW)
-        self.hands_off = paths.pop("hands_off", HANDS_OFF)
-        self.hands_off_now = paths.pop("hands_off_now", HANDS_OFF_NOW)
-        self.irqs = paths.pop("irqs", IRQS)
-        self.irq_policy = paths.pop("irq_policy", IRQ_POLICY)
-        if paths:
-            raise TypeError(f"no such files: {paths.keys()}")
+    def __init__(self) -> None:
+        self.run = RUN
+        self.state = STATE
+        self.daemon_lock = DAEMON_LOCK
+        self.daemon_lock_spare = DAEMON_LOCK_SPARE
+        self.claims = CLAIMS
+        self.holds = HOLDS
+        self.locked = LOCKED
+        self.seen = SEEN
+        self.replacing = REPLACING
+        self.units = UNITS
+        self.udev_rules = UDEV_RULES
+        self.udev_writer = UDEV_WRITER
+        self.modprobe = MODPROBE
+        self.journal = JOURNAL
+        self.history = HISTORY
+        self.counters = COUNTERS
+        self.manifest = MANIFEST
+        self.spent = SPENT
+        self.rollbacks = ROLLBACKS
+        self.rollbacks_now = ROLLBACKS_NOW
+        self.hands_off = HANDS_OFF
+        self.hands_off_now = HANDS_OFF_NOW
+        self.irqs = IRQS
+        self.irq_policy = IRQ_POLICY
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):

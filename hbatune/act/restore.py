@@ -202,7 +202,10 @@ def plan_rollback(
     for id, group in reachable.items():
         attributes = raw[holders[id].directory]
         current[id] = writer.parse_values(attributes)
-        plans[id] = _plan_restore(holders[id], group, current[id], attributes)
+        goal = select_originals(group, current[id])
+        obsolete = frozenset(entry.setting for entry in group).difference(goal)
+        plan = plan_writes(holders[id], goal, current[id], attributes)
+        plans[id] = replace(plan, gone=obsolete)
     return RollbackPlan(
         machine, recorded, concerned, entries, holders, waiting, managed, plans, current
     )
@@ -266,14 +269,6 @@ class _Places:
             return replace(row, limit=describe_limit(LimitReason(Limit.DRIVE_UNNAMED)))
         replaced = describe_limit(LimitReason(Limit.DRIVE_REPLACED))
         return replace(row, gone=True, limit=None if present_name is None else replaced)
-
-
-def _plan_restore(
-    target: Target, entries: Sequence[Entry], current: Mapping[str, Value], attributes: Attributes
-) -> RestorePlan:
-    goal = select_originals(entries, current)
-    obsolete = frozenset(entry.setting for entry in entries).difference(goal)
-    return replace(plan_writes(target, goal, current, attributes), gone=obsolete)
 
 
 def select_originals(entries: Sequence[Entry], current: Mapping[str, Value]) -> dict[str, Value]:

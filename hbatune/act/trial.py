@@ -212,9 +212,7 @@ class Trial:
         raw = writer.read_raw({target.directory: key[1:]}, means.deadline, means.worker_pool)
         before, errors = target.attributes, raw[target.directory]
         full = _has_queue_full_errors(parse_error_count(before), parse_error_count(errors))
-        entry = self._journal.by_key.get(key)
-        baseline = None if entry is None else entry.before
-        return _is_kernel_change(self._machine, key, values, baseline, full=full)
+        return _is_kernel_change(self._machine, self._journal, key, values, full=full)
 
     @property
     def _applied(self) -> set[Key]:
@@ -236,11 +234,6 @@ class Trial:
         return entry
 
 
-def _list_baselines(entries: Iterable[Entry]) -> dict[str, Value]:
-    """Return the original values of one target by setting."""
-    return {entry.setting: entry.before for entry in entries}
-
-
 def _group_by_target(values: Values) -> dict[str, dict[str, Value]]:
     by_target: dict[str, dict[str, Value]] = {}
     for (id, name), value in values.items():
@@ -258,7 +251,7 @@ def _has_queue_full_errors(before: int | None, current: int | None) -> bool:
 
 
 def _is_kernel_change(
-    machine: Machine, key: Key, values: tuple[Value, Value], baseline: Value | None, *, full: bool
+    machine: Machine, recorded: Journal, key: Key, values: tuple[Value, Value], *, full: bool
 ) -> bool:
     """Return whether the kernel or the driver changed a value from the first to the second.
 
@@ -269,7 +262,9 @@ def _is_kernel_change(
     if full and find_setting(name).ramps and is_above(*values):
         return True
     family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
-    return values[1] == baseline and name in family_named(family).resets
+    entry = recorded.by_key.get(key)
+    is_baseline = entry is not None and values[1] == entry.before
+    return is_baseline and name in family_named(family).resets
 
 
 class Experiment:
@@ -300,7 +295,6 @@ class Experiment:
         self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
-        self._baselines: dict[str, Value] = {}
         self._errors: int | None = None
         self._conflicts: dict[str, WriteResult] = {}
         self._written: set[str] = set()  # including settings that those writes may have reset
@@ -317,7 +311,7 @@ class Experiment:
         writer.require_writable(self._machine, (self._target.id,))
         chain = writer.build_chain(self._target, [Step(name, 0, None) for name in self._settings])
         entries = writer.read_baselines([chain], {}, self._means)
-        self._before = _list_baselines(entries)
+        self._before = {entry.setting: entry.before for entry in entries}
         self._now = dict(self._before)
         recorded, _ = journal.load_with_current_ids(self._means.journal, self._machine)
         if recorded.losses:  # a current value may be hbatune's
@@ -325,7 +319,6 @@ class Experiment:
         self._known = frozenset(recorded.by_key)
         run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, entries)
-        self._baselines = _list_baselines(self._journal.concerning((self._target.id,)))
         _hold_and_save(self._held, self._means, self._journal)
         return self
 
@@ -381,14 +374,14 @@ class Experiment:
         full = _has_queue_full_errors(before, self._errors)
         comparable = current.keys() & self._now.keys()
         for name in sorted(comparable, key=lambda name: find_setting(name).order):
-            last, value, baseline = self._now[name], current[name], self._baselines.get(name)
+            last, value = self._now[name], current[name]
             # A value that the change of another setting has reset is not a decision.
             if is_among(name, list_affected_settings(self._conflicts)):
                 continue
             if not has_changed(find_setting(name), Step(name, last, last), value):
                 continue
             key, values = (self._target.id, name), (last, value)
-            if not _is_kernel_change(self._machine, key, values, baseline, full=full):
+            if not _is_kernel_change(self._machine, self._journal, key, values, full=full):
                 self._note_conflict(WriteResult(name, Outcome.CONFLICT, found=value))
         self._now = current
 

@@ -272,7 +272,9 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
 
 def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
     """Yield the writes that restore settings without a row that a restored baseline resets."""
-    reset = list_affected_settings(row.setting for row in rows if row.to_baseline)
+    drift = (row for row in rows if row.state is State.DRIFT)
+    restored = (row.setting for row in drift if row.rule == plan_rows.BASELINE_RULE)
+    reset = list_affected_settings(restored)
     if not reset:
         return
     planned = {row.setting for row in rows}

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, SettingChange, SettingKey
+from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, SettingChange
 from hbatune.facts.model import Machine
 from hbatune.facts.ramps import Ramp, find_ramps
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
 from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
-from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, State
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, RowKey, State
 from hbatune.policy.config import DriftReaction
 from hbatune.settings.table import ASYNC_DEPTH, QUEUE_DEPTH, Cause, Value, find_setting
 from hbatune.text.limit_text import describe_limit
@@ -101,7 +101,7 @@ class Judge:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._handled: dict[SettingKey, Handled] = {}
+        self._handled: dict[RowKey, Handled] = {}
 
     def __call__(self, facts: PassFacts) -> PassScope:
         """Return the scope of the pass and the functions that select skipped settings."""
@@ -179,10 +179,10 @@ class Judge:
         is_named = self.chosen is None or row.id in self.chosen
         return not is_named and self._origin(row) is not ChangeOrigin.SHARE
 
-    def _choose_skipped(self, drift: Iterable[Row]) -> Collection[SettingKey]:
+    def _choose_skipped(self, drift: Iterable[Row]) -> Collection[RowKey]:
         """Return the settings that must not be written, and note how they are handled."""
         order, self._handled = self._order, {}
-        skipped: set[SettingKey] = set()
+        skipped: set[RowKey] = set()
         for row in drift:
             key, origin, policy = (row.id, row.setting), self._origin(row), self._choose_policy(row)
             if policy is DriftReaction.IGNORE:
@@ -212,8 +212,8 @@ def make_origin_finder(
     order: Order,
     machine: Machine,
     new: Collection[str],
-    drivers_own: Mapping[SettingKey, Value],
-    reshared: Collection[SettingKey],
+    drivers_own: Mapping[RowKey, Value],
+    reshared: Collection[RowKey],
 ) -> Callable[[Row], ChangeOrigin]:
     """Return a function that returns the origin of a row's wrong value. ``new`` are ids.
 

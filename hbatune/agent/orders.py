@@ -14,13 +14,10 @@ from msgspec.structs import replace
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
 from hbatune.loader import ErrorNumber, LongText, ShortText
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, RowKey
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
 from hbatune.watch.readings import Subjects, WatchedDisk
-
-SettingKey = tuple[str, str]
-"""A target's id and a setting."""
 
 
 class PassReason(StrEnum):
@@ -57,10 +54,10 @@ class Order(Struct, frozen=True):
 
     reason: PassReason
     events: tuple[DeviceEvent, ...] = ()
-    left: frozenset[SettingKey] = frozenset()
-    fought: frozenset[SettingKey] = frozenset()
-    due: frozenset[SettingKey] = frozenset()
-    waiting: frozenset[SettingKey] = frozenset()
+    left: frozenset[RowKey] = frozenset()
+    fought: frozenset[RowKey] = frozenset()
+    due: frozenset[RowKey] = frozenset()
+    waiting: frozenset[RowKey] = frozenset()
     levels: dict[str, DepthLevel] = {}
 
     @property
@@ -132,7 +129,7 @@ class SettingChange(Struct, frozen=True, gc=False):
     reason: LongText | None = None
 
     @property
-    def key(self) -> SettingKey:
+    def key(self) -> RowKey:
         """The target's id and the setting."""
         return self.id, self.setting
 

@@ -20,9 +20,8 @@ from hbatune.agent.orders import (
     PassReport,
     Retry,
     SettingChange,
-    SettingKey,
 )
-from hbatune.plan.rows import Outcome
+from hbatune.plan.rows import Outcome, RowKey
 
 REPAIR_WINDOW_S = 600.0
 """Seconds in which a setting is repaired at most twice. After the third change it is skipped."""
@@ -132,7 +131,7 @@ class PassHistory:
         for change in changes:  # the depths that the kernel was raising
             if change.handled is Handled.RAMPING and isinstance(change.before, int):
                 self._levels[change.id] = DepthLevel(change.before, 0, 0, ramping=True)
-        self._conflicts: frozenset[SettingKey] = frozenset()
+        self._conflicts: frozenset[RowKey] = frozenset()
         self._outdated: Order | None = None
 
     def order(
@@ -180,7 +179,7 @@ class PassHistory:
             self._repairs.add(drift, current_time)
         if report.subjects is not None:
             self._retries.record(report.changes, current_time, epoch, is_complete=is_complete)
-        new: dict[SettingKey, SettingChange] = {}
+        new: dict[RowKey, SettingChange] = {}
         for change in report.changes:
             if change.handled is Handled.LEFT and change.key not in self._repairs.left:
                 new[change.key] = change
@@ -194,7 +193,7 @@ class PassHistory:
         The program behind an event may still be running: multipathd loads a table, and the kernel
         then raises the read-ahead. A conflict in two consecutive passes is a failure.
         """
-        conflicts, other_changes = dict[SettingKey, str](), list[SettingChange]()
+        conflicts, other_changes = dict[RowKey, str](), list[SettingChange]()
         for change in report.changes:
             is_conflict = change.outcome in (Outcome.CONFLICT, Outcome.CANCELLED)
             is_first = order.reason is PassReason.EVENT and change.key not in self._conflicts
@@ -218,17 +217,17 @@ class Repairs:
     """
 
     def __init__(self, audit: float = 0.0) -> None:
-        self.times: dict[SettingKey, tuple[float, ...]] = {}
-        self.left: frozenset[SettingKey] = frozenset()
+        self.times: dict[RowKey, tuple[float, ...]] = {}
+        self.left: frozenset[RowKey] = frozenset()
         self._window = max(REPAIR_WINDOW_S, MIN_AUDITS_IN_WINDOW * audit)
 
-    def add(self, keys: Iterable[SettingKey], current_time: float) -> None:
+    def add(self, keys: Iterable[RowKey], current_time: float) -> None:
         """Record that these settings were repaired now."""
         self._forget_old(current_time)
         for key in keys:
             self.times[key] = (*self.times.get(key, ()), current_time)
 
-    def find_exhausted(self, current_time: float) -> frozenset[SettingKey]:
+    def find_exhausted(self, current_time: float) -> frozenset[RowKey]:
         """Return the settings that must not be repaired again if they change."""
         self._forget_old(current_time)
         return frozenset(key for key, times in self.times.items() if len(times) >= MAX_REPAIRS)
@@ -251,7 +250,7 @@ class Retries:
     """The settings that could not be set. ``first`` is the time until the second try in seconds."""
 
     def __init__(self, first: float) -> None:
-        self.failures: dict[SettingKey, FailedSetting] = {}
+        self.failures: dict[RowKey, FailedSetting] = {}
         self._first, self._longest = first, max(first, MAX_RETRY_DELAY_S)
 
     def resume(self, changes: Iterable[SettingChange], current_time: float, epoch: float) -> None:
@@ -265,7 +264,7 @@ class Retries:
                 pause = min(change.retry.next - epoch, self._longest)
                 self.failures[change.key] = FailedSetting(current_time + pause, change.retry)
 
-    def find_due(self, current_time: float) -> frozenset[SettingKey]:
+    def find_due(self, current_time: float) -> frozenset[RowKey]:
         """Return the settings to try now. The others are tried later."""
         return frozenset(key for key, entry in self.failures.items() if entry.due <= current_time)
 

@@ -22,11 +22,6 @@ _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vecto
 
 
 class _SlowLink(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "the link runs at {speed} GT/s x{width}, where {possible_speed} GT/s x{possible_width} is "
-        "possible[; port above: {port}]"
-    )
-    ADVICE = "reseat the card, check the slot, its riser and the firmware's settings for it"
     speed: float
     width: int
     possible_speed: float | None
@@ -64,11 +59,6 @@ def _take_minimum(*limits: float | Missing | None) -> float | None:
 
 
 class _SlowPorts(CheckEvidence, frozen=True):
-    DESCRIPTION = "{ports}: at {rate} Gbit/s, where {possible} are possible"
-    ADVICE = (
-        "check the transceiver, the cable and the switch port of {fabric}",
-        "no action if this is the drive's maximum; otherwise check these phys' cable",
-    )
     ports: tuple[str, ...]
     rate: float
     possible: float
@@ -93,12 +83,6 @@ def find_slow_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BusErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "errors at the adapter and its port: {correctable} correctable, {nonfatal} nonfatal, "
-        "{fatal} fatal[; reported to root port {root} by everything below it: {root_correctable}, "
-        "{root_nonfatal}, {root_fatal}]"
-    )
-    ADVICE = "check cable, slot and riser, and whether the numbers grow"
     correctable: int
     nonfatal: int
     fatal: int
@@ -144,8 +128,6 @@ def _sum_errors(sources: list[Errors]) -> tuple[int, int, int]:
 
 
 class _UncountedErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel counts no PCI Express errors of this adapter ({reason})"
-    ADVICE = "no action; the management controller may have a log of them"
     reason: str
 
 
@@ -160,16 +142,6 @@ def find_uncounted_errors(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _MissingMsix(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "served over one interrupt line, though the card offers MSI-X or MSI[; the module's "
-        "options: {options}][; the kernel's command line: {word}]"
-    )
-    ADVICE = (
-        "take {word} off the kernel's command line",
-        "see whether one of the module's options switches MSI-X off: {set}",
-        "look in the kernel's log for why the driver got no vectors: `journalctl -k -g msi`"
-        "[, as root, who may read the {denied}]",
-    )
     options: tuple[str, ...]
     word: str | None
     denied: str | UnsetType
@@ -206,14 +178,6 @@ def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHea
 
 
 class _FewVectors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{vectors} interrupt vectors for {queues} hardware queues and {cpus} CPUs[; the module's "
-        "options: {options}]"
-    )
-    ADVICE = (
-        "see whether one of these options keeps vectors back: {options}",
-        "nothing: the driver has no option for it",
-    )
     vectors: int
     queues: int
     cpus: int
@@ -268,9 +232,6 @@ def _choose_profile(inputs: CheckInput) -> str:
 
 
 class _CrowdedVectors(_VectorPlacement, frozen=True):
-    DESCRIPTION = (
-        "all {vectors} data vectors are served by CPU {cpu}, one of {near} near the adapter"
-    )
     vectors: int
     cpu: str | None
     near: int
@@ -297,7 +258,6 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _FarVectors(_VectorPlacement, frozen=True):
-    DESCRIPTION = "{vectors}: served by CPUs of another NUMA node than the adapter's ({near})"
     vectors: tuple[str, ...]
     near: str
 
@@ -384,20 +344,13 @@ _STATES = {"2": "fault", "3": "in reset", "4": "unrecoverable"}  # mpi3mr: MPI3M
 
 
 class _Coalescing(CheckEvidence, frozen=True):
-    DESCRIPTION = "[{host}: ]completions are coalesced[ for up to {micros} µs] ({lever})"
     host: str | None
     lever: str
     micros: int | None
 
     def advise(self, target: str) -> str:
-        if self.host is None:
-            return "if tail latency matters, set perf_mode=2 in /etc/modprobe.d for the next boot"
         reset = " with --allow-reset, which resets the link" if self.lever == "zio" else ""
-        return (
-            "if tail latency matters, add to a file in /etc/hbatune/rules.d `[[rule]]` with "
-            f'name = "no-{self.lever}", setting = "{self.lever}", value = 0, '
-            f'because = "tail latency", source = "site", and apply it{reset}'
-        )
+        return self._fill_text("perf_mode" if self.host is None else "advice", reset=reset)
 
 
 def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -420,14 +373,6 @@ def find_coalescing(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TargetLimit(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} lets a target have {limit} commands (lpfc_tgt_queue_depth), and the {luns} LUNs of "
-        "target {to} are {depths} deep together"
-    )
-    ADVICE = (
-        "check that this limit is intended for the array's port; otherwise raise "
-        "lpfc_tgt_queue_depth, which applies in addition to the depth of each LUN"
-    )
     host: str
     limit: int
     luns: int
@@ -455,11 +400,6 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _TimeLimit(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} lowers what a target may have in flight where commands take longer than {limit} ms "
-        "(lpfc_max_scsicmpl_time)"
-    )
-    ADVICE = "set it to 0, unless depths are meant to follow the array's response time"
     host: str
     limit: int
 
@@ -473,8 +413,6 @@ def find_time_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _BrokenAdapter(CheckEvidence, frozen=True):
-    DESCRIPTION = "{host} reports its state: {state}"
-    ADVICE = "look for the cause in the kernel log: `journalctl -k -g mpi3mr`"
     host: str
     state: str
 

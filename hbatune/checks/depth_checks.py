@@ -14,14 +14,6 @@ _DEPTH = SETTINGS["queue_depth"]
 
 
 class _StarvedLuns(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} takes {can_queue} commands for {luns} LUNs: {share} for each, where a depth of "
-        "{wanted} is wanted"
-    )
-    ADVICE = (
-        "raise {options} of the adapter's module for the next load",
-        "spread the LUNs over more hosts",
-    )
     host: str
     can_queue: int
     luns: int
@@ -82,14 +74,6 @@ def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
 
 
 class _CrowdedPort(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{luns} paths of this host through port {port} of {array} may have {depths} commands in "
-        "flight, where the port takes {limit} of all hosts together ({paper})"
-    )
-    ADVICE = (
-        "describe the array in [[site.array]] of hbatune.toml, with its port_limit and the hosts "
-        "that share it: `apply` then shares that among them"
-    )
     array: str
     port: str
     luns: int
@@ -129,11 +113,6 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _SmallHost(CheckEvidence, frozen=True):
-    DESCRIPTION = "{host} takes {can_queue} commands, and the firmware offers {offered}"
-    ADVICE = (
-        "see whether one of the module's options holds it back: {options}",
-        "no action: the driver reserves the others, and has no option for it",
-    )
     host: str
     can_queue: int
     offered: int
@@ -152,10 +131,6 @@ def find_small_hosts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedCredits(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{host} was loaded with {option}={value}, and the firmware offers {offered} commands"
-    )
-    ADVICE = "remove the option, or raise it, and reload the module"
     host: str
     option: str
     value: int
@@ -176,13 +151,6 @@ def find_unused_credits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _LoweredDepth(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "queue_depth is {depth}, where {began} is to be expected[ by the module's option {option}]"
-    )
-    ADVICE = (
-        "find out why the target's queue is full; the driver raises the depth by one every two "
-        "minutes, `apply` at once"
-    )
     depth: int
     began: int
     option: str | None
@@ -215,11 +183,6 @@ def get_depth(endpoint: Endpoint) -> int | None:
 
 
 class _IdleAdapters(CheckEvidence, frozen=True):
-    DESCRIPTION = "no I/O of {maps} uses {idle}, although the paths have the same access state"
-    ADVICE = (
-        "if the array serves these paths equally, set path_grouping_policy to multibus or "
-        "group_by_prio in multipath.conf, so all adapters carry I/O"
-    )
     maps: tuple[str, ...]
     idle: tuple[str, ...]
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from hbatune.checks.adapter_checks import list_intx_adapters
-from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity, format_fact
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import attributes, devices, families
 from hbatune.facts.endpoints import SUSPENDED
 from hbatune.facts.family import identify_product
@@ -25,8 +25,6 @@ _NO_UPDATES = frozenset({"noatime", "ro"})
 
 
 class _DriveCache(CheckEvidence, frozen=True):
-    DESCRIPTION = "the drive's cache: {cache}"
-    ADVICE = "nothing: it is shown because it moves results, and is never changed"
     cache: str
 
 
@@ -39,14 +37,6 @@ def show_drive_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenCache(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "volumes {volumes} ({family}): no attribute shows the controller's cache; their cache "
-        "types: {cache_types}"
-    )
-    ADVICE = (
-        "check with the vendor's tool that the controller's protected write cache is on and its "
-        "battery or flash is healthy; do not change the drives' own caches"
-    )
     volumes: tuple[str, ...]
     family: str
     cache_types: tuple[str, ...]
@@ -67,11 +57,7 @@ def find_adapter_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _CostlyCache(CheckEvidence, frozen=True):
-    DESCRIPTION = "random writes without cache hits are faster without this adapter's write cache"
-    ADVICE = (
-        "if neither response times nor cache hits matter, compare your own load with the cache off "
-        "(vendor's tool). Otherwise keep it on, above all for RAID 5 and 6"
-    )
+    """A write cache, which can slow down random writes."""
 
 
 def find_costly_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -82,25 +68,10 @@ def find_costly_caches(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _NoCache(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "volumes {volumes}: {product} has no write cache[; RAID 6: {raid6}][; counted as "
-        "rotational: {spinning}]"
-    )
     volumes: tuple[str, ...]
     product: str | None
     spinning: tuple[str, ...]
     raid6: tuple[str, ...]
-
-    def advise(self, target: str) -> str:
-        text = "without a cache RAID 6 costs half of the writes: "
-        if self.raid6:
-            text += f"rebuild {format_fact(self.raid6)} as RAID 5 or 10, or use an adapter with one"
-        else:
-            text += "keep arrays that are written to at RAID 0, 5 or 10"
-        if self.spinning:
-            disks = format_fact(self.spinning)
-            text += f"; put {disks} behind an adapter with a cache, where response time matters"
-        return text
 
 
 def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -134,8 +105,6 @@ def _list_targets(disks: Iterable[Endpoint]) -> tuple[str, ...]:
 
 
 class _AccessTimes(CheckEvidence, frozen=True):
-    DESCRIPTION = "{point} is mounted without noatime; relatime: {relatime}"
-    ADVICE = "mount it with noatime where nothing needs to know when files were read"
     point: str
     relatime: bool
 
@@ -157,8 +126,7 @@ def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _StatisticsOff(CheckEvidence, frozen=True):
-    DESCRIPTION = "disk statistics are off (iostats=0)"
-    ADVICE = "it saves a little CPU time, and nothing can watch this disk"
+    """The statistics of a disk are off."""
 
 
 def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -178,19 +146,11 @@ class _LargeReadAhead(CheckEvidence, frozen=True):
     volume: bool
 
     def describe(self) -> str:
-        unknown = "; the drives of a RAID volume are unknown" if self.volume else ""
-        return (
-            f"the kernel's default read_ahead_kb is {self.read_ahead_kb}: twice the largest request"
-            f", since it counts as rotational and reports no optimal size{unknown}"
-        )
+        return self._fill_text("volume" if self.volume else "description")
 
     def advise(self, target: str) -> str:
         purpose = "databases read at random" if self.database else "for random reads"
-        return (
-            f"{purpose}: add to a file in /etc/hbatune/rules.d `[[rule]]` with "
-            'name = "read-ahead", when.rotational = true, setting = "read_ahead_kb", '
-            f'value = {_READ_AHEAD_KB}, because = "random reads", source = "site"'
-        )
+        return self._fill_text("advice", purpose=purpose, wanted=str(_READ_AHEAD_KB))
 
 
 def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -220,8 +180,7 @@ def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _UnorderedZones(CheckEvidence, frozen=True):
-    DESCRIPTION = "a zoned disk without a scheduler, and this kernel may reorder its writes"
-    ADVICE = "set mq-deadline by a rule in /etc/hbatune/rules.d, and apply it"
+    """Neither scheduler nor kernel orders the writes to a zoned disk."""
 
 
 def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -232,11 +191,7 @@ def find_unordered_zones(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _NoCapacity(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel can use no capacity of this disk, so it is not tuned"
-    ADVICE = (
-        "read the kernel's log. Sectors of 520 or 528 bytes need `sg_format --format --size=512`, "
-        "which erases the disk"
-    )
+    """The kernel can use no capacity of a disk."""
 
 
 def find_unusable_disks(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -250,8 +205,6 @@ _OPTIMIZED = ("active/optimized", "optimized")
 
 
 class _SinglePath(CheckEvidence, frozen=True):
-    DESCRIPTION = "one path to the drive; profile {profile} needs p99 {objective_ms} ms"
-    ADVICE = "plan two paths if you need more than 200,000 sustained IOPS"
     profile: str
     objective_ms: float
 
@@ -280,16 +233,13 @@ _WORKING = frozenset({"running", "live", attributes.ABSENT})
 
 
 class _FewPaths(CheckEvidence, frozen=True):
-    DESCRIPTION = "working paths: {working} of {expected} ({maps})"
-    ADVICE = "repair or connect a path: `journalctl -k` shows the paths that failed"
     maps: tuple[str, ...]
     working: int
     expected: int
 
 
 class _SuspendedMap(CheckEvidence, frozen=True):
-    DESCRIPTION = "the map is suspended: I/O to it waits"
-    ADVICE = "resume it by `dmsetup resume`, unless a tool is changing it now"
+    """A suspended map."""
 
 
 def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -325,8 +275,6 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
-    DESCRIPTION = "{preferred} targets prefer this adapter, another of {adapters} only {least}"
-    ADVICE = "let the array prefer half of the paths over each adapter"
     preferred: int
     least: int
     adapters: tuple[str, ...]
@@ -366,12 +314,6 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
 
 
 class _SharedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "{disks} have the same WWN or serial number: {name}"
-    ADVICE = (
-        "if these are paths to one LUN, configure multipath before you use either. If they are two "
-        "drives, give each its own name with the vendor's tool, because hbatune distinguishes "
-        "them only by their paths"
-    )
     name: str
     others: tuple[str, ...]
     disks: tuple[str, ...]
@@ -393,11 +335,7 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _MissingName(CheckEvidence, frozen=True):
-    DESCRIPTION = "reports neither a WWN nor a serial number"
-    ADVICE = (
-        "give it one if possible (a virtual disk's serial): hbatune identifies it only by its "
-        "address, so a rollback there applies to any disk at this address"
-    )
+    """A disk without a stable name."""
 
 
 def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -408,8 +346,6 @@ def find_missing_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnmatchedName(CheckEvidence, frozen=True):
-    DESCRIPTION = "[site] {key}: {name} does not match a disk or adapter of this machine"
-    ADVICE = "correct the name in hbatune.toml; `hbatune list` shows them all"
     key: str
     name: str
 
@@ -429,11 +365,6 @@ def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
 
 
 class _UnreadFacts(CheckEvidence, frozen=True):
-    DESCRIPTION = "could not be read: {facts} ({reasons})"
-    ADVICE = (
-        "run `check` as root to have these read: {roots}",
-        "look in the kernel's log for why these failed: {failed}",
-    )
     facts: tuple[str, ...]
     reasons: tuple[str, ...]
     roots: tuple[str, ...]

@@ -55,39 +55,21 @@ class _FailedIo(CheckEvidence, frozen=True):
 
 
 class _MediumErrors(_FailedIo, frozen=True):
-    DESCRIPTION = "{count} medium errors in the kernel log ({kinds})"
-    ADVICE = (
-        "see with the controller's tool which drive of volume {volume} fails, and replace that",
-        "see that the data of {drive} is safe elsewhere, then replace the drive",
-    )
     FAULTS = (ErrorKind.MEDIUM, ErrorKind.HARDWARE, ErrorKind.PROTECTION)
     # Unreadable sectors stay unreadable, so a known fault is still serious.
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
 
 
 class _SpaceErrors(_FailedIo, frozen=True):
-    DESCRIPTION = "{count} I/O errors in the kernel log: the thin pool is full"
     FAULTS = (ErrorKind.SPACE,)
     NEW, KNOWN = Severity.CRITICAL, Severity.WARNING
-    ADVICE = "extend the array's pool, or discard unused blocks: `fstrim -av`"
 
 
 class _TransportErrors(_FailedIo, frozen=True):
-    DESCRIPTION = (
-        "failed I/O in the kernel's log that did not get through to the drive or back: {count}"
-        "[; resets of the device: {resets}]"
-    )
-    ADVICE = (
-        "check the cable and the connectors of {cabled}",
-        "check the path to the array of {fabric}: cable, transceiver, switch port",
-        "ask the administrators of the storage below this host",
-    )
     FAULTS = (ErrorKind.TRANSPORT,)
 
 
 class _UnexplainedIo(_FailedIo, frozen=True):
-    DESCRIPTION = "failed I/O in the kernel's log, without a reason: {count}"
-    ADVICE = "check the log messages around them: `journalctl -k -g {target}`"
     FAULTS = (ErrorKind.OTHER,)
 
 
@@ -123,11 +105,6 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _Timeouts(CheckEvidence, frozen=True):
-    DESCRIPTION = "{timeouts}[ of {done}] commands timed out"
-    ADVICE = (
-        "look for the cause in the kernel log: `journalctl -k -g {target}`"
-        "[, as root, who may read the {denied}]"
-    )
     timeouts: int
     done: int | None
     denied: str | UnsetType
@@ -149,14 +126,6 @@ def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnexplainedErrors(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{errors}[ of {done}] commands ended without good status; polls of the drive's health "
-        "count as well, and the kernel's log, which would tell, could not be read"
-    )
-    ADVICE = (
-        "run `check` as root, who may read the {denied}",
-        "no action: this count does not indicate a fault of the disk",
-    )
     errors: int
     done: int | None
     denied: str | None
@@ -179,14 +148,6 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RisingCounter(CheckEvidence, frozen=True):
-    DESCRIPTION = "{counter}: from {was} to {now} within {minutes} minutes"
-    ADVICE = (
-        "look for current errors in the kernel log: `journalctl -k -g {disk}`"
-        "[, as root, who may read the {denied}]",
-        "check slot and riser of {card}",
-        "check the cable or the transceiver at {link}",
-        "look for current errors in the kernel log",
-    )
     counter: str
     was: int
     now: int
@@ -230,14 +191,6 @@ def find_rising_counters(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _OfflineDevice(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel has given it up: its state is {state}"
-    ADVICE = (
-        "see that it answers again, then have the kernel try it: "
-        "`echo running > /sys/block/{disk}/device/state`",
-        "look in the kernel's log for why: `journalctl -k -g {controller}`"
-        "[, as root, who may read the {denied}]",
-        "look in the kernel's log for why",
-    )
     state: str
     disk: str | None
     controller: str | None

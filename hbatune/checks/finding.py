@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -14,6 +13,7 @@ from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
 from hbatune.policy import config, library
 from hbatune.policy.profile import Profile
+from hbatune.shipped import load_texts
 
 Fact = bool | int | float | str | tuple[str, ...] | None
 
@@ -30,9 +30,6 @@ class Severity(StrEnum):
     CRITICAL = "critical"  # puts data or the device in danger
 
 
-NO_ACTION = "nothing: it is only worth knowing"
-"""The advice of a finding that is only information."""
-
 _FACT = r"\{(\w+)\}"
 _OPTIONAL_PART = rf"\[([^\[\]{{}}]*{_FACT}[^\[\]]*)\]"
 """A part of a text in square brackets, with at least one fact in braces."""
@@ -42,37 +39,35 @@ class CheckEvidence(Struct, frozen=True):
     """The evidence of one type of finding, with its two sentences.
 
     The fields of a subclass are facts, which JSON publishes under their names. None means unknown.
-    JSON omits a field that is UNSET. In ``DESCRIPTION`` and ``ADVICE``, a name in braces stands for
-    the fact in this field, and ``{target}`` for the target of the finding. The text omits a part
-    in square brackets if a fact in it is unknown or empty. If ``ADVICE`` has several texts, the
-    first whose other facts are all known applies, or the last.
+    JSON omits a field that is UNSET. The texts are in templates/findings.toml, in the table with
+    the name of the subclass. In a text, a name in braces stands for the fact in this field, and
+    ``{target}`` for the target of the finding. The text omits a part in square brackets if a fact
+    in it is unknown or empty. If there are several texts, the first whose other facts are all known
+    applies, or the last.
     """
-
-    DESCRIPTION: ClassVar[str] = ""
-    ADVICE: ClassVar[str | tuple[str, ...]] = NO_ACTION
 
     def describe(self) -> str:
         """Return the evidence as text."""
-        return self._insert_facts(self.DESCRIPTION)
+        return self._fill_text("description")
 
     def advise(self, target: str) -> str:
         """Return the advice for the target of the finding."""
-        if isinstance(self.ADVICE, str):
-            return self._insert_facts(self.ADVICE, target=target)
-        *preferred, last = self.ADVICE
-        for template in preferred:
-            if self._has_facts(re.sub(_OPTIONAL_PART, "", template)):
-                return self._insert_facts(template, target=target)
-        return self._insert_facts(last, target=target)
+        return self._fill_text("advice", target=target)
 
-    def _insert_facts(self, template: str, **texts: str) -> str:
+    def _fill_text(self, part: str, **texts: str) -> str:
+        """Return the text of this ``part`` of the table, filled with the facts and ``texts``."""
+        shipped = load_texts("findings.toml")[type(self).__name__.removeprefix("_")][part]
+        *preferred, text = [shipped] if isinstance(shipped, str) else shipped
+        for template in reversed(preferred):
+            if self._has_facts(re.sub(_OPTIONAL_PART, "", template)):
+                text = template
         for name in self.__struct_fields__:
             texts[name] = format_fact(getattr(self, name))
 
         def choose_part(part: re.Match[str]) -> str:
             return part[1] if self._has_facts(part[1]) else ""
 
-        return re.sub(_OPTIONAL_PART, choose_part, template).format_map(texts)
+        return re.sub(_OPTIONAL_PART, choose_part, text).format_map(texts)
 
     def _has_facts(self, template: str) -> bool:
         for name in re.findall(_FACT, template):

@@ -7,21 +7,12 @@ import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.checks.finding import (
-    NO_ACTION,
-    Check,
-    CheckEvidence,
-    CheckInput,
-    Finding,
-    Severity,
-    format_fact,
-)
+from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health, services
 from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
 from hbatune.plan.advice import Stance
@@ -40,17 +31,10 @@ _NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another 
 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
-    DESCRIPTION = "tuned is running; what its profile sets could not be read ({unread})"
-    ADVICE = "check with `tuned-adm active` that its profile sets no disks; here: {unread}"
     unread: str
 
 
 class _RunningTuned(CheckEvidence, frozen=True):
-    ADVICE = (
-        "choose a tuned profile that does not set {settings} (`tuned-adm profile NAME`): the last "
-        "write of the two tools wins",
-        NO_ACTION,
-    )
     profile: str
     values: tuple[str, ...]
     settings: tuple[str, ...]
@@ -59,13 +43,7 @@ class _RunningTuned(CheckEvidence, frozen=True):
 
     def describe(self) -> str:
         verb = "is running with" if self.running else "applies, without a daemon,"
-        text = f"tuned {verb} the profile {self.profile}"
-        if self.values:
-            text += f" (it sets {format_fact(self.values)})"
-        if self.settings:
-            settings, files = format_fact(self.settings), format_fact(self.files)
-            text += f", which sets what hbatune sets: {settings} ({files})"
-        return text
+        return self._fill_text("description", verb=verb)
 
 
 def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -93,10 +71,6 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _RunningIrqbalance(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "irqbalance is running[; it asks: {asks}]; interrupts placed by the profile: {placed}"
-    )
-    ADVICE = ("start it with --policyscript={start} to exclude those interrupts", NO_ACTION)
     placed: int
     asks: tuple[str, ...]
     policy: str
@@ -119,8 +93,6 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignRule(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {setting}[ to {value}][ of {of}]"
-    ADVICE = "let one of the two set it: take the line out, or exclude the disks in [site]"
     setting: str
     value: str | None
     file: str
@@ -150,7 +122,6 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _ForeignOption(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {option} to {value}"
     option: str
     value: str
     file: str
@@ -158,9 +129,8 @@ class _ForeignOption(CheckEvidence, frozen=True):
     overridden: bool
 
     def advise(self, target: str) -> str:
-        if self.overridden:
-            return f"remove that line: modprobe reads it after {paths.MODPROBE}, so it wins"
-        return "nothing: `diff --module-options` shows the profile's values"
+        part = "overridden" if self.overridden else "advice"
+        return self._fill_text(part, options_file=str(paths.MODPROBE))
 
 
 def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -179,8 +149,6 @@ def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _UnusedShares(CheckEvidence, frozen=True):
-    DESCRIPTION = "no disk has a scheduler that uses the I/O shares of {units}"
-    ADVICE = "set bfq by a rule for scheduler in rules.d, or remove the weights and priorities"
     units: tuple[str, ...]
 
 
@@ -199,8 +167,6 @@ def find_unused_shares(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IgnoredElevator(CheckEvidence, frozen=True):
-    DESCRIPTION = "the kernel ignores {option} on its command line"
-    ADVICE = "remove it; a rule for scheduler in rules.d sets the scheduler"
     option: str
 
 
@@ -211,13 +177,11 @@ def find_ignored_elevator(check: Check, inputs: CheckInput) -> Iterator[Finding]
 
 
 class _MissingFio(CheckEvidence, frozen=True):
-    DESCRIPTION = "fio is not installed"
-    ADVICE = "install it: without it `apply` measures nothing"
+    """fio is not installed."""
 
 
 class _MissingBpftrace(CheckEvidence, frozen=True):
-    DESCRIPTION = "bpftrace is not installed"
-    ADVICE = "install it to see latencies while the machine works"
+    """bpftrace is not installed."""
 
 
 _MISSING_TOOLS = {"fio": _MissingFio, "bpftrace": _MissingBpftrace}
@@ -231,11 +195,6 @@ def find_missing_tool(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "iotune is installed: it measures as deep as nr_requests is, and the profile sets "
-        "{settings}"
-    )
-    ADVICE = "run it after `hbatune apply`, and again whenever one of these settings changes"
     settings: tuple[str, ...]
 
 
@@ -247,11 +206,6 @@ def find_iotune(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _HiddenProcess(CheckEvidence, frozen=True):
-    DESCRIPTION = "not known whether they run: {daemons}[: {process}]"
-    ADVICE = (
-        "run it as {unit}, or stop it: hbatune does not follow the settings of another process",
-        "run `check` as root, who sees all processes",
-    )
     daemons: tuple[str, ...]
     process: str | UnsetType | None = UNSET
     unit: str | UnsetType = UNSET
@@ -274,31 +228,17 @@ def find_hidden_processes(check: Check, inputs: CheckInput) -> Iterator[Finding]
 class _UnapprovedVersion(CheckEvidence, frozen=True):
     """A version that is not approved, or that is unknown: ``unread`` is then the reason."""
 
-    ADVICE = (
-        "plan the update from {version} to an approved one, or approve it in hbatune.toml",
-        "look with the vendor's own tool: for the kernel it is {unread}",
-    )
-    COMPONENT: ClassVar[str] = ""
     version: str | None
     approved: tuple[str, ...]
     unread: str | UnsetType = UNSET
 
-    def describe(self) -> str:
-        approved = format_fact(self.approved)
-        if self.version is not None:
-            return f"{self.COMPONENT} {self.version} is not among the approved ones: {approved}"
-        return (
-            f"the version of its {self.COMPONENT} is not known ({self.unread}), and only these are "
-            f"approved: {approved}"
-        )
-
 
 class _UnapprovedFirmware(_UnapprovedVersion, frozen=True):
-    COMPONENT = "firmware"
+    """The version of an adapter's firmware."""
 
 
 class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
-    COMPONENT = "driver"
+    """The version of an adapter's driver."""
 
 
 def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -365,15 +305,6 @@ def _is_elsewhere(rule: health.UdevRule, names: Collection[str]) -> bool:
 
 
 class _UnmetAdvice(CheckEvidence, frozen=True):
-    DESCRIPTION = (
-        "{setting} is {current}, but {vendor} recommends {advised}[; rule {against} of the profile "
-        "sets {planned}][; here: {limit}][; note: {note}]"
-    )
-    ADVICE = (
-        "choose one: a rule for {setting} in rules.d overrides {against}",
-        'to have {open} set, say vendors = "follow" in hbatune.toml, or write a rule for it',
-        "nothing: this kernel or device does not take it",
-    )
     vendor: str
     rule: str
     setting: str
@@ -415,16 +346,13 @@ class _UnsetAtBoot(CheckEvidence, frozen=True):
     reason: str | None  # None if udev could not start the program
 
     def describe(self) -> str:
-        names = ", ".join(self.settings)
         if self.reason is None:
-            return f"udev could not start the program that sets {names} as the disk appears"
-        reason = load_texts("messages.toml")["unset_setting"].get(self.reason, self.reason)
-        return f"hbatune's udev rules could not set {names} as the disk appeared: {reason}"
+            return self._fill_text("unstarted")
+        cause = load_texts("messages.toml")["unset_setting"].get(self.reason, self.reason)
+        return self._fill_text("description", cause=cause)
 
     def advise(self, target: str) -> str:
-        if self.reason is None:
-            return "place the program again with `hbatune install`, then run `hbatune apply`"
-        return "set it with `hbatune apply`, or start the daemon: `systemctl start hbatune`"
+        return self._fill_text("reinstall" if self.reason is None else "advice")
 
 
 def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -448,7 +376,6 @@ def find_unset_at_boot(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 
 class _IneffectiveRule(CheckEvidence, frozen=True):
-    DESCRIPTION = "{file}, line {line}, sets {setting} to {value}, but {disks} has another value"
     setting: str
     value: str
     file: str
@@ -456,11 +383,8 @@ class _IneffectiveRule(CheckEvidence, frozen=True):
     disks: tuple[str, ...]
 
     def advise(self, target: str) -> str:
-        names = " ".join(f"/dev/{disk}" for disk in self.disks)
-        return (
-            "if it has not been changed since, the kernel refused udev's write; repeat it with "
-            f"`udevadm trigger --action=add {names}`"
-        )
+        nodes = " ".join(f"/dev/{disk}" for disk in self.disks)
+        return self._fill_text("advice", nodes=nodes)
 
 
 def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:

@@ -189,18 +189,8 @@ def limit_ncq_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Mi
     return 32 if evidence.ncq_depth is None else evidence.ncq_depth
 
 
-def assume_no_trap(host: Host, evidence: Evidence) -> str | None:
-    """Return None: a write of queue_depth is not known to do harm."""
-    return None
-
-
 DepthDefault = Callable[[Endpoint, Parameters, Pci | None], int | None]
 """Returns the initial depth of an endpoint, from its driver's options and its adapter's ids."""
-
-
-def assume_no_default(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
-    """Return None: a LUN's initial depth is unknown, or the firmware determines it."""
-    return None
 
 
 def read_option_depth(name: str) -> DepthDefault:
@@ -265,9 +255,11 @@ class Family(Struct, frozen=True):
     depth_cap: Callable[[Pci | None, Host, Evidence], int | Missing] = (
         lambda pci, host, evidence: host.can_queue  # drivers/scsi/scsi_sysfs.c
     )
-    depth_default: DepthDefault = assume_no_default
+    # Unknown, or the firmware determines it.
+    depth_default: DepthDefault = lambda endpoint, parameters, pci: None
     initial_depths: Mapping[Protocol, int] = {}
-    depth_trap: Callable[[Host, Evidence], str | None] = assume_no_trap
+    # A write of queue_depth is not known to do harm.
+    depth_trap: Callable[[Host, Evidence], str | None] = lambda host, evidence: None
     depth_ramps: bool = False
     volumes_alike: bool = False
     resets: tuple[str, ...] = ()

@@ -61,19 +61,11 @@ class KnownMachine:
 
     def of_scsi_targets(self, addresses: Collection[str]) -> tuple[model.Endpoint, ...]:
         """Return the LUNs of the SCSI targets with these addresses (H:C:T)."""
-        luns = []
-        for endpoint in self._endpoints.values():
-            if endpoint.address and endpoint.address.rpartition(":")[0] in addresses:
-                luns.append(endpoint)
-        return tuple(luns)
+        return tuple(lun for lun in self._endpoints.values() if lun.scsi_target in addresses)
 
     def of_controller(self, name: str) -> tuple[model.Endpoint, ...]:
         """Return the disks of the NVMe controller with this kernel name."""
         return tuple(e for e in self._endpoints.values() if e.controller == name)
-
-    def has_host(self, host: str) -> bool:
-        """Return whether this is a SCSI host of the machine."""
-        return any(adapter.find_host(host) for adapter in self.adapters.values())
 
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
         """Return the routes to disks on these branches, using the attributes in ``read``."""
@@ -139,7 +131,7 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         name = waiting.pop()
         if name in directories:
             continue
-        if cached.has_host(name):
+        if any(adapter.find_host(name) for adapter in cached.adapters.values()):
             waiting += cached.of_host(name)
             continue
         directory = find_disk_directory(name)

@@ -7,7 +7,7 @@ command to the adapter. The meters of a single disk and of some CPUs are for pro
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,8 +80,6 @@ _DEPTH = "device/queue_depth"
 _COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
-
-Clock = Callable[[], float]
 
 
 class SampledPlaces(Struct, frozen=True):

@@ -56,20 +56,18 @@ def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> 
 
 
 def _read_modules(machine: model.Machine, series: str) -> kernel_changes.InstalledModules | None:
-    """Return the modules of the newest installed kernel of the series, if it does not run now."""
+    """Return the modules of the newest installed kernel of the series, if it does not run now.
+
+    The options are from modinfo(8); None if it does not answer.
+    """
     releases = []
     for name in devices.list_names(_MODULES):
         remainder = name.removeprefix(series)
         if remainder != name and not remainder[:1].isdigit():
             releases.append(name)
     release = max(releases, key=names.natural_key, default=machine.kernel)
-    return None if release == machine.kernel else _read_installed_modules(machine, release)
-
-
-def _read_installed_modules(
-    machine: model.Machine, release: str
-) -> kernel_changes.InstalledModules | None:
-    """Return the options of the drivers' modules, by modinfo(8); None if it does not answer."""
+    if release == machine.kernel:
+        return None
     drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}
     if "nvme" in drivers:
         drivers.add("nvme_core")

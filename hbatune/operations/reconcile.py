@@ -34,16 +34,13 @@ from hbatune.operations.situation import (
     read_situation,
 )
 from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, without_requests
-from hbatune.plan.rows import Outcome, Plan, Row, State
+from hbatune.plan.rows import Outcome, Plan, Row, RowKey, State
 from hbatune.policy import budget
 from hbatune.policy.config import Config, UnmatchedName, find_configuration_file, load_configuration
 from hbatune.policy.match import Matcher
 from hbatune.policy.profile import Profile
 from hbatune.settings.table import BASE_SETTINGS, Value
 from hbatune.workers import WorkerPool
-
-RowKey = tuple[str, str]
-"""The id of a target and the name of a setting."""
 
 
 class MachineCache:
@@ -112,7 +109,7 @@ class MachineCache:
         machine, present = self.machine, {endpoint.target for endpoint in part.endpoints}
         if machine is None:
             return ()
-        targets = {disk.address.rpartition(":")[0] for disk in part.endpoints if disk.address}
+        targets = {disk.scsi_target for disk in part.endpoints if disk.address}
         return tuple(e for e in machine.of_scsi_targets(targets) if e.target not in present)
 
     def take_whole(

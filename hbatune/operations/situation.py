@@ -21,7 +21,7 @@ from hbatune.facts.model import Machine, MissingText, TargetKind
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import joint_limits, rows
-from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore, make_plan
+from hbatune.plan.make import EarlierChanges, PlanLimits, SetBefore, make_plan
 from hbatune.policy import budget, match, vendors
 from hbatune.policy import config as configuration
 from hbatune.policy.library import installed_library
@@ -160,7 +160,7 @@ class Situation(Struct, frozen=True):
         arrays, file = installed_library().arrays(), str(configuration.find_configuration_file())
         return budget.make_site_rules(self.machine, self.site, arrays, file)
 
-    def _find_set_values(self) -> Mapping[Key, SetBefore]:
+    def _find_set_values(self) -> Mapping[rows.RowKey, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
         values, excluded = {}, self.rollbacks.ids
         for entry in self.journal.entries:

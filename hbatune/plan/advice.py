@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
-from hbatune.plan.make import Key, evaluate_setting, explain_unsafe, match_targets
-from hbatune.plan.rows import Plan, Row, State
+from hbatune.plan.make import evaluate_setting, explain_unsafe, match_targets
+from hbatune.plan.rows import Plan, Row, RowKey, State
 from hbatune.policy.match import SiteNames, find_matching_rules
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, VendorRule
 from hbatune.settings.setting import Device, Value
@@ -97,7 +97,7 @@ def find_advice(
 
 
 def _advise_target(
-    target: Target, vendor_rules: Collection[VendorRule], device: Device, rows: Mapping[Key, Row]
+    target: Target, vendor_rules: Collection[VendorRule], device: Device, rows: Mapping[RowKey, Row]
 ) -> Iterator[Advice]:
     # The scheduler from the same vendor limits its nr_requests, otherwise the planned one.
     scheduler_row = rows.get((target.id, SCHEDULER))

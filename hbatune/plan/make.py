@@ -26,6 +26,7 @@ from hbatune.plan.rows import (
     Plan,
     RevertedValue,
     Row,
+    RowKey,
     State,
     explain_unidentified,
     find_skipped_disks,
@@ -39,9 +40,6 @@ from hbatune.settings.setting import Device, FixedSetting, LegalValue, Value
 from hbatune.text.limit_text import Limit, LimitReason
 
 T = TypeVar("T")
-
-Key = tuple[str, str]
-"""A target's id and a setting."""
 
 
 class SetBefore(Struct, frozen=True):
@@ -88,7 +86,7 @@ class EarlierChanges(Struct, frozen=True):
     """
 
     reverted: Collection[RevertedValue] = ()
-    set_before: Mapping[Key, SetBefore] = {}
+    set_before: Mapping[RowKey, SetBefore] = {}
     original_depths: Mapping[str, int] = {}
     set_by_us: Callable[[str, str], bool] = lambda id, setting: False
     targets_named: bool = False

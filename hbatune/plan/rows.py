@@ -11,6 +11,9 @@ from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 
+RowKey = tuple[str, str]
+"""A target's id and a setting."""
+
 
 class State(StrEnum):
     """The state of a row before any write. Only ``drift`` is drift."""
@@ -75,14 +78,9 @@ class Row(Struct, frozen=True):
     found: Value | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RowKey:
         """The target's id and the setting."""
         return self.id, self.setting
-
-    @property
-    def to_baseline(self) -> bool:
-        """Whether the row restores the original value."""
-        return self.rule == BASELINE_RULE and self.state is State.DRIFT
 
     @property
     def taken_over(self) -> bool:
@@ -116,7 +114,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
 def count_settings(
     rows: Collection[Row],
     endpoints: Iterable[Endpoint],
-    handled: Collection[tuple[str, str]] = (),
+    handled: Collection[RowKey] = (),
 ) -> Counter[str]:
     """Return the number of settings by state, and of disks without a rule as ``unmatched``.
 
@@ -237,7 +235,7 @@ class Restored(Struct, frozen=True):
     gone: bool = False
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RowKey:
         """The target's id and the setting."""
         return self.id, self.setting
 

@@ -3,6 +3,9 @@
 The lab's own knows the root disk only. What it hands over to runs before systemd does: with the
 file that tells udev's rules that this is an initramfs, udev finds the adapter's disks, and its
 database is left in /run for the root's udev, as `switch_root` leaves it.
+
+A worker of udev ends its event after `udevadm control --exit` has returned. Here it has the rules
+of the root, which it would obey without the file. So all workers have to end first.
 """
 
 from pathlib import Path
@@ -19,10 +22,11 @@ touch /etc/initrd-release
 modprobe {module} {options}
 udevadm trigger --action=add
 udevadm settle
+udevadm control --exit
+while grep --quiet --no-messages udev /proc/[0-9]*/comm; do sleep 0.1; done
 disk=$(basename "$(ls -d /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*/block/sd*)")
 udevadm info --query=property --name="$disk" >{found}
 head -n 1 "/sys/block/$disk/queue/nr_requests" >>{found}
-udevadm control --exit
 rm /etc/initrd-release
 umount /proc
 umount /sys

@@ -31,6 +31,7 @@ from hbatune.facts.model import (
 from hbatune.policy.config import Site
 from hbatune.policy.library import installed_library, load_profile
 from hbatune.policy.profile import Exactly, Objective
+from hbatune.shipped import load_texts
 from tests.unit.check_inputs import (
     ADAPTER,
     ADVICE,
@@ -89,6 +90,11 @@ def test_all_evidence_renders(kind: type[CheckEvidence]) -> None:
     assert "None" not in texts
     assert "UNSET" not in texts
     assert not re.search(r"[{}]|\bself\b", texts)
+
+
+def test_texts_fit_evidence() -> None:
+    texts = load_texts("findings.toml")
+    assert set(texts) <= {kind.__name__.removeprefix("_") for kind in list_evidence()}
 
 
 def test_drive_cache_is_information() -> None:

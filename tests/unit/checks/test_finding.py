@@ -3,12 +3,27 @@
 import pytest
 from msgspec import UNSET, UnsetType
 
+from hbatune.checks import finding
 from hbatune.checks.finding import CheckEvidence
+
+TEXTS = {
+    "SampleEvidence": {
+        "description": "[site] {errors}[ of {done}] failed[; on {disks} and {done}]",
+        "advice": "look at {target}[, as root, who may read the {denied}]",
+    },
+    "PreferredAdvice": {
+        "advice": ["replace {disk}[ soon: {reason}]", "check {card} of {target}", "no action"],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _sample_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the shipped texts of findings."""
+    monkeypatch.setattr(finding, "load_texts", {"findings.toml": TEXTS}.__getitem__)
 
 
 class _SampleEvidence(CheckEvidence, frozen=True):
-    DESCRIPTION = "[site] {errors}[ of {done}] failed[; on {disks} and {done}]"
-    ADVICE = "look at {target}[, as root, who may read the {denied}]"
     errors: int
     done: int | None
     disks: tuple[str, ...] = ()
@@ -36,7 +51,6 @@ def test_text_omits_parts_without_facts(
 
 
 class _PreferredAdvice(CheckEvidence, frozen=True):
-    ADVICE = ("replace {disk}[ soon: {reason}]", "check {card} of {target}", "no action")
     disk: str | None = None
     reason: str | None = None
     card: str | UnsetType = UNSET

@@ -9,8 +9,8 @@ from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.writer import write_plan
 from hbatune.plan import make
-from hbatune.plan.make import EarlierChanges, Key, PlanLimits, SetBefore
-from hbatune.plan.rows import BASELINE_RULE, Outcome, Plan, Row, State
+from hbatune.plan.make import EarlierChanges, PlanLimits, SetBefore
+from hbatune.plan.rows import BASELINE_RULE, Outcome, Plan, Row, RowKey, State
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave
 from hbatune.settings.table import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -33,7 +33,7 @@ def row(
 ) -> Row | None:
     """Return the row of a LUN's depth. ``set_before`` is an earlier profile's change."""
     lun = endpoint(attributes=attributes(device__queue_depth=str(depth)))
-    values_before: Mapping[Key, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
+    values_before: Mapping[RowKey, SetBefore] = {(lun.id, DEPTH): set_before} if set_before else {}
     changes = EarlierChanges(set_before=values_before)
     limits = PlanLimits(excluded={lun.id: excluded} if excluded else {})
     plan = make.make_plan(machine(lun), profile(*effects), limits=limits, earlier=changes)
@@ -132,7 +132,7 @@ class Bench:
         changes = EarlierChanges(set_before=self.set_before())
         return make.make_plan(machine(self.disk.endpoint()), profile(*effects), earlier=changes)
 
-    def set_before(self) -> dict[Key, SetBefore]:
+    def set_before(self) -> dict[RowKey, SetBefore]:
         entries = (entry for entry in filed(self.means).entries if entry.value is not None)
         return {entry.key: SetBefore(entry.before, entry.ours) for entry in entries}
 
