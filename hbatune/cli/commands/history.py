@@ -115,9 +115,9 @@ def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[
         result, since = row[0].record.result, row[0].since
         # Two single runs do not show a change in percent.
         if result is not None and since is not None:
-            iops, p99 = result.figures.iops / since.iops, result.figures.p99_us / since.p99
-            before = f"{units.format_rate(iops)} IOPS and p99 {units.format_latency(p99)}"
-            results.append(f"the last time {before}")
+            iops = units.format_rate(result.figures.iops / since.iops)
+            p99 = units.format_latency(result.figures.p99_us / since.p99)
+            results.append(f"the last time {iops} IOPS and p99 {p99}")
     elif measured:
         # A run that must not be trusted is the best one only if all are like it.
         best = max(measured, key=lambda run: (run.doubt is None, run.figures.iops))
