@@ -160,7 +160,11 @@ def make_site_rules(
         name = f"{SHARE_RULE_PREFIX}{budget.array}"
         why = LimitReason(Limit.ARRAY_SHARE)
         rules[id] = _make_rule(name, effect, why, budget.source, file)
-    drives_by_id = _count_members(machine, site.members) if site.members else {}
+    drives_by_id: dict[str, int] = {}
+    if site.members:
+        names = match.SiteNames(machine)
+        for target, count in site.members.items():
+            drives_by_id |= dict.fromkeys(names.meant((target,)), count)
     for endpoint in machine.endpoints:
         members = drives_by_id.get(endpoint.id)
         properties = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
@@ -259,12 +263,3 @@ def compute_lun_limit(
         return None
     drives = (data_drives or 0) if make.per_data_drive else 0
     return LunLimit(make.lun_depth, make.per_data_drive, drives, paths, make.name)
-
-
-def _count_members(machine: Machine, members: Mapping[str, int]) -> dict[str, int]:
-    """Return, by id, the number of drives of each target named by the site."""
-    names = match.SiteNames(machine)
-    drives_by_id: dict[str, int] = {}
-    for name, count in members.items():
-        drives_by_id |= dict.fromkeys(names.meant((name,)), count)
-    return drives_by_id

@@ -258,11 +258,10 @@ def load_profile(
     _gather_parts(library, location, parts, (), doubts)
     main_part = parts[path]
     if main_part.title is None:
-        raise PolicyError(
-            "has no title, so it is a part for profiles to include and cannot be chosen itself",
-            file=path,
-            key="title",
+        problem = (
+            "has no title, so it is a part for profiles to include and cannot be chosen itself"
         )
+        raise PolicyError(problem, file=path, key="title")
     profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(source="D4-11"), ())
     for part in parts.values():
         profile = _add_part(profile, part)

@@ -147,12 +147,9 @@ def _require_askable(file: TomlFile, number: int, rule: Rule) -> None:
     other_values = {*condition.protocol} - {Protocol.NVME} or {*condition.medium} - {Medium.NVME}
     if of_disks or of_controllers or other_values:
         extra_keys = "`model`, `transport`, " if kind is TargetKind.CONTROLLER else ""
-        raise make_error(
-            file,
-            steps,
-            f"{rule.setting} is set on a {kind}: its rules can only match `family`, `link`, "
-            f'{extra_keys}`storage` and protocol "nvme"',
-        )
+        problem = f"{rule.setting} is set on a {kind}: its rules can only match `family`, `link`, "
+        problem += f'{extra_keys}`storage` and protocol "nvme"'
+        raise make_error(file, steps, problem)
 
 
 def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rule]) -> None:
@@ -169,12 +166,9 @@ def _require_no_clash(file: TomlFile, number: int, rule: Rule, earlier: list[Rul
             and earlier_rule.effect != rule.effect
             and _normalise_condition(earlier_rule.when) == _normalise_condition(rule.when)
         ):
-            raise make_error(
-                file,
-                steps,
-                f"contradicts {quote_value(earlier_rule.name)}, {_locate_rule(file, index)}: "
-                f"the same `when` and setting {rule.setting}, but another value",
-            )
+            problem = f"contradicts {quote_value(earlier_rule.name)}, {_locate_rule(file, index)}: "
+            problem += f"the same `when` and setting {rule.setting}, but another value"
+            raise make_error(file, steps, problem)
 
 
 def _locate_rule(file: TomlFile, number: int) -> str:
@@ -215,9 +209,8 @@ def _make_option_rule(
     """
     keys = [key for key in _EFFECTS if getattr(table, key) is not None]
     if len(keys) != 1:
-        raise make_error(
-            file, ("option", number), "expected exactly one of `value`, `at_least` and `at_most`"
-        )
+        problem = "expected exactly one of `value`, `at_least` and `at_most`"
+        raise make_error(file, ("option", number), problem)
     [key] = keys
     value = getattr(table, key)
     if not shipped:

@@ -116,19 +116,18 @@ def list_file_errors(
 
 
 def _wrap_file(file: TomlFile) -> dict[str, Any]:
-    return {key: _wrap_conditions(value) for key, value in file.data.items()}
-
-
-def _wrap_conditions(tables: Any) -> Any:
     """Convert each single word in a ``when`` to a list: ``protocol = "sas"`` means ``["sas"]``."""
-    if not isinstance(tables, list):
-        return tables
-    return [
-        {**table, "when": _wrap_words(table["when"])}
-        if isinstance(table, dict) and isinstance(table.get("when"), dict)
-        else table
-        for table in tables
-    ]
+    contents = dict(file.data)
+    for name, tables in file.data.items():
+        if isinstance(tables, list):
+            contents[name] = list(map(_wrap_table, tables))
+    return contents
+
+
+def _wrap_table(table: Any) -> Any:
+    if isinstance(table, dict) and isinstance(table.get("when"), dict):
+        return {**table, "when": _wrap_words(table["when"])}
+    return table
 
 
 def _wrap_words(condition: dict[str, Any]) -> dict[str, Any]:

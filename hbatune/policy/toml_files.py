@@ -285,10 +285,16 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
 def _read_text(path: Path, top: Path, owner: int | None) -> str:
     try:
         with loader.open_file(path) as descriptor:
+            fault = None
             if owner is not None:
                 # Check the open file, since the path could be replaced between check and read.
-                _require_trusted(find_fault(path, os.fstat(descriptor), owner))
-                _require_trusted(find_fault_on_path(path.absolute(), owner, top=top, end=False))
+                fault = find_fault(path, os.fstat(descriptor), owner)
+                fault = fault or find_fault_on_path(path.absolute(), owner, top=top, end=False)
+            if fault is not None:
+                hint = "keep it in a directory that only its owner can write"
+                if fault.remedy is not None:
+                    hint = f"{fault.remedy}, after checking its contents"
+                raise PolicyError(fault.problem, file=fault.path, hint=hint)
             raw = loader.read_beginning(descriptor, MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise  # the caller decides whether a missing file is an error
@@ -304,12 +310,3 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise PolicyError("not valid UTF-8", file=path, line=line) from error
-
-
-def _require_trusted(fault: TrustError | None) -> None:
-    if fault is None:
-        return
-    hint = "keep it in a directory that only its owner can write"
-    if fault.remedy is not None:
-        hint = f"{fault.remedy}, after checking its contents"
-    raise PolicyError(fault.problem, file=fault.path, hint=hint)

@@ -176,7 +176,8 @@ def _list_cells(result: ProbeResult) -> list[str]:
     figures = result.figures
     times = (figures.mean_us, figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
     cells = [units.format_rate(figures.iops), units.format_digits(figures.bandwidth / 1e6)]
-    cells.append(units.format_depth_share(result.workload, figures))
+    # The part of the issued depth that was in flight by Little's law (D3-6).
+    cells.append(units.format_percent(figures.concurrency / result.workload.issued))
     cells += map(units.format_latency, times)
     cost = f"{units.format_digits(figures.cost_us_per_io)} µs"
     return [*cells, cost, probe_tables.describe_doubt(result)]

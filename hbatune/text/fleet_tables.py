@@ -320,38 +320,27 @@ def _yield_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
 
 
 def show_comparison(comparison: HostComparison) -> None:
-    """Print a comparison."""
-    names = _name_sides(comparison)
+    """Print a comparison, and one sentence with the number of differences."""
+    first, second = comparison.first, comparison.second
+    names = first.name, second.name
+    compared = f"{first.name} and {second.name}"
+    if comparison.one_host:
+        names = units.format_time(first.taken), units.format_time(second.taken)
+        compared = f"{first.name} on {names[0]} and on {names[1]}"
     if comparison.measured:
         show_section("Measurements", _make_result_table(comparison.measured, names))
     if comparison.differences:
         table = _make_difference_table(comparison.differences, names)
         show_section("Differences, most important first", table)
-    print_line(summarise_comparison(comparison))
-
-
-def summarise_comparison(comparison: HostComparison) -> str:
-    """Return one sentence with the number of differences."""
-    first, second = _name_sides(comparison)
-    if comparison.one_host:
-        names = f"{comparison.first.name} on {first} and on {second}"
-    else:
-        names = f"{first} and {second}"
     differences = "no difference"
     if comparison.differences:
         differences = format_count(len(comparison.differences), "difference")
-    text = f"{names}: {differences}, {format_count(comparison.same, 'fact')} alike"
+    text = f"{compared}: {differences}, {format_count(comparison.same, 'fact')} alike"
     kinds = {difference.kind for difference in comparison.differences}
     if kinds & {FactKind.ERRORS, FactKind.COUNTERS}:
         since = "the first look" if comparison.one_boot else "each boot"
         text += f"; counts are those since {since}"
-    return f"{text}."
-
-
-def _name_sides(comparison: HostComparison) -> tuple[str, str]:
-    if comparison.one_host:
-        return units.format_time(comparison.first.taken), units.format_time(comparison.second.taken)
-    return comparison.first.name, comparison.second.name
+    print_line(f"{text}.")
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:

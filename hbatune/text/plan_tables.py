@@ -309,17 +309,14 @@ class _ReasonLog:
 def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
     get_key = attrgetter("target", "setting") if unfold else _get_row_content
     folded = sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0]))
-
-    def get_shared_reason(item: tuple[list[str], Row]) -> tuple[str, ...]:
-        return _explain_row(item[1], item[0][0], reason_log)[-1:]
-
+    explained = [(*item, _explain_row(item[1], item[0][0], reason_log)) for item in folded]
     table = Table(_ROW_COLUMNS)
-    for targets, row in group_equal_rows(folded, get_shared_reason):
+    # Rows may share the last reason.
+    for targets, row, reasons in group_equal_rows(explained, lambda item: item[2][-1:]):
         # In the other states no value will be written, so none is shown.
         is_written = row.state in (State.OK, State.DRIFT, State.PENDING)
         values = [format_value(row.current), format_value(row.value if is_written else None)]
         state = str(row.state if row.outcome is None else row.outcome)
-        reasons = _explain_row(row, targets[0], reason_log)
         table.rows.append([fold_names(targets), row.setting, *values, state, reasons])
     show_table(table)
 

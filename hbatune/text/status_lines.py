@@ -36,8 +36,8 @@ def show_status(document: StatusDocument) -> None:
     status = document.status
     _print_row("Daemon", "not running" if status is None else format_status_line(status))
     if status is not None:
-        passes, values = format_count(status.passes, "pass", "passes"), status.written
-        work = f"{passes}, {format_count(values, 'value')} set"
+        passes = format_count(status.passes, "pass", "passes")
+        work = f"{passes}, {format_count(status.written, 'value')} set"
         _print_row("", f"Running since {format_second(status.since)}, {work}.")
         if (last := status.last) is not None:
             _print_row("", f"Last pass {format_second(last.time)} ({last.reason}).")

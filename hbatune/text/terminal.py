@@ -134,7 +134,7 @@ def decode_json(data: bytes) -> str:
 def fit_table(table: Table, width: int | None) -> Iterator[Line]:
     """Yield a table's lines, escaped, for a terminal of this width or for a pipe (None)."""
     columns = [replace(column, title=_escape_text(column.title)) for column in table.columns]
-    rows = [list(map(_escape_cell, row)) for row in table.rows]
+    rows: list[Sequence[Cell]] = [list(map(_escape_cell, row)) for row in table.rows]
     return format_table(Table(columns, rows), width)
 
 

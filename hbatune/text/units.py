@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hbatune.policy.profile import ProbeSpec
-from hbatune.probe.result import Figures, Pattern, Workload
+from hbatune.probe.result import Pattern, Workload
 from hbatune.shipped import find_message
 
 if TYPE_CHECKING:
@@ -87,11 +87,6 @@ def format_short_workload(workload: Workload) -> str:
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
     shape = f"{format_block_size(workload.block_size)} {workload.pattern}{share}"
     return f"{shape}, {workload.issued} deep{format_writer(workload)}"
-
-
-def format_depth_share(workload: Workload, figures: Figures, disks: int = 1) -> str:
-    """Return the part of the issued depth that was in flight by Little's law (D3-6)."""
-    return format_percent(figures.concurrency / (disks * workload.issued))
 
 
 def format_digits(value: float) -> str:

@@ -121,9 +121,8 @@ def _collect_daemon(keeping: DaemonFigures) -> "Iterator[Metric]":
 def _collect_disks(state: WatchState) -> "Iterator[Metric]":
     labelled = [((disk.target, disk.id, disk.adapter or ""), disk) for disk in state.disks]
     for name, figure in _GAUGES.items():
-        yield _make_metric(
-            f"endpoint_{name}", [(labels, figure(disk)) for labels, disk in labelled]
-        )
+        values = [(labels, figure(disk)) for labels, disk in labelled]
+        yield _make_metric(f"endpoint_{name}", values)
     lowered = [(labels, state.lowered.get(disk.id, 0)) for labels, disk in labelled]
     yield _make_metric("endpoint_queue_depth_lowered", lowered)
     for counter in (COMMAND_ERRORS, "timeouts"):

@@ -8,7 +8,7 @@ from hbatune.facts import names
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Role, Storage
 from hbatune.policy.library import Yardsticks
-from hbatune.policy.match import Traits, find_objective
+from hbatune.policy.match import find_objective
 from hbatune.policy.profile import Profile
 from hbatune.probe.comparison import find_medium_figures, get_subject_traits
 from hbatune.probe.result import Subject
@@ -48,9 +48,21 @@ def find_subjects(
             candidates = [adapters.get(member.adapter or "") for member in (endpoint, *paths)]
             serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter))
             disk_traits = get_subject_traits(Subject(endpoint, paths, serving))
+            goal = None if profile is None else find_objective(profile, disk_traits)
+            figures = find_medium_figures(disk_traits, references)
             knee = (knees or {}).get(endpoint.id)
-            disk = _add_limits(disk, disk_traits, profile, references, knee)
-            disk = replace(disk, commands=_count_commands(paths or (endpoint,)))
+            if knee is None and figures is not None and figures.knee is not None:
+                # The upper end of the documents' range, so no alert is raised within it.
+                knee = figures.knee[1]
+            disk = replace(
+                disk,
+                objective_ms=None if goal is None else goal.p99_ms,
+                knee=knee,
+                by_busy_time=disk_traits.protocol not in _PARALLEL
+                and disk_traits.medium is not Medium.NVME
+                and disk_traits.storage not in (Storage.ARRAY, Storage.FABRIC),
+                commands=_count_commands(paths or (endpoint,)),
+            )
         disks.append(disk)
     servers = [_make_adapter(machine, adapter) for adapter in machine.adapters]
     return Subjects(tuple(disks), tuple(servers))
@@ -76,28 +88,6 @@ def _count_commands(disks: Iterable[Endpoint]) -> int | None:
         else:
             return None
     return total
-
-
-def _add_limits(
-    disk: WatchedDisk,
-    disk_traits: Traits,
-    profile: Profile | None,
-    references: Yardsticks,
-    knee: int | None,
-) -> WatchedDisk:
-    goal = None if profile is None else find_objective(profile, disk_traits)
-    figures = find_medium_figures(disk_traits, references)
-    if knee is None and figures is not None and figures.knee is not None:
-        # The upper end of the documents' range, so no alert is raised within it.
-        knee = figures.knee[1]
-    return replace(
-        disk,
-        objective_ms=None if goal is None else goal.p99_ms,
-        knee=knee,
-        by_busy_time=disk_traits.protocol not in _PARALLEL
-        and disk_traits.medium is not Medium.NVME
-        and disk_traits.storage not in (Storage.ARRAY, Storage.FABRIC),
-    )
 
 
 def _make_adapter(machine: Machine, adapter: Adapter) -> WatchedAdapter:

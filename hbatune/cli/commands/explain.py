@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from hbatune.cli import arguments
 from hbatune.cli.commands.profiles import format_conditions, format_effect
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint, Kind, Missing
+from hbatune.facts.model import Kind, Missing
 from hbatune.facts.names import natural_key
 from hbatune.facts.targets import list_targets
 from hbatune.operations import differences
@@ -18,7 +18,6 @@ from hbatune.policy import match, toml_files
 from hbatune.policy.budget import (
     MAX_LUN_DEPTH,
     VENDOR_DEFAULT,
-    DepthBudget,
     LunLimit,
     PortShare,
     is_shared,
@@ -189,23 +188,6 @@ def _show_source(source: Source, *, as_json: bool) -> int:
     return 0
 
 
-def list_depth_facts(budget: DepthBudget | None, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts on a depth budget, or on the default if no array is described."""
-    if budget is not None:
-        yield "array", f"{budget.array}, as the site describes it"
-        if budget.port:
-            yield "port", _describe_port(budget.port)
-        if budget.lun:
-            yield "LUN", _describe_lun(budget.lun)
-        yield "budget", f"{budget.depth}: the smallest of these, and {MAX_LUN_DEPTH} at most (D2-2)"
-    elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
-        current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
-        depth = "unknown" if isinstance(current, Missing) else current
-        text = f"the driver's depth, now {depth}, is kept; vendors of FC cards assumed "
-        text += f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
-        yield "default", text
-
-
 def _make_entry(explained: differences.SettingExplanation) -> Explained:
     fields = asdict(explained)
     if explained.row is not None:
@@ -289,9 +271,27 @@ class _Index:
         return target_id
 
     def depth(self, explained: Explained) -> Iterator[tuple[str, str]]:
-        """Yield labels and texts on the depth of an endpoint, if the setting is its depth."""
-        if explained.setting == QUEUE_DEPTH and explained.id in self.endpoints:
-            yield from list_depth_facts(explained.budget, self.endpoints[explained.id])
+        """Yield labels and texts on a depth: its budget, or the default without a described array.
+
+        Other settings yield nothing.
+        """
+        endpoint, budget = self.endpoints.get(explained.id), explained.budget
+        if explained.setting != QUEUE_DEPTH or endpoint is None:
+            return
+        if budget is not None:
+            yield "array", f"{budget.array}, as the site describes it"
+            if budget.port:
+                yield "port", _describe_port(budget.port)
+            if budget.lun:
+                yield "LUN", _describe_lun(budget.lun)
+            smallest = f"{budget.depth}: the smallest of these"
+            yield "budget", f"{smallest}, and {MAX_LUN_DEPTH} at most (D2-2)"
+        elif is_shared(endpoint) and endpoint.kind is not Kind.MAP:
+            current = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
+            depth = "unknown" if isinstance(current, Missing) else current
+            text = f"the driver's depth, now {depth}, is kept; vendors of FC cards assumed "
+            text += f"{VENDOR_DEFAULT} (D2-1). [[site.array]] in hbatune.toml gives it a budget"
+            yield "default", text
 
 
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:

@@ -112,7 +112,12 @@ def _make_cells(row: Sequence[HistoryEntry], standing: Standing | None) -> list[
         mean, p99 = units.format_latency(figures.mean_us), units.format_latency(figures.p99_us)
         results = [f"{units.format_rate(figures.iops)} IOPS", f"mean {mean}", f"p99 {p99}"]
         results += filter(None, [probe_tables.describe_doubt(measured[0])])
-        results += _describe_previous(row[0])
+        result, since = row[0].record.result, row[0].since
+        # Two single runs do not show a change in percent.
+        if result is not None and since is not None:
+            iops = units.format_rate(result.figures.iops / since.iops)
+            p99 = units.format_latency(result.figures.p99_us / since.p99)
+            results.append(f"the last time {iops} IOPS and p99 {p99}")
     elif measured:
         # A run that must not be trusted is the best one only if all are like it.
         best = max(measured, key=lambda run: (run.doubt is None, run.figures.iops))
@@ -141,14 +146,6 @@ def _describe_work(row: Sequence[HistoryEntry]) -> str:
     if record.together is not None:
         text += f" on each of {format_count(len(record.together.targets), 'disk')} at once"
     return text
-
-
-def _describe_previous(entry: HistoryEntry) -> Iterator[str]:
-    """Yield the results of the previous run; two single runs do not show a change in percent."""
-    result, since = entry.record.result, entry.since
-    if result is not None and since is not None:
-        iops, p99 = result.figures.iops / since.iops, result.figures.p99_us / since.p99
-        yield f"the last time {units.format_rate(iops)} IOPS and p99 {units.format_latency(p99)}"
 
 
 def _describe_verdict(row: Sequence[HistoryEntry], standing: Standing | None) -> Iterator[str]:

@@ -174,8 +174,10 @@ def _show_vectors(vectors: Sequence[model.Vector]) -> None:
     table = Table(_INTERRUPTS)
     groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
     for (role, placer), members in groups.items():
-        targets = fold_names([vector.target for vector in members])
-        table.rows.append([targets, role, placer, _join_cpus(members) or EMPTY_CELL])
+        targets, cpus = fold_names([vector.target for vector in members]), set[int]()
+        for vector in members:
+            cpus.update(names.find_cpus(vector.effective or "") or ())
+        table.rows.append([targets, role, placer, names.join_cpus(cpus) or EMPTY_CELL])
     show_table(table)
 
 
@@ -272,10 +274,3 @@ def _find_placer(vector: model.Vector) -> str:
     if not vector.managed:
         return "free to move"
     return "kernel (managed), inferred" if vector.inferred else "kernel (managed)"
-
-
-def _join_cpus(vectors: Sequence[model.Vector]) -> str:
-    cpus: set[int] = set()
-    for vector in vectors:
-        cpus.update(names.find_cpus(vector.effective or "") or ())
-    return names.join_cpus(cpus)

@@ -60,10 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_planned(files: Sequence[Path], edited: Collection[Path], folders: Sequence[Path]) -> None:
     for path in files:
-        if path in edited:
-            print_line(f"{path} would be kept: it was edited after hbatune wrote it")
-        else:
-            print_line(f"{path} would be removed")
+        end = "kept: it was edited after hbatune wrote it" if path in edited else "removed"
+        print_line(f"{path} would be {end}")
     for folder in folders:
         print_line(f"{folder} would be removed, with all its files")
     print_line("Nothing was removed.")
