@@ -6,7 +6,6 @@ Vendor advice is checked only if the configuration enables it.
 import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
-from itertools import chain
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -14,10 +13,9 @@ from msgspec.structs import replace
 from hbatune.act import paths
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health, services
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Missing, Reason
+from hbatune.facts.model import Attribute, Endpoint, Missing, Reason
 from hbatune.plan.advice import Stance
 from hbatune.plan.rows import State
-from hbatune.policy.config import ApprovedVersions
 from hbatune.settings import limits, table
 from hbatune.shipped import load_texts
 from hbatune.text.limit_text import describe_limit
@@ -241,49 +239,30 @@ class _UnapprovedDriver(_UnapprovedVersion, frozen=True):
     """The version of an adapter's driver."""
 
 
-def find_unapproved_firmware(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find firmware that is not approved, or that is on the list but cannot be read."""
-    for adapter in inputs.adapters:
-        entries = _list_approved(inputs, adapter)
-        approved = tuple(chain.from_iterable(entry.firmware for entry in entries))
-        yield from _check_version(check, adapter, adapter.firmware, approved, _UnapprovedFirmware)
-
-
-def find_unapproved_drivers(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find drivers that are not approved, or whose version cannot be read.
+def find_unapproved(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find firmware, or drivers, that are not approved, or on the list and unreadable.
 
     A driver without a version has the kernel's version.
     """
+    is_driver = check.id == "driver-not-approved"
+    evidence = _UnapprovedDriver if is_driver else _UnapprovedFirmware
     for adapter in inputs.adapters:
-        entries = _list_approved(inputs, adapter)
-        approved = tuple(chain.from_iterable(entry.driver for entry in entries))
-        version = adapter.driver_version
-        if isinstance(version, Missing) and version.reason is Reason.ABSENT:
+        globs: list[str] = []
+        for entry in inputs.site.approved:
+            if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
+                globs += entry.driver if is_driver else entry.firmware
+        approved = tuple(globs)
+        version = adapter.driver_version if is_driver else adapter.firmware
+        if is_driver and isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel
-        yield from _check_version(check, adapter, version, approved, _UnapprovedDriver)
-
-
-def _list_approved(inputs: CheckInput, adapter: Adapter) -> Iterator[ApprovedVersions]:
-    for entry in inputs.site.approved:
-        if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
-            yield entry
-
-
-def _check_version(
-    check: Check,
-    adapter: Adapter,
-    version: str | Missing,
-    approved: tuple[str, ...],
-    evidence: type[_UnapprovedVersion],
-) -> Iterator[Finding]:
-    if not approved:
-        return
-    if isinstance(version, Missing):
-        # An unknown version is neither approved nor unapproved.
-        unread = version.text or str(version.reason)
-        yield check.report(Severity.ADVICE, adapter, evidence(None, approved, unread))
-    elif not any(fnmatchcase(version, glob) for glob in approved):
-        yield check.report(Severity.WARNING, adapter, evidence(version, approved))
+        if not approved:
+            continue
+        if isinstance(version, Missing):
+            # An unknown version is neither approved nor unapproved.
+            unread = version.text or str(version.reason)
+            yield check.report(Severity.ADVICE, adapter, evidence(None, approved, unread))
+        elif not any(fnmatchcase(version, glob) for glob in approved):
+            yield check.report(Severity.WARNING, adapter, evidence(version, approved))
 
 
 def _list_placed(inputs: CheckInput) -> set[str]:

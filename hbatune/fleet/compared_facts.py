@@ -229,11 +229,8 @@ def _add_disks(
     gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
 ) -> None:
     counts: Counter[str] = Counter()
-    maps = []
-    for disk in machine.endpoints:
-        if disk.kind is Kind.MAP:
-            maps.append(disk)
-            continue
+    maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
+    for disk in _list_disks(machine):
         subject = _format_disk_subject(disk, products)
         counts[subject] += 1
         gathered.add(FactKind.STATE, subject, "state", disk.state, disk.target)

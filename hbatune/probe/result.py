@@ -248,10 +248,6 @@ class Window(Struct, frozen=True):
         """I/Os per second."""
         return self.ios / self.seconds
 
-    def percentile_us(self, percent: float) -> float:
-        """Return a latency in µs. Raises ``ValueError`` if no I/O was completed."""
-        return self.histogram.percentile(percent) / 1000
-
 
 class Figures(Struct, frozen=True):
     """The figures of a run: latencies in µs from submission to completion, bandwidth in bytes/s.
@@ -284,7 +280,8 @@ class Figures(Struct, frozen=True):
     def list_windows(self) -> tuple[list[float], list[float]]:
         """Return the IOPS, and the p99 in µs, of each window with I/O."""
         windows = [window for window in self.windows if window.ios]
-        return [window.iops for window in windows], [window.percentile_us(99) for window in windows]
+        times = [window.histogram.percentile(99) / 1000 for window in windows]
+        return [window.iops for window in windows], times
 
     @property
     def iops_per_cpu_percent(self) -> float | None:

@@ -197,15 +197,14 @@ def describe_bursts(
     if len(pairs) < BURST_PAIRS:
         return Verdict(Conclusion.CANNOT_TELL, Design.BURSTS, len(pairs), ())
     before_runs, after_runs = zip(*pairs, strict=True)
+    sides = (before_runs, after_runs)
     changes = []
     for metric in Metric:
         gaps = [math.log(metric.of(after) / metric.of(before)) for before, after in pairs]
         gap = _Gap(min(gaps), statistics.fmean(gaps), max(gaps))
         allowed = metric.tolerated(tolerance)
         has_effect = gap.low > math.log1p(allowed) or gap.high < math.log1p(-allowed)
-        changes.append(
-            _make_change(metric, (before_runs, after_runs), gap, 0, has_effect, tolerance)
-        )
+        changes.append(_make_change(metric, sides, gap, 0, has_effect, tolerance))
     return _make_verdict(Design.BURSTS, len(pairs), changes)
 
 

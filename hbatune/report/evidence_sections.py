@@ -370,9 +370,8 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         svg.LegendEntry("a probe of the answer", *_LEADER),
         svg.LegendEntry("another probe", *_REST),
     )
-    return charts.draw_rows(
-        "candidates-writer" if searched.interference else "candidates", rows, keys
-    )
+    name = "candidates-writer" if searched.interference else "candidates"
+    return charts.draw_rows(name, rows, keys)
 
 
 def _make_search_row(

@@ -54,8 +54,6 @@ def _rank_host(host: AuditedHost) -> tuple[bool, int, int]:
 def _find_host_command(audit: Audit, host: AuditedHost) -> str:
     if host.state is not HostState.OK:
         return fleet_tables.find_command(audit, [host])
-    return (
-        fleet_tables.command_on(host, "check")
-        if host.odd or host.findings.keys() & {*_SERIOUS}
-        else ""
-    )
+    if host.odd or host.findings.keys() & {*_SERIOUS}:
+        return fleet_tables.command_on(host, "check")
+    return ""

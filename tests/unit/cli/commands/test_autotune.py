@@ -129,7 +129,7 @@ class Bench:
         mean_iops = sum(window.iops for window in windows) / 4
         wait = workload.issued / mean_iops * 1e6 * self.factors.get(len(self.seen), 1.0)
         wait *= 0.5 if workload.issued >= self.unreached else 1.0
-        worst = sum(window.percentile_us(99) for window in windows) / 4
+        worst = sum(window.histogram.percentile(99) / 1000 for window in windows) / 4
         figures = replace(
             FIGURES, iops=mean_iops, mean_us=wait, p99_us=worst, windows=windows, runtime=2.0
         )
