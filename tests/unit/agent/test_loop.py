@@ -408,7 +408,8 @@ def test_doubtful_rule_is_reported(bench: Bench) -> None:
 
     bench.doubts = [PolicyError("D0-2 does not cover it", file="mine.toml", hint="cite another")]
     statuses = bench.run(correct_rule)
-    doubt = "mine.toml: D0-2 does not cover it (cite another)"
+    hint = "cite another; `hbatune config check` shows all errors"
+    doubt = f"mine.toml: D0-2 does not cover it ({hint})"
     assert (statuses[0].doubts, statuses[0].well) == ((doubt,), False)
     assert bench.recorder.of("began") == [("test", (doubt,))]
     assert (statuses[-1].doubts, statuses[-1].well) == ((), True), "the rule was corrected"
