@@ -52,7 +52,7 @@ def test_hanging_command_blocks_its_disk_only(
 def test_later_hang_blocks_settings_under_adapters_lock(scsi_debug: ScsiDebug) -> None:
     luns = scsi_debug(max_luns=4)
     sick, *well = luns
-    configure("[act]\ndeadline_seconds = 2\n")
+    configure("[act]\ndeadline_seconds = 5\n")  # enough for a start on a busy host
     put(sick, "queue/scheduler", "none")
     is_locked = (BLOCK / sick / "queue/async_depth").exists()
     with hung(sick) as reader:
