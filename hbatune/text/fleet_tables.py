@@ -335,7 +335,7 @@ def show_comparison(comparison: HostComparison) -> None:
     differences = "no difference"
     if comparison.differences:
         differences = format_count(len(comparison.differences), "difference")
-    text = f"{compared}: {differences}, {format_count(comparison.same, 'fact')} alike"
+    text = f"{compared}: {differences}, {format_count(comparison.same, 'equal fact')}"
     kinds = {difference.kind for difference in comparison.differences}
     if kinds & {FactKind.ERRORS, FactKind.COUNTERS}:
         since = "the first look" if comparison.one_boot else "each boot"

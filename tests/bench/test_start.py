@@ -89,7 +89,7 @@ paths.STATUS.parent.mkdir(exist_ok=True)
 status.save(paths.STATUS, good_status())
 sys.exit(subprocess.run(sys.argv[1:]).returncode)
 """
-"""Runs a command beside the status file of a healthy daemon, whose process is this one."""
+"""Runs a command next to the status file of a healthy daemon, whose process is this one."""
 
 
 def test_status_with_daemon_is_cheap(installed: Path, in_namespace: Callable[..., Pair]) -> None:

@@ -12,10 +12,10 @@ import msgspec
 from hbatune.facts.model import Machine
 from tests.lab.wheel import CHECKOUT
 
-# The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. What is
-# installed on the machine that the tests run on (udev rules, hbatune's own among them, module
-# options, TuneD's profiles, a configuration) lies under empty folders: a described machine has none
-# of it. Where this machine has no such folder, none is made: a test that would write there fails.
+# The tree stands in for /sys; mountinfo is the shell's own, which it keeps through exec. Empty
+# folders hide what is installed on the machine that the tests run on: udev rules, hbatune's own
+# among them, module options, TuneD's profiles, a configuration. A described machine has no such
+# files. Where this machine has no such folder, none is made: a test that would write there fails.
 _ENTER = """
 mount --bind "$1/sys" /sys || exit 77
 mount -t tmpfs tmpfs /run || exit 77

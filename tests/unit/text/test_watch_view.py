@@ -267,7 +267,7 @@ def test_hostile_names_are_escaped() -> None:
 @pytest.mark.parametrize(
     ("order", "targets"),
     [
-        # A disk without an objective has no ratio, whatever its latency.
+        # A disk without an objective has no ratio, even with a latency.
         ("worst", ["sdb", "sdd", "sda", "sde", "sdc", "sdaa"]),
         ("IOPS", ["sda", "sdb", "sdc", "sdd", "sde", "sdaa"]),
         ("MB/s", ["sdc", "sda", "sdb", "sdd", "sde", "sdaa"]),
