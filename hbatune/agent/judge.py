@@ -24,6 +24,8 @@ from hbatune.text.limit_text import describe_limit
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
+_MAX_LUNS = 2
+"""LUNs of a drive behind a driver that restores depths: a drive with two actuators has two."""
 
 
 def compute_depth_levels(
@@ -131,15 +133,15 @@ class Judge:
         self._origin = find_row_origin
         self._ramps = _find_ramps(facts)
         reset: set[str] = set()
-        self.resettable: dict[str, int] = {}
+        self.resettable: dict[str, tuple[Value, ...]] = {}
         for row in facts.rows:
             if row.setting != QUEUE_DEPTH or row.state not in (State.OK, State.DRIFT):
                 continue
             if row.state is State.DRIFT and self._origin(row) is ChangeOrigin.RESET:
                 reset.add(row.id)
             driver_value = facts.drivers_own.get((row.id, QUEUE_DEPTH))
-            if isinstance(driver_value, int) and row.value != driver_value:
-                self.resettable[row.target] = driver_value
+            if driver_value is not None and row.value != driver_value:
+                self.resettable[row.target] = list_reset_values(row, driver_value)
         chosen = self.chosen
         self.levels = compute_depth_levels(
             facts.rows, self._ramps, order, chosen=chosen, new=self.new, reset=reset
@@ -219,9 +221,9 @@ def make_origin_finder(
 
     ``drivers_own`` are the values that a driver restores. The driver restores them after a reset,
     which raises an event, and after a firmware report, which does not. In the second case only the
-    value shows it. A depth that the kernel raises again passes the driver's value, and only an
-    event distinguishes this from a reset. ``reshared`` are the depths that equal an outdated share
-    of an array's limit (``PassFacts``).
+    value shows it. A depth that the kernel raises again after full queues passes the driver's
+    value, and only an event distinguishes this from a reset. ``reshared`` are the depths that equal
+    an outdated share of an array's limit (``PassFacts``).
     """
     causes: defaultdict[str, set[Cause]] = defaultdict(set)
     for event in order.events:
@@ -242,12 +244,26 @@ def make_origin_finder(
             return ChangeOrigin.SHARE
         driver_value = drivers_own.get(key)
         if driver_value is not None:
-            evidence = (row.current == driver_value) + (Cause.RESET in row_causes)
+            has_drivers_value = row.current in list_reset_values(row, driver_value)
+            evidence = has_drivers_value + (Cause.RESET in row_causes)
             if evidence > is_ramping(row, order.levels):
                 return ChangeOrigin.RESET
         return ChangeOrigin.UNSET if tried else ChangeOrigin.DRIFT
 
     return origin
+
+
+def list_reset_values(row: Row, driver_value: Value) -> tuple[Value, ...]:
+    """Return the wrong values of a row which show that its driver has restored its own value.
+
+    A driver lowers a queue depth without its ceiling, so the kernel then raises it with the first
+    command of each LUN of the target (drivers/scsi/scsi_error.c: scsi_handle_queue_ramp_up).
+    """
+    if not (isinstance(driver_value, int) and isinstance(row.value, int)):
+        return (driver_value,)
+    if driver_value > row.value or not find_setting(row.setting).ramps:
+        return (driver_value,)
+    return tuple(range(driver_value, min(driver_value + _MAX_LUNS + 1, row.value)))
 
 
 def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:

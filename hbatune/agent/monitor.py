@@ -18,7 +18,7 @@ from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.queue_depths import DepthFiles
 from hbatune.facts.sampler import Sampler
 from hbatune.policy.config import Config, MetricsConfig
-from hbatune.settings.table import QUEUE_DEPTH
+from hbatune.settings.table import QUEUE_DEPTH, Value
 from hbatune.watch import latency, readings
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
@@ -47,7 +47,7 @@ class DepthWatch:
     def __init__(self, read: Callable[[Collection[str]], Mapping[str, int]] | None = None) -> None:
         self.due = NEVER
         self._read = DepthFiles().read if read is None else read
-        self._resettable: dict[str, int] = {}
+        self._resettable: dict[str, tuple[Value, ...]] = {}
         self._reset: set[str] = set()
         self._hurry_until = 0.0
 
@@ -78,7 +78,7 @@ class DepthWatch:
         """Return the disks whose depth was reset since it was last set."""
         self._schedule_next(current_time)
         depths = self._read(self._resettable.keys())
-        reset = {target for target, depth in depths.items() if depth == self._resettable[target]}
+        reset = {target for target, depth in depths.items() if depth in self._resettable[target]}
         new = reset - self._reset
         self._reset = reset
         return tuple(sorted(new))

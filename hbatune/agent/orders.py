@@ -159,8 +159,8 @@ class PassReport(Struct, frozen=True):
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
     state, and ``skipped`` describes the first excluded ones (``plan.rows``). ``looked`` are the ids
     of endpoints that events named, ``new`` the new ones among them. ``levels`` are the levels of
-    queue depths that a full queue lowers. ``resettable`` are by target the driver's queue depths
-    that differ from the profile value and that the driver restores without an event.
+    queue depths that a full queue lowers. ``resettable`` are by target the wrong queue depths that
+    show that the driver has restored its own, which it does without an event.
 
     ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
     and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
@@ -186,7 +186,7 @@ class PassReport(Struct, frozen=True):
     places: SampledPlaces = SampledPlaces()
     whole: bool = True
     levels: dict[str, DepthLevel] = {}
-    resettable: dict[str, int] = {}
+    resettable: dict[str, tuple[Value, ...]] = {}
     unmatched: tuple[UnmatchedName, ...] = ()
     later: tuple[DelayedScan, ...] = ()
     unwritten: tuple[UnwrittenFile, ...] = ()
@@ -255,7 +255,8 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
         return pool.setdefault(text, text)
 
     changes, disks, scsi = list[SettingChange](), list[WatchedDisk](), list[str]()
-    names, levels, resettable = dict[str, str](), dict[str, DepthLevel](), dict[str, int]()
+    names, levels = dict[str, str](), dict[str, DepthLevel]()
+    resettable = dict[str, tuple[Value, ...]]()
     first, *encoded_pieces = _decode_pieces(sent)
     head = _decode_piece(first)
     for encoded in encoded_pieces:
@@ -267,7 +268,7 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
         scsi += map(share, piece.places.scsi)
         names.update((share(name), share(id)) for name, id in piece.places.disks.items())
         levels.update((share(id), level) for id, level in piece.levels.items())
-        resettable.update((share(name), depth) for name, depth in piece.resettable.items())
+        resettable.update((share(name), depths) for name, depths in piece.resettable.items())
     return replace(
         head,
         changes=tuple(changes),

@@ -766,7 +766,7 @@ def test_depth_watch_triggers_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         loop, "DepthWatch", lambda: DepthWatch(lambda endpoints: {"sda": 32, "sdb": 64})
     )
-    bench.reports = lambda order: make_report(2, resettable={"sda": 32, "sdb": 32})
+    bench.reports = lambda order: make_report(2, resettable={"sda": (32,), "sdb": (32,)})
     bench.run(lambda: None)
     assert bench.orders == [("start", None), ("event", ["sda"])]
 
@@ -775,7 +775,7 @@ def after_a_reset(bench: Bench, monkeypatch: pytest.MonkeyPatch, depth: int) -> 
     """Report a reset to a daemon whose next poll is an hour away."""
     monkeypatch.setattr(monitor, "POLL_INTERVAL_S", 3600.0)
     monkeypatch.setattr(loop, "DepthWatch", lambda: DepthWatch(lambda endpoints: {"sda": depth}))
-    bench.reports = lambda order: make_report(1, resettable={"sda": 32})
+    bench.reports = lambda order: make_report(1, resettable={"sda": (32,)})
     bench.run(lambda: bench.source.put_events(DeviceEvent("host0", Cause.RESET)))
 
 

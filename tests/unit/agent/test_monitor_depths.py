@@ -38,7 +38,8 @@ def make_report(*written: str, **more: object) -> PassReport:
         SettingChange(name, f"id-{name}", "queue_depth", 32, 64, "rule", Handled.WRITTEN)
         for name in written
     )
-    return PassReport(changes=changes, subjects=HOST, resettable={"sda": 32, "sdb": 32}, **more)  # type: ignore[arg-type]
+    resettable = dict.fromkeys(("sda", "sdb"), (DRIVERS, DRIVERS + 1))
+    return PassReport(changes=changes, subjects=HOST, resettable=resettable, **more)  # type: ignore[arg-type]
 
 
 class Disks(dict[str, int]):
@@ -78,6 +79,12 @@ def test_unrepaired_reset_fires_once(watch: DepthWatch, disks: Disks) -> None:
     watch.look(116.0)
     disks["sda"] = DRIVERS
     assert watch.look(121.0) == ("sda",)
+
+
+def test_raised_reset_depth_is_detected(watch: DepthWatch, disks: Disks) -> None:
+    """The kernel has raised it with the first command that ended after the reset."""
+    disks["sda"] = DRIVERS + 1
+    assert watch.look(105.0) == ("sda",)
 
 
 def test_foreign_depth_triggers_no_scan(watch: DepthWatch, disks: Disks) -> None:
@@ -144,6 +151,8 @@ WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
 def test_driver_default_means_reset() -> None:
     assert origin(DRIVERS) is ChangeOrigin.RESET
     assert origin(8) is ChangeOrigin.DRIFT
+    assert origin(DRIVERS + 1) is ChangeOrigin.RESET, "which the kernel has raised since"
+    assert origin(DRIVERS + 16) is ChangeOrigin.DRIFT
     assert origin(DRIVERS, own_values={}) is ChangeOrigin.DRIFT, "a driver that puts nothing back"
 
 

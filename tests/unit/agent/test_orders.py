@@ -48,7 +48,7 @@ def report(count: int = COUNT) -> PassReport:
             dict(zip(names, ids, strict=True)), tuple(names[1:]), {HBA: ("/sys/one", "/sys/other")}
         ),
         levels={id: DepthLevel(32, 1, 0) for id in ids[5:]},
-        resettable=dict.fromkeys(names[:7], 254),
+        resettable=dict.fromkeys(names[:7], (254, 255)),
     )
 
 
