@@ -8,9 +8,12 @@ the planned one. A rollback that was recorded during the run cancels every later
 """
 
 import errno
+import fcntl
 import os
+import signal
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
@@ -33,8 +36,6 @@ BUSY_PAUSE_S = 0.01
 """Average seconds before the second try on EBUSY, doubled up to ``MAX_BUSY_PAUSE_S``. Newer kernels
 try-lock the tag set of an adapter for nr_requests and scheduler (block/blk-sysfs.c)."""
 MAX_BUSY_PAUSE_S = 0.04
-TURN_PAUSE_S = 0.002
-"""Average seconds between two tries if only one other LUN of the adapter is being written."""
 RAMP_WRITES = 12
 """Maximum writes of a value that the kernel raises at the moment it is set lower. Two are enough if
 a ramp pauses between two steps, by default for two minutes. Without a pause, six failed once in
@@ -73,8 +74,8 @@ class Chain(Struct, frozen=True):
 
     ``identity`` are files below it with their texts at the time of the plan, ``map`` the map of
     which it was a path then. ``diskseq`` is the kernel's sequence number of a disk. ``behind`` is a
-    disk of the same adapter of which a write has not returned: EBUSY is then final. A chain that
-    ``takes_turns`` waits for one other LUN of its adapter only, so EBUSY ends soon.
+    disk of the same adapter of which a write has not returned: EBUSY is then final. ``turn`` is the
+    directory for ``take_turn``, or None if the kernel does not lock the adapter.
     """
 
     target: str
@@ -86,7 +87,7 @@ class Chain(Struct, frozen=True):
     identity: tuple[tuple[str, str], ...] = ()
     diskseq: int | None = None
     behind: str | None = None
-    takes_turns: bool = False
+    turn: str | None = None
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -165,6 +166,35 @@ def _explain(
 ) -> WriteResult:
     """Return a result that has a reason and no errno."""
     return WriteResult(step.setting, outcome, found=found, said=describe_limit(reason))
+
+
+@contextmanager
+def take_turn(directory: str | None, seconds: float) -> Iterator[None]:
+    """Wait for the turn to write to an adapter that the kernel locks; one worker has it.
+
+    Writes of several workers would collide, and each refused try would delay the write of another.
+    The turn is a lock on the ``directory``, which the kernel releases when its worker ends. After
+    so many ``seconds``, or without the directory, the write is tried without the turn.
+    """
+    if directory is None:
+        yield
+        return
+    before, descriptor = signal.signal(signal.SIGALRM, _expire), -1
+    try:
+        with suppress(OSError):
+            descriptor = os.open(directory, os.O_DIRECTORY | os.O_CLOEXEC)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _expire(signum: int, frame: object) -> None:
+    raise TimeoutError
 
 
 class _Device:
@@ -349,7 +379,8 @@ class _Device:
         for _ in range(RAMP_WRITES if kind.ramps else 1):
             if (objection := self._guard.objection(self._chain.id)) is not None:
                 return _explain(step, Outcome.CANCELLED, objection)
-            refused = self._set(kind, step.value)
+            with take_turn(self._chain.turn if kind.locks_adapter else None, self._patience):
+                refused = self._set(kind, step.value)
             current = self._reread_value(kind)
             if refused is not None or not is_above(current, step.value):
                 break
@@ -380,10 +411,7 @@ class _Device:
                 return error.errno
         path = f"{self._chain.sysfs}/{kind.find_path(self._found)}"
         text = kind.format.encode(value)
-        pause, max_pause = BUSY_PAUSE_S, MAX_BUSY_PAUSE_S
-        if self._chain.takes_turns:
-            pause = max_pause = TURN_PAUSE_S
-        until, waited = self._began + self._patience, 0.0
+        pause, until, waited = BUSY_PAUSE_S, self._began + self._patience, 0.0
         while (refused := _store(path, text)) == errno.EBUSY:
             self.busy = True
             delay = add_jitter(pause)
@@ -394,7 +422,7 @@ class _Device:
             time.sleep(delay)
             if self._guard.objection(self._chain.id) is not None:
                 return refused
-            pause = min(2 * pause, max_pause)
+            pause = min(2 * pause, MAX_BUSY_PAUSE_S)
         return refused
 
     def _await_settled(

@@ -96,12 +96,13 @@ class _Lane(Struct):
     """The waiting chains of one adapter, and the state of the started ones.
 
     ``stuck`` are the disks whose writes have not returned. ``busy`` is whether the kernel locks the
-    adapter for a write (``Setting.locks_adapter``): two such writes at a time only collide.
+    adapter for a write (``Setting.locks_adapter``). Its LUNs then take turns by ``turn``.
     ``locking`` are, by id of the running chains, their settings that still have to be written under
     this lock.
     """
 
     waiting: deque[Chain]
+    turn: str
     running: int = 0
     tried: bool = False
     busy: bool = False
@@ -122,7 +123,9 @@ class _Lane(Struct):
         if settings := _list_locking_settings(chain):
             self.locking[chain.id] = settings
         behind = self.stuck[0] if self.stuck else None
-        return replace(chain, behind=behind, takes_turns=self.busy)
+        # The stuck write has the turn, and keeps it.
+        turn = self.turn if self.busy and behind is None else None
+        return replace(chain, behind=behind, turn=turn)
 
     def pass_turn(self, chain: Chain, setting: str) -> None:
         """Note that a running chain has ended its write of this setting."""
@@ -229,7 +232,7 @@ class Executor:
         """Run all chains and return the report; chains that could not be started are cancelled."""
         chains = list(chains)
         for chain in chains:
-            lane = self._lanes.setdefault(chain.adapter, _Lane(deque()))
+            lane = self._lanes.setdefault(chain.adapter, _Lane(deque(), turn=chain.sysfs))
             lane.waiting.append(chain)
             lane.busy |= os.path.exists(f"{chain.sysfs}/{limits.ASYNC_DEPTH_FILE}")
         if not self._stop():
@@ -241,8 +244,8 @@ class Executor:
                     lane = self._lanes[chain.adapter]
                     lane.busy |= reply.busy
                     lane.pass_turn(chain, reply.result.setting)
-                    waiting = any(lane.waiting for lane in self._lanes.values())
-                    may_grow = waiting and not reply.busy and self._has_idle_cpu()
+                    can_start = self._count_startable() > 0
+                    may_grow = can_start and not reply.busy and self._has_idle_cpu()
                     self._crew.heard(chain, self._clock(), may_grow=may_grow)
                     self._report.results[chain.id, reply.result.setting] = reply.result
                 elif isinstance(event, Finished):
@@ -267,11 +270,18 @@ class Executor:
             self._crew.since[chain.id] = self._clock()
             self._pool.start(self._lanes[chain.adapter].start(chain))
         # Forked while the started chains sleep in their writes, which takes longer.
-        waiting, crew = sum(len(lane.waiting) for lane in self._lanes.values()), self._crew
+        waiting, crew = self._count_startable(), self._crew
         grows = crew.first < crew.size < crew.most  # writes have returned promptly
         self._pool.prepare(
             min(waiting, INITIAL_WORKERS if grows else crew.first - self._pool.running)
         )
+
+    def _count_startable(self) -> int:
+        """Return the number of waiting chains that need not wait for the turn of another."""
+        count = 0
+        for lane in self._lanes.values():
+            count += min(len(lane.waiting), LOCKING_LUNS) if lane.busy else len(lane.waiting)
+        return count
 
     def _select_startable(self) -> Iterator[Chain]:
         """Yield chains that may start, the adapters in turn, until no worker is free."""

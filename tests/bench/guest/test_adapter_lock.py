@@ -1,8 +1,9 @@
 """96 LUNs of an adapter that the kernel locks for each write, against a bare serial writer."""
 
 import time
-from collections.abc import Callable
+from mmap import mmap
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
@@ -18,6 +19,7 @@ ARTIFACTS = Path("/run/lab/artifacts")  # what is in here goes to the host
 APPLY = ("apply", "--profile", "oltp", "--no-probe")
 LUNS = 96
 ROUNDS = 5
+_TIMES = Struct("dd")
 
 
 @pytest.fixture(scope="module")
@@ -36,40 +38,45 @@ def begin(disks: list[str]) -> None:
     assert not luns.unlike(disks, BEFORE)
 
 
-def log_writes(file: Path) -> Callable[[], None]:
-    """Return a function that makes this process log the times of its writes, and its workers."""
+class WriteClock:
+    """The times of the first and the last write of a command and its workers.
 
-    def prepare() -> None:
+    They are in shared memory: a log in a file would prolong the writes.
+    """
+
+    def __init__(self) -> None:
+        self._times = mmap(-1, _TIMES.size)
+
+    def start(self) -> None:
+        """Have this process note its writes, and the workers that it forks."""
         from hbatune.act import chain
 
         store = chain._store
 
-        def logged(path: str, text: str) -> int | None:
-            began = time.monotonic()
+        def noted(path: str, text: str) -> int | None:
+            first = _TIMES.unpack_from(self._times)[0] or time.monotonic()
             refused = store(path, text)
-            with file.open("a") as log:
-                log.write(f"{began} {time.monotonic()}\n")
+            _TIMES.pack_into(self._times, 0, first, time.monotonic())
             return refused
 
-        chain._store = logged
+        chain._store = noted
 
-    return prepare
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the first write to the end of the last one."""
+        times: tuple[float, float] = _TIMES.unpack_from(self._times)
+        return times[1] - times[0]
 
 
 @pytest.mark.deadline(1500)
-def test_locked_adapter_is_near_serial_writer(
-    disks: list[str], series: str, tmp_path: Path
-) -> None:
-    times = tmp_path / "times"
-
+def test_locked_adapter_is_near_serial_writer(disks: list[str], series: str) -> None:
     def writing() -> float:
         begin(disks)
-        times.unlink(missing_ok=True)
-        done = hbatune(*APPLY, prepare=log_writes(times))
+        clock = WriteClock()
+        done = hbatune(*APPLY, prepare=clock.start)
         assert done.code == 0, done.out + done.err
         assert not luns.unlike(disks, AFTER)
-        seconds = [tuple(map(float, line.split())) for line in times.read_text().splitlines()]
-        return max(end for _, end in seconds) - min(began for began, _ in seconds)
+        return clock.seconds
 
     def bare() -> float:
         begin(disks)

@@ -1,13 +1,14 @@
 """Tests of hbatune/act/chain.py."""
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import BUSY_PAUSE_S, Chain, ChainWriter, Step, add_jitter
+from hbatune.act.chain import Chain, ChainWriter, Step, add_jitter, decode_reply
 from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.model import Missing
 from hbatune.plan.rows import Outcome
@@ -65,15 +66,40 @@ def test_busy_queue_gets_retries(
     assert 0 < pauses[0] < pauses[1] * 3, "longer each time, on average"
 
 
-def test_retry_pauses_stay_short_in_turns(
+def test_worker_has_turn_during_write(
     disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sda = disk()
-    pauses = busy(monkeypatch, times=20)
-    step = Step("rq_affinity", 2, 1)
-    [result] = write_chain(Chain("sda", "id", None, None, str(sda.path), (step,), takes_turns=True))
+    sda = disk(queue__nr_requests="64")
+
+    def write(path: str, text: str) -> None:
+        with pytest.raises(BlockingIOError):
+            take_lock(sda.path)
+        Path(path).write_text(text)
+
+    monkeypatch.setattr("hbatune.act.chain._store", write)
+    step = Step("nr_requests", 128, 64)
+    [result] = write_chain(
+        Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
+    )
     assert result.outcome is Outcome.WRITTEN
-    assert max(pauses) < BUSY_PAUSE_S / 2
+    os.close(take_lock(sda.path))
+
+
+def take_lock(directory: Path) -> int:
+    """Take the turn, as another worker does, or fail; return the descriptor that has it."""
+    descriptor = os.open(directory, os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def test_late_turn_loses_no_write(disk: Callable[..., Disk]) -> None:
+    sda = disk(queue__nr_requests="64")
+    other = take_lock(sda.path)
+    step = Step("nr_requests", 128, 64)
+    chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
+    [reply] = ChainWriter(deadline=0.1)(chain)
+    assert decode_reply(reply).result.outcome is Outcome.WRITTEN
+    os.close(other)
 
 
 def test_retry_pauses_are_jittered() -> None:
