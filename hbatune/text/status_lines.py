@@ -3,11 +3,14 @@
 The modules for alerts, verdicts and stalls, which most hosts do not have, are imported if needed.
 """
 
+from collections.abc import Iterable, Iterator
+
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, Status
 from hbatune.facts.names import natural_key
+from hbatune.probe.history import Record
 from hbatune.shipped import fill_message, find_message, load_texts
-from hbatune.text.basic_output import format_count, format_second, format_sentence
+from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
@@ -26,40 +29,25 @@ def show_status(document: StatusDocument) -> None:
         mark = f"{format_mark(load_states()[document.state]['mark'])} "
     print_heading(mark + document.headline)
     print_line()
-    for skipped in document.skipped[:_MAX_SKIPPED]:
-        _print_row("Left alone", skipped)
-    if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
-        _print_row("", f"{more} more: `hbatune diff`")
+    status = document.status
     if document.profile is not None:
         kept = "kept across boots" if document.kept else "not kept across boots"
-        _print_row("Profile", f"{document.profile}, {kept}")
-    status = document.status
-    _print_row("Daemon", "not running" if status is None else format_status_line(status))
+        _print_rows("Profile", [f"{document.profile}, {kept}"])
+    skipped = list(document.skipped[:_MAX_SKIPPED])
+    if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
+        skipped.append(f"{more} more: `hbatune diff`")
+    _print_rows("Left alone", skipped)
+    _print_rows("Verdicts", map(_describe_verdict, document.verdicts))
+    _print_rows("Daemon", _describe_daemon(document))
+    _print_rows("Findings", [_describe_findings(document.findings)])
     if status is not None:
-        passes = format_count(status.passes, "pass", "passes")
-        work = f"{passes}, {format_count(status.written, 'value')} set"
-        _print_row("", f"Running since {format_second(status.since)}, {work}.")
-        if (last := status.last) is not None:
-            _print_row("", f"Last pass {format_second(last.time)} ({last.reason}).")
-    _print_row("Findings", _describe_findings(document.findings))
-    if values := (document.journal or {}).get("values"):
-        _print_row("Undo", f"{format_count(values, 'original value')} recorded")
-    if status is not None:
-        _show_daemon(document, status)
+        _print_rows("Alerts", _describe_alerts(status))
     if document.unset:
-        unset = document.unset[:_MAX_UNSET]
-        names = [f"{entry.setting or 'any setting'} of {entry.target}" for entry in unset]
-        if more := len(document.unset) - len(names):
-            names.append(f"{more} more")
-        problem = f"udev's rules could not set {', '.join(names)} as the disks appeared"
-        print_line(f"{problem} (`hbatune check` shows the reasons).")
-    for record in document.verdicts:
-        from hbatune.text.verdict_tables import format_verdict
-
-        assert record.proof is not None
-        settings = " ".join(record.proof.settings)
-        verdict = format_verdict(record.proof.verdict)
-        print_line(f"{format_second(record.time)} {record.target}: {settings}: {verdict}.")
+        _print_rows("udev", [_describe_unset(document)])
+    if values := (document.journal or {}).get("values"):
+        _print_rows("Undo", [f"{format_count(values, 'original value')} recorded"])
+    if status is not None and status.open:
+        _show_open(status)
     if document.next:
         print_line()
     for position, (command, purpose) in enumerate(document.next):
@@ -74,8 +62,29 @@ def format_short(document: StatusDocument) -> str:
     return f"{document.hostname}: {', '.join((*parts, f'daemon {document.daemon}'))}"
 
 
-def _print_row(label: str, text: str) -> None:
-    print_line(f"  {label:<10} {text}", hang=13)
+def _print_rows(label: str, texts: Iterable[str]) -> None:
+    """Print the texts below each other, with the label before the first one."""
+    for text in texts:
+        print_line(f"  {label:<10} {text}", hang=13)
+        label = ""
+
+
+def _describe_verdict(record: Record) -> str:
+    from hbatune.text.verdict_tables import format_verdict
+
+    assert record.proof is not None
+    settings = " ".join(record.proof.settings)
+    verdict = format_verdict(record.proof.verdict)
+    return f"{record.target}: {settings}: {verdict}, {format_second(record.time)}"
+
+
+def _describe_unset(document: StatusDocument) -> str:
+    unset = document.unset[:_MAX_UNSET]
+    names = [f"{entry.setting or 'any setting'} of {entry.target}" for entry in unset]
+    if more := len(document.unset) - len(names):
+        names.append(f"{more} more")
+    problem = f"udev's rules could not set {', '.join(names)} as the disks appeared"
+    return f"{problem} (`hbatune check` shows the reasons)"
 
 
 def _describe_findings(findings: dict[str, int] | None) -> str:
@@ -85,33 +94,51 @@ def _describe_findings(findings: dict[str, int] | None) -> str:
     return f"{', '.join(severe)}: `hbatune check`" if severe else "none above info (looked at now)"
 
 
-def _show_daemon(document: StatusDocument, status: Status) -> None:
+def _describe_daemon(document: StatusDocument) -> Iterator[str]:
+    """Yield the daemon's work, its latest pass and its problems."""
+    status = document.status
+    if status is None:
+        yield "not running"
+        return
+    yield format_status_line(status)
+    passes = format_count(status.passes, "pass", "passes")
+    work = f"{passes}, {format_count(status.written, 'value')} set"
+    yield f"running since {format_second(status.since)}, {work}"
+    if (last := status.last) is not None:
+        yield f"last pass {format_second(last.time)} ({last.reason})"
     for stall in document.stalls:
         remedy = find_message(stall.cause)
-        print_line(f"The daemon is stalled: {_describe_stall(stall, status)} ({remedy}).")
+        yield f"it is stalled: {_describe_stall(stall, status)} ({remedy})"
     if document.daemon is DaemonState.UNKNOWN:
-        print_line(fill_message("daemon", "no-times"))
+        yield fill_message("daemon", "no-times")
     if status.abandoned:
         processes = format_count(status.abandoned, "process", "processes")
         hang = "hangs" if status.abandoned == 1 else "hang"
-        print_line(fill_message("daemon", "hanging", processes=processes, hang=hang))
+        yield fill_message("daemon", "hanging", processes=processes, hang=hang)
     if status.mistake is not None:
-        print_line(fill_message("daemon", "mistake", mistake=status.mistake))
-    for doubt in status.doubts:
-        print_line(format_sentence(describe_doubt(doubt)))
-    if status.open:
-        from hbatune.text.plan_tables import group_equal_rows
+        yield fill_message("daemon", "mistake", mistake=status.mistake)
+    yield from map(describe_doubt, status.doubts)
 
-        table = Table(_COLUMNS)
-        changes = sorted(status.open, key=lambda change: natural_key(change.target))
-        for change in group_equal_rows(changes, _explain_unset):
-            values = [str(change.before), str(change.value), _explain_unset(change)]
-            table.rows.append([change.target, change.setting, *values])
-        show_table(table)
+
+def _describe_alerts(status: Status) -> Iterator[str]:
     for alert in status.alerts:
         from hbatune.text.watch_view import format_alert
 
-        print_line(f"Alert since {format_second(alert.raised)}: {format_alert(alert)}.")
+        yield f"{format_alert(alert)}, since {format_second(alert.raised)}"
+    if not status.alerts:
+        yield "none"
+
+
+def _show_open(status: Status) -> None:
+    from hbatune.text.plan_tables import group_equal_rows
+
+    print_line()
+    table = Table(_COLUMNS)
+    changes = sorted(status.open, key=lambda change: natural_key(change.target))
+    for change in group_equal_rows(changes, _explain_unset):
+        values = [str(change.before), str(change.value), _explain_unset(change)]
+        table.rows.append([change.target, change.setting, *values])
+    show_table(table)
 
 
 def _describe_stall(stall: Stall, status: Status) -> str:

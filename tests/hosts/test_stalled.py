@@ -126,7 +126,7 @@ def test_status_reports_stalled_daemon(built: Build, fault: str, cause: str, wor
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _DRIVER, fault]
     healthy, broken, again = json.loads(run(root, command, timeout=300))
     assert (healthy[0], broken[0], again[0]) == (0, 1, 0)
-    assert "The daemon is stalled: " in broken[1]
+    assert "it is stalled: " in broken[1]
     assert words in broken[1]
     document: dict[str, Any] = broken[2]
     assert (document["state"], document["running"], document["well"]) == ("stalled", True, False)

@@ -53,7 +53,7 @@ STUCK = replace(
         (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
         (replace(GOOD, mistake="no such profile"), 1, "the last valid one remains active: no such"),
-        (replace(GOOD, doubts=("x.toml: bad",)), 1, "settings stay unchanged: x.toml: bad."),
+        (replace(GOOD, doubts=("x.toml: bad",)), 1, "settings stay unchanged: x.toml: bad"),
         (replace(GOOD, profile=None), 1, "no profile is active"),
         (replace(GOOD, profile=None, rolled_back=True), 1, "Everything was rolled back"),
         (replace(GOOD, counts={"ok": 44, "drift": 1}), 1, "has drifted: profile oltp, 44 of 45"),
@@ -228,7 +228,7 @@ def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     status.save(paths.STATUS, replace(GOOD, times=times))
     assert main(["status"]) == 1
     out = capsys.readouterr().out
-    assert "The daemon is stalled: " in out
+    assert "it is stalled: " in out
     assert words in out
     assert main(["status", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -302,7 +302,7 @@ def test_abandoned_processes_need_attention(capsys: Capture) -> None:
 def test_older_status_is_unknown(capsys: Capture) -> None:
     status.save(paths.STATUS, replace(GOOD, times=None))
     assert main(["status"]) == 1
-    assert "Cannot tell whether the daemon works" in capsys.readouterr().out
+    assert "cannot tell whether the daemon works" in capsys.readouterr().out
     assert main(["status", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["state"] == document["daemon"] == "unknown"
