@@ -4,11 +4,11 @@ The values are also available as comma-separated values, for use in other progra
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from hbatune import __version__
+from hbatune.plan.rows import State
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import sweeps, verdict, workloads
 from hbatune.render import render_template
@@ -16,7 +16,10 @@ from hbatune.report import depth_section, disk_sections, evidence_sections, swee
 from hbatune.report.page import Block, PageSection, ReportData, Tile
 from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import Field, format_csv
+from hbatune.text.verdict_tables import format_verdict
 
+_MAX_NAMED = 3
+"""The number of disks named in a sentence of the page's head."""
 CSV_HEAD = "section,part,picture,series,sign,x_axis,x,x_end,y_axis,y,trusted"
 """The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
@@ -73,6 +76,7 @@ def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:
         profile=None if data.profile is None else data.profile.name,
         made=time.strftime("%Y-%m-%d %H:%M %Z"),
         version=__version__,
+        answers=list(list_answers(data)),
         tiles=list(_list_tiles(data)),
         sections=sections,
         disk=data.disk,
@@ -80,19 +84,39 @@ def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:
     )
 
 
+def list_answers(data: ReportData) -> Iterator[str]:
+    """Yield three sentences: what improved, what got worse, and what to do next."""
+    answers: dict[verdict.Conclusion, list[str]] = {word: [] for word in verdict.Conclusion}
+    for record, proof in evidence_sections.find_latest_proofs(data):
+        if proof.group is not None or proof.again:
+            continue
+        answer = f"{record.target} {format_verdict(proof.verdict)}"
+        if record.reverted:
+            answer += f" ({', '.join(record.reverted)} has the original value again)"
+        answers[proof.verdict.word].append(answer)
+    for word in (verdict.Conclusion.IMPROVED, verdict.Conclusion.REGRESSED):
+        named = answers[word][:_MAX_NAMED]
+        if more := len(answers[word]) - len(named):
+            named.append(f"{more} more {word}")
+        yield f"{'; '.join(named)}." if named else f"No comparison shows that a disk {word}."
+    rows = () if data.plan is None else data.plan.rows
+    unreadable = sum(row.state is State.UNREADABLE for row in rows)
+    if data.plan is None:
+        yield "No profile is active: `hbatune profiles` lists them."
+    elif data.plan.drift:
+        settings = format_count(len(data.plan.drift), "setting")
+        yield f"`hbatune apply` changes {settings} that differ from the profile."
+    elif unreadable:
+        yield f"{format_count(unreadable, 'setting')} could not be read: `hbatune diff`."
+    else:
+        yield "Every setting has the value of the profile, or is left alone."
+
+
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
     number, noun = format_count(len(list(evidence_sections.find_changed(data))), "setting").split()
     yield number, f"{noun} changed"
     if data.plan is not None:
         yield str(len(data.plan.drift)), "still to change"
-    counts: Counter[verdict.Conclusion] = Counter()
-    for _, proof in evidence_sections.find_latest_proofs(data):
-        if proof.group is None and not proof.again:
-            counts[proof.verdict.word] += 1
-    for conclusion in verdict.Conclusion:
-        if counts[conclusion]:
-            number, noun = format_count(counts[conclusion], "verdict").split()
-            yield number, f"{noun}: {conclusion}"
     spec = ProbeSpec() if data.profile is None else data.profile.probe
     for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.plan import make
-from hbatune.report.summary import make_sections
+from hbatune.report.summary import list_answers, make_sections
 from hbatune.shipped import find_shipped
 from tests.pages import CHECKOUT
 from tests.unit import report_server as reported
@@ -53,6 +53,22 @@ def test_figures_have_captions_and_titles(full: Parsed) -> None:
 
 def test_verdicts_come_first(full: Parsed) -> None:
     assert full.all("section")[0]["id"] == "before-after"
+
+
+def test_page_begins_with_three_answers() -> None:
+    report = reported.seen()
+    improved, regressed, next_step = list_answers(report)
+    assert improved.startswith("sdd improved: IOPS between +")
+    assert re.search(r"sdf regressed: .* \(nr_requests has the original value again\)", regressed)
+    assert re.search(r"`hbatune apply` changes \d+ settings?", next_step)
+    head = parse_report(report).text[""]
+    assert head.index(improved) < head.index(regressed) < head.index(next_step)
+
+
+def test_unmeasured_page_claims_nothing() -> None:
+    improved, regressed, _ = list_answers(reported.unmeasured())
+    assert "No comparison shows" in improved
+    assert "No comparison shows" in regressed
 
 
 def test_stale_results_are_marked() -> None:
