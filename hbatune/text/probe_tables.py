@@ -37,6 +37,8 @@ _TAILS = make_columns(
     "id TARGET | number DEPTH | value | number P50 µs | number P95 µs | number P99 µs | "
     "number P99.9 µs"
 )
+_CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
+"""Columns of a chart besides its two bars, and the smallest chart that shows a form."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
 BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
@@ -149,6 +151,8 @@ def show_curves(
     terminal.show_table(table)
     for curve in curves:
         name = _name_curve(curve, curves)
+        for line in draw_curve(name, curve, terminal.get_width() or 0):
+            terminal.print_line(line)
         if curve.knee is not None:
             standing = standings[curve.target][1] if curve.target in standings else None
             terminal.print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
@@ -157,6 +161,34 @@ def show_curves(
     for group in group_items(curves, _get_load).values():
         if (advice := advise_jobs(group)) is not None:
             terminal.print_line(f"{group[0].name}: {describe_jobs(advice)}.")
+
+
+def draw_curve(name: str, curve: DepthSweep, width: int) -> Iterator[str]:
+    """Yield a chart of the IOPS and the p99 of each depth, for a terminal of so many columns."""
+    cells = (width - _CHART_MARGIN) // 2
+    if cells < _MIN_CHART_CELLS or len(curve.results) < _MIN_CHART_DEPTHS:
+        return
+    fastest = max(result.figures.iops for result in curve.results)
+    slowest_us = max(result.figures.p99_us for result in curve.results)
+    yield ""
+    yield name
+    yield f"{'DEPTH':>7} {'IOPS':>10} {'':{cells}}   {'P99 MS':>9}"
+    for result in curve.results:
+        figures, depth = result.figures, result.workload.issued
+        iops = _draw_bar(figures.iops / fastest, cells)
+        p99 = _draw_bar(figures.p99_us / slowest_us, cells)
+        mark = "<" if curve.knee is not None and depth == curve.knee.depth else " "
+        left = f"{depth:>7} {figures.iops:>10,.0f} {iops:<{cells}} {mark}"
+        yield f"{left} {units.format_digits(figures.p99_us / 1000):>9} {p99}"
+    yield ""
+
+
+def _draw_bar(share: float, cells: int) -> str:
+    """Return a bar over this share of the cells, in eighths of a cell if they can be shown."""
+    eighths = round(8 * cells * share)
+    if not terminal.can_show_symbols():
+        return "#" * round(eighths / 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _get_load(curve: DepthSweep) -> tuple[str, Workload]:

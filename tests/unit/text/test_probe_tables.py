@@ -8,8 +8,10 @@ from hbatune.probe.result import (
     Skipped,
     Workload,
 )
-from hbatune.text.probe_tables import explain_missing_result, format_shape
+from hbatune.probe.sweeps import DepthSweep
+from hbatune.text.probe_tables import draw_curve, explain_missing_result, format_shape
 from hbatune.workers import Process
+from tests.unit import report_server as reported
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,31 @@ def test_failures_have_distinct_texts(reason: Failure) -> None:
         if other_failure is not reason
     }
     assert explain_missing_result(Failed("sda", reason)) not in other_texts
+
+
+def draw(width: int) -> list[str]:
+    records = reported.depth_sweep(reported.host())
+    results = tuple(record.result for record in records if record.result)
+    return list(draw_curve("sda", DepthSweep("sda", None, results, None), width))
+
+
+def test_chart_grows_with_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbatune.text.terminal.can_show_symbols", lambda: True)
+    _, name, heading, *rows, _ = draw(80)
+    assert (name, heading.split()) == ("sda", ["DEPTH", "IOPS", "P99", "MS"])
+    lengths = [row.count("█") for row in rows]
+    assert lengths[0] < lengths[-1]
+    assert all(len(row) <= 80 for row in rows)
+
+
+def test_chart_needs_no_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbatune.text.terminal.can_show_symbols", lambda: False)
+    assert all(line.isascii() for line in draw(80))
+    assert any("####" in line for line in draw(80))
+
+
+def test_pipe_gets_no_chart() -> None:
+    assert draw(0) == []
 
 
 def test_unkillable_pid_is_named() -> None:
