@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.facts.health import COMMAND_ERRORS
+from hbatune.facts.health import COMMAND_ERRORS, NVME_COUNTERS
 from hbatune.shipped import load_texts
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
@@ -128,6 +128,13 @@ def _collect_disks(state: WatchState) -> "Iterator[Metric]":
     for counter in (COMMAND_ERRORS, "timeouts"):
         counts = [(labels, disk.counted.get(counter)) for labels, disk in labelled]
         yield _make_metric(f"endpoint_{counter}", counts)
+    faults = [
+        ((*labels, counter), disk.counted[counter])
+        for labels, disk in labelled
+        for counter in NVME_COUNTERS
+        if counter in disk.counted
+    ]
+    yield _make_metric("endpoint_nvme_faults", faults)
 
 
 def _collect_servers(state: WatchState) -> "Iterator[Metric]":
