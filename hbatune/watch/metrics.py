@@ -6,7 +6,7 @@ already exports for every disk (I/Os, bytes, busy time) are not repeated. promet
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -128,12 +128,10 @@ def _collect_disks(state: WatchState) -> "Iterator[Metric]":
     for counter in (COMMAND_ERRORS, "timeouts"):
         counts = [(labels, disk.counted.get(counter)) for labels, disk in labelled]
         yield _make_metric(f"endpoint_{counter}", counts)
-    faults = [
-        ((*labels, counter), disk.counted[counter])
-        for labels, disk in labelled
-        for counter in NVME_COUNTERS
-        if counter in disk.counted
-    ]
+    faults = (
+        ((*labels, counter), disk.counted.get(counter))
+        for (labels, disk), counter in product(labelled, NVME_COUNTERS)
+    )
     yield _make_metric("endpoint_nvme_faults", faults)
 
 

@@ -23,6 +23,7 @@ from hbatune.settings.table import (
     parse_saved_values,
 )
 from hbatune.text.limit_text import Limit, LimitReason
+from tests.unit.machines import endpoint
 
 
 @pytest.mark.parametrize(
@@ -287,8 +288,10 @@ def test_controller_owns_io_timeout() -> None:
     attributes = {path: Attribute(text, True) for path, text in alike.items()}
     assert setting.find_path(attributes) == "device/io_timeout"
     assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
-    attributes[sibling] = Attribute("60000", True)  # a write would leave it as it is
+    attributes[sibling] = Attribute("60000", True)  # the sibling's worker writes, or a rollback
     assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
+    planned = setting.limit(60_000, 30_000, Device(attributes, endpoint=endpoint()))
+    assert planned == FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (60_000,))), "a rollback loses it"
     attributes[sibling] = Attribute("45000", True)
     limit = setting.limit(60_000, 30_000, Device(attributes))
     assert limit == FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (45_000,)))
