@@ -230,13 +230,13 @@ def encode_report(report: PassReport) -> bytes:
     disks = () if subjects is None else subjects.disks
     names, levels = list(places.disks.items()), list(report.levels.items())
     resettable, pieces = list(report.resettable.items()), [head]
-    longest = max(map(len, (report.changes, disks, names, places.scsi, levels, resettable)))
-    for start in range(0, longest, PIECE_SIZE):
+    lists = (report.changes, disks, names, places.counter_disks, levels, resettable)
+    for start in range(0, max(map(len, lists)), PIECE_SIZE):
         part = slice(start, start + PIECE_SIZE)
         piece = PassReport(
             changes=report.changes[part],
             subjects=Subjects(disks[part]),
-            places=SampledPlaces(dict(names[part]), places.scsi[part]),
+            places=SampledPlaces(dict(names[part]), places.counter_disks[part]),
             levels=dict(levels[part]),
             resettable=dict(resettable[part]),
         )
@@ -254,7 +254,7 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
     def share(text: str) -> str:
         return pool.setdefault(text, text)
 
-    changes, disks, scsi = list[SettingChange](), list[WatchedDisk](), list[str]()
+    changes, disks, counter_disks = list[SettingChange](), list[WatchedDisk](), list[str]()
     names, levels = dict[str, str](), dict[str, DepthLevel]()
     resettable = dict[str, tuple[Value, ...]]()
     first, *encoded_pieces = _decode_pieces(sent)
@@ -265,7 +265,7 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
             known_disk = disks_by_id.get(disk.id)
             disks.append(known_disk if known_disk == disk else _share_texts(disk, pool))
         changes += [_share_texts(change, pool) for change in piece.changes]
-        scsi += map(share, piece.places.scsi)
+        counter_disks += map(share, piece.places.counter_disks)
         names.update((share(name), share(id)) for name, id in piece.places.disks.items())
         levels.update((share(id), level) for id, level in piece.levels.items())
         resettable.update((share(name), depths) for name, depths in piece.resettable.items())
@@ -273,7 +273,7 @@ def decode_report(sent: bytes, known_disks: Iterable[WatchedDisk] = ()) -> PassR
         head,
         changes=tuple(changes),
         subjects=None if head.subjects is None else replace(head.subjects, disks=tuple(disks)),
-        places=replace(head.places, disks=names, scsi=tuple(scsi)),
+        places=replace(head.places, disks=names, counter_disks=tuple(counter_disks)),
         levels=levels,
         resettable=resettable,
     )

@@ -230,6 +230,12 @@ BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express
 # The counters for which a single increase is a failure.
 LOST_IO = "io_fail_no_available_path_count"  # I/O of an NVMe head that found no path and failed
 SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal", LOST_IO})
+# The counters of an NVMe disk, since Linux 7.2. They count from the device's start, and root may
+# set them to 0 (drivers/nvme/host/sysfs.c, multipath.c).
+NVME_COUNTERS = (
+    *("command_retries_count", "multipath_failover_count"),
+    *("io_requeue_no_usable_path_count", LOST_IO),
+)
 # The counter of commands that ended with any status other than good (``DiskHealth.errors``).
 COMMAND_ERRORS = "errors"
 DAY_S = 24 * 3600  # seconds: the maximum age of an observation to compare with

@@ -70,13 +70,11 @@ _OURS = re.compile(r"\bhbatune\b")
 _MAX_RULES_BYTES = 1 << 20
 
 _COUNTERS = ("device/iodone_cnt", attributes.ERROR_COUNTER, "device/iotmo_cnt")
-# The counters of an NVMe disk and of its controller, since Linux 7.2. They count from the device's
-# start, and root may set them to 0 (drivers/nvme/host/sysfs.c, multipath.c). command_error_count is
-# not evidence: it includes commands of user space.
-NVME_COUNTERS = (
+# The counters of an NVMe disk and of its controller. command_error_count is not evidence: it
+# includes commands of user space.
+_NVME_COUNTERS = (
     *("device/diag/reset_count", "device/diag/reconnect_count"),
-    *("diag/command_retries_count", "diag/multipath_failover_count"),
-    *("diag/io_requeue_no_usable_path_count", f"diag/{health.LOST_IO}"),
+    *map("diag/{}".format, health.NVME_COUNTERS),
 )
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
 LINK_ERRORS = (
@@ -322,7 +320,7 @@ def _build_requests(
                 yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
     for endpoint in machine.endpoints:
         cache = _get_cache_path(endpoint)
-        counters = NVME_COUNTERS if endpoint.protocol is Protocol.NVME else ()
+        counters = _NVME_COUNTERS if endpoint.protocol is Protocol.NVME else ()
         yield endpoint.sysfs, (*(_COUNTERS if endpoint.address else counters), cache)
 
 
@@ -404,7 +402,7 @@ def _check_disk(
         logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
     cache = _get_escaped(values, _get_cache_path(endpoint))
     counters: dict[str, int | Missing] = {}
-    for file in NVME_COUNTERS:
+    for file in _NVME_COUNTERS:
         if file in values:
             counters[routes.get_kernel_name(file)] = parse_integer(values, file)
     return health.DiskHealth(cache, done, errors, timeouts, logged, counters)

@@ -78,6 +78,9 @@ _DISKSTATS = "/proc/diskstats"
 _BLOCK = "/sys/class/block"
 _DEPTH = "device/queue_depth"
 _COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
+_NVME_COUNTERS = {counter: f"diag/{counter}" for counter in health.NVME_COUNTERS} | {
+    health.COMMAND_ERRORS: "diag/command_error_count"
+}
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 
@@ -85,12 +88,13 @@ _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 class SampledPlaces(Struct, frozen=True):
     """The locations of a machine's counters.
 
-    ``disks`` are the ids of endpoints by kernel name, ``scsi`` the names of SCSI devices among
-    them. ``ways`` are, by adapter, the directories of both ends of its link.
+    ``disks`` are the ids of endpoints by kernel name, ``counter_disks`` the names of disks with
+    error counters among them: SCSI devices, and NVMe disks if the kernel has counters for them.
+    ``ways`` are, by adapter, the directories of both ends of its link.
     """
 
     disks: dict[str, str] = {}
-    scsi: tuple[str, ...] = ()
+    counter_disks: tuple[str, ...] = ()
     ways: dict[str, tuple[str, ...]] = {}
 
 
@@ -98,9 +102,14 @@ def find_sampled_places(machine: model.Machine) -> SampledPlaces:
     """Return the locations of the counters of a machine's endpoints and adapters."""
     return SampledPlaces(
         {e.target: e.id for e in machine.endpoints},
-        tuple(e.target for e in machine.endpoints if e.address),
+        tuple(e.target for e in machine.endpoints if e.address or _has_nvme_counters(e)),
         {e.target: adapters.list_pci_path(e.pci.address)[:2] for e in machine.adapters if e.pci},
     )
+
+
+def _has_nvme_counters(endpoint: model.Endpoint) -> bool:
+    is_nvme = endpoint.protocol is model.Protocol.NVME
+    return is_nvme and os.path.isdir(f"{_BLOCK}/{endpoint.target}/diag")
 
 
 class Sampler:
@@ -126,9 +135,10 @@ class Sampler:
 
     def update(self, part: SampledPlaces) -> None:
         """Replace the disks with the same names by the disks of a partial scan."""
-        places = self.places
-        retained = (name for name in places.scsi if name not in part.disks)
-        self.places = replace(places, disks=places.disks | part.disks, scsi=(*retained, *part.scsi))
+        disks = self.places.disks | part.disks
+        retained = (name for name in self.places.counter_disks if name not in part.disks)
+        counter_disks = (*retained, *part.counter_disks)
+        self.places = replace(self.places, disks=disks, counter_disks=counter_disks)
 
     def sample(self, monotonic: float, time: float) -> Sample:
         """Return the machine at this moment: ``time`` is in seconds since the epoch."""
@@ -158,16 +168,17 @@ class Sampler:
         self._depths, self._counters, self._links = {}, {}, {}
         # Most LUNs have the same counts, all zero: thousands of them share one object.
         shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
-        for name in self.places.scsi:
+        for name in self.places.counter_disks:
             id = self.places.disks[name]
-            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
+            counters = _NVME_COUNTERS if name.startswith("nvme") else _COUNTERS
+            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *counters.values()))
             depth = parse_integer(values, _DEPTH)
             if isinstance(depth, int):
                 self._depths[id] = depth
             errors: dict[str, int] = {}
-            for counter, path in _COUNTERS.items():
-                # The counters are hexadecimal (drivers/scsi/scsi_sysfs.c: show_iostat).
-                _add_count(errors, counter, parse_integer(values, path, 16))
+            for counter, path in counters.items():
+                # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimal numbers.
+                _add_count(errors, counter, parse_integer(values, path, 0))
             if errors:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():

@@ -51,9 +51,10 @@ class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     An alert is raised if a value exceeds its limit for ``window_seconds``. It is cleared if the
     value stays ``hysteresis`` (a fraction of the limit) below the limit for the same time.
     ``utilisation`` and ``cpu`` are fractions of time. ``errors`` is the number of corrected bus
-    errors within the window that raises an alert. A single timeout or uncorrected error raises one.
-    Depths, links and error counters are read every ``counters_seconds``. ``latency_seconds`` is the
-    interval of bpftrace, ``latency_keys`` its maximum number of I/Os in flight and of buckets.
+    errors, NVMe retries or failovers within the window that raises an alert. A single timeout,
+    uncorrected error or lost I/O raises one. Depths, links and counters are read every
+    ``counters_seconds``. ``latency_seconds`` is the interval of bpftrace, ``latency_keys`` its
+    maximum number of I/Os in flight and of buckets.
     """
 
     interval_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 10.0

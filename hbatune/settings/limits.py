@@ -191,10 +191,13 @@ def limit_request_timeout(wanted: int, current: int, device: Device) -> LegalVal
     # for one value would override each other.
     if isinstance(device.attributes.get(SCSI_TIMEOUT), Attribute):
         return FixedSetting(LimitReason(Limit.SAME_AS_TIMEOUT))
-    # A write to the controller replaces it in every namespace, and is all that is saved.
+    # A write to the controller replaces it in every namespace, and only the controller's is saved.
+    # In a plan, one namespace with the wanted value would thus lose it in the rollback. A worker
+    # may see that value while a sibling's worker writes it.
     if isinstance(device.attributes.get(CONTROLLER_TIMEOUT), Attribute):
+        replaceable = (current,) if device.endpoint else (current, wanted)
         for own in _match_numbers(device.attributes, NAMESPACE_TIMEOUTS).values():
-            if own not in (current, wanted):
+            if own not in replaceable:
                 return FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (own,)))
     return LegalValue(wanted)
 

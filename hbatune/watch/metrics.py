@@ -6,13 +6,13 @@ already exports for every disk (I/Os, bytes, busy time) are not repeated. promet
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hbatune.errors import UsageError
-from hbatune.facts.health import COMMAND_ERRORS
+from hbatune.facts.health import COMMAND_ERRORS, NVME_COUNTERS
 from hbatune.shipped import load_texts
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import Reading
@@ -128,6 +128,11 @@ def _collect_disks(state: WatchState) -> "Iterator[Metric]":
     for counter in (COMMAND_ERRORS, "timeouts"):
         counts = [(labels, disk.counted.get(counter)) for labels, disk in labelled]
         yield _make_metric(f"endpoint_{counter}", counts)
+    faults = (
+        ((*labels, counter), disk.counted.get(counter))
+        for (labels, disk), counter in product(labelled, NVME_COUNTERS)
+    )
+    yield _make_metric("endpoint_nvme_faults", faults)
 
 
 def _collect_servers(state: WatchState) -> "Iterator[Metric]":

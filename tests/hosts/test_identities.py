@@ -78,6 +78,30 @@ def test_fillers_are_no_names(built: Built, tmp_path: Path) -> None:
     assert ids == dict.fromkeys(("sda", "sdb"), "SEAGATE-MODEL") | {"sdc": "SEAGATE-MODEL-SER123"}
 
 
+def test_kernels_serial_is_last_resort(built: Built) -> None:
+    """Since Linux 7.2 a SCSI device has `serial`, which it reads from page 80h."""
+    function = raid.megaraid_sas().functions[0]
+    first = replace(flat("0:1:3:0", Disk("sda"), "SEAGATE", "256"), wwid=ZEROS)
+    files = {**first.device, "serial": "SER456"}
+    luns = (
+        replace(first, device=files),
+        replace(
+            first,
+            address="0:1:4:0",
+            disk=Disk("sdb"),
+            device={**files, "vpd_pg80": SERIAL_PAGE},
+        ),
+        replace(first, address="0:1:5:0", disk=Disk("sdc"), wwid="naa.5000c50012345678"),
+    )
+    host = replace(function.hosts[0], luns=luns)
+    disks = gather(built, Described((replace(function, hosts=(host,)),)))
+    assert {name: disk.id.partition("@")[0] for name, disk in disks.items()} == {
+        "sda": "SEAGATE-MODEL-SER456",
+        "sdb": "SEAGATE-MODEL-SER123",
+        "sdc": "naa.5000c50012345678",
+    }
+
+
 def test_zero_names_give_no_multipath_advice(built: Built, tmp_path: Path) -> None:
     recorded(built, filler_names(), tmp_path)
     for target in ("sda", "sdb"):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from hbatune.facts.health import LOST_IO
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.watch.readings import Subjects
-from tests.hosts import hbas
+from tests.hosts import hbas, virtual
 from tests.hosts.ailing import ailing
 from tests.hosts.namespace import run
 from tests.hosts.tree import Described, Odd
@@ -107,3 +108,26 @@ def test_unreadable_values_are_omitted(built: Built) -> None:
     sample, ids, _ = sampled(built, machine, diskstats="")
     assert (sample.disks, sample.links) == ({}, {})
     assert not {ids.get(target) for target in sample.counters} & {"sda"}
+
+
+def test_nvme_counters_are_sampled(built: Built) -> None:
+    """A controller's resets are not among them: the daemon scans the disks after a reset."""
+    described = virtual.nvme()
+    controller = described.functions[0].controller
+    assert controller is not None
+    [namespace] = controller.namespaces
+    block = {
+        "diag/command_retries_count": "12",
+        "diag/command_error_count": "10",
+        "diag/multipath_failover_count": "many",
+        f"diag/{LOST_IO}": "0",
+    }
+    counting = replace(
+        controller,
+        namespaces=(replace(namespace, disk=replace(namespace.disk, block=block)),),
+        attributes={"diag/reset_count": "2"},
+    )
+    functions = (replace(described.functions[0], controller=counting),)
+    sample, ids, _ = sampled(built, replace(described, functions=functions))
+    counters = {ids.get(target, target): counts for target, counts in sample.counters.items()}
+    assert counters["nvme0n1"] == {"command_retries_count": 12, "errors": 10, LOST_IO: 0}

@@ -10,8 +10,11 @@ from hbatune.agent.monitor import NEVER, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
+from hbatune.facts.health import LOST_IO
+from hbatune.facts.model import Protocol
 from hbatune.facts.sampler import find_sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
+from hbatune.text.watch_view import describe_alert
 from hbatune.watch.alerts import AlertChange, AlertCondition
 from hbatune.watch.subjects import find_subjects
 from hbatune.workers import find_this_process
@@ -88,6 +91,32 @@ def test_inherited_alert_is_not_repeated(bench: Bench) -> None:
     again.monitor.watch(SEEN, again.config)
     assert again.go(6, 1.0) == []
     assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]
+
+
+def test_lost_nvme_io_raises_alert(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counter that root sets to 0 raises none."""
+    monkeypatch.setattr(sampler, "_BLOCK", str(tmp_path))
+    counter = tmp_path / "nvme0n1/diag" / LOST_IO
+    counter.parent.mkdir(parents=True)
+    found = machine(endpoint(target="nvme0n1", address=None, protocol=Protocol.NVME))
+    places = find_sampled_places(found)
+    report = PassReport("test", 1, subjects=find_subjects(found), places=places)
+    bench.monitor.watch(report, bench.config)
+    bench.diskstats.write_text(f" 259       0 nvme0n1 {'0 ' * 17}\n")
+    changes = []
+    for count in (3, 3, 4, 4, 4, 4, 0, 0, 2):
+        bench.now += 1.0
+        counter.write_text(f"{count}\n")
+        _, events = bench.monitor.tick(STATUS)
+        changes += [(bench.now, event.change, describe_alert(event.alert)) for event in events]
+    text = f"{LOST_IO} rose by {{}}: I/O failed, since no path was left"
+    assert changes == [
+        (3.0, AlertChange.RAISED, text.format(1)),
+        (5.0, AlertChange.CLEARED, text.format(1)),
+        (9.0, AlertChange.RAISED, text.format(2)),
+    ]
 
 
 def test_missed_intervals_are_skipped(bench: Bench) -> None:

@@ -69,7 +69,7 @@ def test_equal_texts_are_shared() -> None:
     assert {id(place) for place in decoded.places.disks.values()} == ids
     assert {id(level) for level in decoded.levels} <= ids
     assert {id(change.id) for change in decoded.changes} <= ids
-    assert {id(place) for place in decoded.places.scsi} <= {
+    assert {id(place) for place in decoded.places.counter_disks} <= {
         id(place) for place in decoded.places.disks
     }
     assert len({id(change.rule) for change in decoded.changes}) == 1

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.facts import attributes
 from hbatune.facts import sampler as sampler_module
+from hbatune.facts.model import Protocol
 from hbatune.facts.sampler import (
     SampledPlaces,
     Sampler,
@@ -27,6 +29,27 @@ def test_counters_follow_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         counts.append(sampler.sample(time_s, time_s).counters[disk.id]["errors"])
         counter.write_text("0x1f\n")
     assert counts == [1, 1, 1, 31, 31]
+
+
+@pytest.mark.parametrize("has_counters", [True, False])
+def test_nvme_disk_without_counters_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_counters: bool
+) -> None:
+    """Before Linux 7.2 no NVMe disk has them."""
+    monkeypatch.setattr(sampler_module, "_BLOCK", str(tmp_path))
+    disk = endpoint(target="nvme0n1", address=None, protocol=Protocol.NVME)
+    (tmp_path / disk.target / ("diag" if has_counters else "queue")).mkdir(parents=True)
+    places = find_sampled_places(machine(disk, adapters=()))
+    assert places.counter_disks == (("nvme0n1",) if has_counters else ())
+    directories = list[str]()
+
+    def record(directory: str, _: tuple[str, ...]) -> attributes.Attributes:
+        directories.append(directory)
+        return {}
+
+    monkeypatch.setattr(attributes, "read_attributes", record)
+    Sampler(places).sample(0.0, 0.0)
+    assert directories == [f"{tmp_path}/nvme0n1"] * has_counters
 
 
 def test_idle_disk_reuses_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

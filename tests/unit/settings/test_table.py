@@ -23,6 +23,7 @@ from hbatune.settings.table import (
     parse_saved_values,
 )
 from hbatune.text.limit_text import Limit, LimitReason
+from tests.unit.machines import endpoint
 
 
 @pytest.mark.parametrize(
@@ -253,6 +254,27 @@ def test_reconnect_time_fits_attempts() -> None:
     assert isinstance(limited("ctrl_loss_tmo", 600, reconnect_delay="off"), FixedSetting)
 
 
+@pytest.mark.parametrize(
+    ("file", "scheduler", "expected"),
+    [
+        ("queue/async_depth", "none", FixedSetting(LimitReason(Limit.UNSCHEDULED))),
+        (
+            "queue/async_depth",
+            "mq-deadline",
+            LegalValue(256, LimitReason(Limit.REQUESTS_MAXIMUM, (256,))),
+        ),
+        ("queue/iosched/async_depth", "mq-deadline", LegalValue(300)),  # before Linux 7.0
+    ],
+)
+def test_async_depth_needs_scheduler(
+    file: str, scheduler: str, expected: LegalValue | FixedSetting
+) -> None:
+    texts = {file: "192", "queue/nr_requests": "256", "queue/scheduler": f"[{scheduler}] kyber"}
+    attributes = {path: Attribute(text, True) for path, text in texts.items()}
+    device = Device(attributes, scheduler)
+    assert SETTINGS["async_depth"].limit(300, 192, device) == expected
+
+
 def test_scsi_disk_fixes_io_timeout() -> None:
     assert isinstance(limited("io_timeout", 60_000, device__timeout="30"), FixedSetting)
     assert limited("io_timeout", 60_000) == LegalValue(60_000)
@@ -266,8 +288,10 @@ def test_controller_owns_io_timeout() -> None:
     attributes = {path: Attribute(text, True) for path, text in alike.items()}
     assert setting.find_path(attributes) == "device/io_timeout"
     assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
-    attributes[sibling] = Attribute("60000", True)  # a write would leave it as it is
+    attributes[sibling] = Attribute("60000", True)  # the sibling's worker writes, or a rollback
     assert setting.limit(60_000, 30_000, Device(attributes)) == LegalValue(60_000)
+    planned = setting.limit(60_000, 30_000, Device(attributes, endpoint=endpoint()))
+    assert planned == FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (60_000,))), "a rollback loses it"
     attributes[sibling] = Attribute("45000", True)
     limit = setting.limit(60_000, 30_000, Device(attributes))
     assert limit == FixedSetting(LimitReason(Limit.OWN_TIMEOUT, (45_000,)))

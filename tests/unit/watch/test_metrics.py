@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.errors import UsageError
+from hbatune.facts.health import LOST_IO
 from hbatune.facts.sampler import LinkSample
 from hbatune.shipped import find_shipped, load_texts
 from hbatune.watch.alerts import AlertCondition
@@ -25,7 +26,10 @@ KEEPING = DaemonFigures("0.1.0", "oltp", endpoints=1, drift=2, repaired=3, passe
 def state() -> WatchState:
     """Return a state with a stuck disk and an active alert."""
     watch = Watcher(PLAIN, watched.subjects())
-    counters = {ID: {"errors": 3, "timeouts": 0}, HBA: {"correctable": 1, "nonfatal": 0}}
+    counters = {
+        ID: {"errors": 3, "timeouts": 0, LOST_IO: 2},
+        HBA: {"correctable": 1, "nonfatal": 0},
+    }
     stuck = counted(in_flight=4)
     for watch_sample in every(250, lambda at: sample(at, stuck, counters=counters)):
         watch_state, _ = watch.tick(watch_sample)
@@ -57,6 +61,7 @@ def test_metrics_use_base_units() -> None:
     assert metrics["hbatune_endpoint_queue_depth_lowered_total"] == 2
     assert metrics["hbatune_endpoint_errors_total"] == 3
     assert metrics["hbatune_endpoint_timeouts_total"] == 0
+    assert metrics["hbatune_endpoint_nvme_faults_total"] == 2
     assert metrics["hbatune_adapter_link_transfers_per_second"] == 8e9
     assert metrics["hbatune_adapter_link_lanes"] == 8
     assert metrics["hbatune_adapter_cpu_utilisation_ratio"] == 0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.facts.health import LOST_IO
 from hbatune.facts.sampler import CpuSample, LinkSample, Sample
 from hbatune.text.watch_view import format_alert, format_event
 from hbatune.watch.alerts import AlertChange, AlertCondition
@@ -144,6 +145,10 @@ def test_kernel_lowered_depth_alerts() -> None:
         (HBA, "correctable", 5, True),
         # smartd raises the kernel's count of errors with each poll of a healthy disk.
         (ID, "errors", 1_000_000, False),
+        (ID, "command_retries_count", 4, False),
+        (ID, "command_retries_count", 5, True),
+        (ID, "multipath_failover_count", 5, True),
+        (ID, LOST_IO, 1, True),
     ],
 )
 def test_counter_rise_over_threshold_alerts(
@@ -168,6 +173,16 @@ def test_continuous_rise_alerts_once() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     rising = every(900, lambda at: sample(at, counters={ID: {"timeouts": int(at)}}))
     assert list_changes(run(watch, rising)) == [("raised", "counters-rising")]
+
+
+def test_counter_set_to_zero_alerts_only_on_new_rise() -> None:
+    """Root may set the counters of NVMe to 0."""
+    watch = Watcher(PLAIN, watched.subjects())
+    counts = [900, 0, 0, 4, 5]
+    samples = [sample(10 * i, counters={ID: {LOST_IO: count}}) for i, count in enumerate(counts)]
+    assert run(watch, samples[:3]) == []
+    [event] = run(watch, samples[3:])
+    assert (event.change, event.value) == (AlertChange.RAISED, 4)
 
 
 def test_two_counters_alert_twice() -> None:

@@ -18,6 +18,7 @@ from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times, assess_host
 from hbatune.cli import main
 from hbatune.cli.parser import make_parser
+from hbatune.facts.health import LOST_IO
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, Outcome
 from hbatune.processes import read_clock_id
@@ -129,6 +130,14 @@ def test_findings_and_alerts_are_not_tuned() -> None:
     assert assess_host(found, health, GOOD) == "findings"
     alert = Alert(AlertCondition.P99, "id", "sda", "a", 12.5, 2.0, "p99", 1000.0, "D0-9")
     assert assess_host(STOPPED, health, replace(GOOD, alerts=(alert,))) == "alerting"
+
+
+def test_lost_nvme_io_is_shown(capsys: Capture) -> None:
+    alert = Alert(AlertCondition.COUNTERS, "id", "nvme0n1", "a", 3, 1, LOST_IO, 1000.0, "D0-8")
+    status.save(paths.STATUS, replace(GOOD, alerts=(alert,)))
+    assert main(["status"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"nvme0n1: {LOST_IO} rose by 3: I/O failed, since no path was left (D0-8)." in output
 
 
 def test_every_remedy_is_a_command() -> None:
