@@ -228,10 +228,7 @@ class DiskSearch:
             self._note_unjudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
 
     def _play_tournament(
-        self,
-        tried: Sequence[tournaments.Candidate],
-        probe: _Probe,
-        score: _Score,
+        self, tried: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
     ) -> tournaments.FoundSettings | None:
         """Play a tournament of the values that the device accepts; return None without a choice."""
         # A value that the device does not accept is not a candidate. Check before the rounds.
@@ -270,10 +267,7 @@ class DiskSearch:
         )
 
     def _run_tournament(
-        self,
-        candidates: Sequence[tournaments.Candidate],
-        probe: _Probe,
-        score: _Score,
+        self, candidates: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
     ) -> tuple[tournaments.Tournament, dict[int, list[ProbeResult]]]:
         """Play a tournament to its end, and return it with the probes of each candidate."""
         means = self._means
