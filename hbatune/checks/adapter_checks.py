@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UnsetType
 
-from hbatune.checks.depth_checks import get_depth
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import families, names
 from hbatune.facts.family import Purpose, Vectors
 from hbatune.facts.health import AdapterHealth, Errors
 from hbatune.facts.model import Adapter, Missing, Reason, Role, Vector
 from hbatune.settings.limits import find_narrowed_masks, find_usable_cpus, is_free
-from hbatune.settings.table import IRQ_AFFINITY
+from hbatune.settings.table import IRQ_AFFINITY, QUEUE_DEPTH, SETTINGS
 
 _DRIVER_VECTORS = frozenset({Vectors.FREE, Vectors.MANAGED, Vectors.MIXED, Vectors.PINNED})
 
@@ -384,7 +383,7 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find targets whose LUNs' total depth exceeds the driver's limit for one target."""
     depths: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for endpoint in inputs.machine.endpoints:
-        depth = get_depth(endpoint)
+        depth = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
         if endpoint.host is not None and endpoint.address and depth is not None:
             target = endpoint.address.rpartition(":")[0]
             depths[endpoint.host.name].setdefault(target, []).append(depth)

@@ -63,7 +63,7 @@ def _find_deepest(inputs: CheckInput) -> dict[str, tuple[int, bool]]:
     for endpoint in inputs.endpoints:
         if endpoint.host is None:
             continue
-        host, current = endpoint.host.name, get_depth(endpoint)
+        host, current = endpoint.host.name, _DEPTH.read_number(endpoint.attributes)
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
         if row and isinstance(row.wanted, int):
             deepest[host] = max(deepest[host], (row.wanted, True))
@@ -87,7 +87,7 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     depths: dict[tuple[str, str], list[int]] = defaultdict(list)
     arrays: dict[tuple[str, str], tuple[library.ArrayModel, str | None]] = {}
     for endpoint in inputs.machine.endpoints:
-        depth = get_depth(endpoint)
+        depth = _DEPTH.read_number(endpoint.attributes)
         if endpoint.kind is Kind.MAP or depth is None or not budget.is_shared(endpoint):
             continue
         model = library.find_model(endpoint.vendor, endpoint.model, inputs.arrays)
@@ -163,7 +163,7 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """
     defaults = find_default_depths(inputs.machine)
     for endpoint in inputs.endpoints:
-        depth, default = get_depth(endpoint), defaults.get(endpoint.id)
+        depth, default = _DEPTH.read_number(endpoint.attributes), defaults.get(endpoint.id)
         if depth is None or default is None or depth >= default.depth or not default.may_ramp:
             continue
         row = inputs.planned.get((endpoint.id, _DEPTH.name))
@@ -174,12 +174,6 @@ def find_lowered_depths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         severity = Severity.INFO if default.by_peers else Severity.ADVICE
         evidence = _LoweredDepth(depth, default.depth, names[0] if names else None)
         yield check.report(severity, endpoint, evidence)
-
-
-def get_depth(endpoint: Endpoint) -> int | None:
-    """Return the endpoint's current queue depth."""
-    depth = _DEPTH.read(endpoint.attributes)
-    return depth if isinstance(depth, int) else None
 
 
 class _IdleAdapters(CheckEvidence, frozen=True):

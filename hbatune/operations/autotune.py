@@ -74,7 +74,7 @@ class DepthRange(Struct, frozen=True):
 
 def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
     """Return the depths of a disk, or the reason why its own depth cannot be set."""
-    depth = _read_number(endpoint, QUEUE_DEPTH)
+    depth = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
     if depth is None:
         return FixedSetting(LimitReason(Limit.NO_DEPTH))
     device = make_device(endpoint, find_scheduler(endpoint.attributes))
@@ -83,7 +83,7 @@ def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
         return highest
     assert isinstance(highest.value, int)
     # The number of requests limits the I/Os in flight.
-    requests = _read_number(endpoint, NR_REQUESTS) or MAX_DEPTH
+    requests = SETTINGS[NR_REQUESTS].read_number(endpoint.attributes) or MAX_DEPTH
     deepest = min(highest.value, requests, MAX_DEPTH)
     return DepthRange(depth, min(depth, deepest), deepest)
 
@@ -228,10 +228,7 @@ class DiskSearch:
             self._note_unjudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
 
     def _play_tournament(
-        self,
-        tried: Sequence[tournaments.Candidate],
-        probe: _Probe,
-        score: _Score,
+        self, tried: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
     ) -> tournaments.FoundSettings | None:
         """Play a tournament of the values that the device accepts; return None without a choice."""
         # A value that the device does not accept is not a candidate. Check before the rounds.
@@ -270,10 +267,7 @@ class DiskSearch:
         )
 
     def _run_tournament(
-        self,
-        candidates: Sequence[tournaments.Candidate],
-        probe: _Probe,
-        score: _Score,
+        self, candidates: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
     ) -> tuple[tournaments.Tournament, dict[int, list[ProbeResult]]]:
         """Play a tournament to its end, and return it with the probes of each candidate."""
         means = self._means
@@ -288,11 +282,6 @@ class DiskSearch:
             played = tournaments.add_score(played, score(result.figures))
             results.setdefault(number, []).append(result)
         return played, results
-
-
-def _read_number(endpoint: Endpoint, name: str) -> int | None:
-    number = SETTINGS[name].read(endpoint.attributes)
-    return number if isinstance(number, int) else None
 
 
 COMMAND = "autotune"

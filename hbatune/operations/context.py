@@ -128,21 +128,20 @@ class InitramfsStale(Struct, frozen=True):
 
 
 class RunsAhead(Struct, frozen=True):
-    """The number of runs on disks, or on a file of ``file_size`` bytes, and their duration."""
+    """The number of runs on disks, or on a file of ``file_size`` bytes, and their duration.
+
+    For a file, ``seconds`` include the time to fill it, at the measured rate. ``write`` is whether
+    the runs destroy the data on the disks. ``cached`` is whether the adapter or array of the file
+    may have a cache, of unknown size. ``again`` is whether these depths are measured a second time,
+    because the IOPS fell.
+    """
 
     runs: int
     seconds: float
     write: bool = False
-    """Whether they destroy the data on the disks."""
-
     file_size: int | None = None
-    """For a file, ``seconds`` include the time to fill it, at the measured rate."""
-
     cached: bool = False
-    """Whether the adapter or array of the file may have a cache, of unknown size."""
-
     again: bool = False
-    """Whether these depths are measured a second time, because the IOPS fell."""
 
 
 class ComparisonsAhead(Struct, frozen=True):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
-from hbatune.facts.model import Adapter, Attribute, Endpoint, Machine, Missing, Reason, Role
+from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason, Role
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
@@ -30,6 +30,7 @@ RenderedOptions = Mapping[tuple[str, str], str]
 
 _NO_TEXT = "(null)"  # an option without a text (kernel/params.c: param_get_charp)
 _BY_DRIVE = "tag_info:"
+_DEPTH = table.SETTINGS[table.QUEUE_DEPTH]
 
 
 class OptionLine(Struct, frozen=True):
@@ -158,7 +159,7 @@ def _derive_depth_options(machine: Machine, profile: Profile) -> Iterator[Option
             if endpoint.family != family.name:
                 continue
             rules = matcher.won(build_traits(endpoint, adapters.get(endpoint.adapter or "")))
-            rule, depth = rules.get(table.QUEUE_DEPTH), _read_depth(endpoint)
+            rule, depth = rules.get(table.QUEUE_DEPTH), _DEPTH.read_number(endpoint.attributes)
             if rule and isinstance(rule.effect, AtLeast | Exactly) and depth is not None:
                 wanted = min(int(rule.effect.value), option.high or table.MAX_QUEUE_DEPTH)
                 is_short = is_short or wanted > depth
@@ -199,11 +200,6 @@ def _compose_option(text: str, key: str, number: int) -> str:
     return ",".join((*other_parts, f"{key}:{number}"))
 
 
-def _read_depth(endpoint: Endpoint) -> int | None:
-    depth = table.SETTINGS[table.QUEUE_DEPTH].read(endpoint.attributes)
-    return depth if isinstance(depth, int) else None
-
-
 def _find_witness(machine: Machine, adapters: Sequence[Adapter], purpose: Purpose) -> int | None:
     """Return the value of an option as the devices show it, or None.
 
@@ -217,7 +213,7 @@ def _find_witness(machine: Machine, adapters: Sequence[Adapter], purpose: Purpos
         return min(counts[target] for target in targets) or None
     highest = None
     for endpoint in machine.endpoints:
-        depth = _read_depth(endpoint)
+        depth = _DEPTH.read_number(endpoint.attributes)
         if endpoint.adapter in targets and depth is not None:
             highest = max(depth, highest or 0)
     return highest

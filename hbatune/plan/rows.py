@@ -112,9 +112,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
 
 
 def count_settings(
-    rows: Collection[Row],
-    endpoints: Iterable[Endpoint],
-    handled: Collection[RowKey] = (),
+    rows: Collection[Row], endpoints: Iterable[Endpoint], handled: Collection[RowKey] = ()
 ) -> Counter[str]:
     """Return the number of settings by state, and of disks without a rule as ``unmatched``.
 

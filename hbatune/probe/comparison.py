@@ -251,8 +251,9 @@ def measure_distance(result: ProbeResult) -> tuple[bool, int]:
 
 
 def _list_medium_rows(result: ProbeResult, standing: Standing) -> Iterator[DocumentRow]:
-    document = find_percentiles(result.workload, standing)
-    if document is None:
+    document = standing.document
+    # The percentiles are for depth 32, and a single I/O does not wait for others.
+    if document is None or result.workload.issued <= 1:
         return
     yield DocumentRow(document.source, result, "iops", *document.iops, depth=document.depth)
     for name in ("p95", "p99", "p999"):
@@ -291,14 +292,6 @@ def compare_on_machine(
         if subject.endpoint.id == result.id:
             return compare_result(result, subject, profile, yardsticks)
     return None
-
-
-def find_percentiles(workload: Workload, standing: Standing) -> MediumFigures | None:
-    """Return the document's percentiles for a result of the workload, or None.
-
-    They are for depth 32, and a single I/O does not wait for others.
-    """
-    return standing.document if workload.issued > 1 else None
 
 
 def get_subject_traits(subject: Subject) -> match.Traits:

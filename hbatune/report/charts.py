@@ -62,36 +62,22 @@ class Guide(Struct, frozen=True):
 class Curves(Struct, frozen=True):
     """The content of a chart: at most ``MAX_SERIES`` series, and highlights.
 
-    The title of an axis is enough if the axis covers the points and the ``level``: a logarithmic
-    one for a time in ms, otherwise a linear one from zero. ``band`` is a range on the x axis.
-    ``upright`` is a guide on the x axis, ``level`` on the y.
+    ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
     title: str
-    x: svg.Axis | str
-    y: svg.Axis | str
+    x: svg.Axis
+    y: svg.Axis
     series: tuple[Series, ...]
     band: tuple[float, float] | None = None
     upright: Guide | None = None
     level: Guide | None = None
 
-    @property
-    def x_axis(self) -> svg.Axis:
-        """The axis of ``x``."""
-        return _fit_axis(self.x, [dot.x for curve in self.series for dot in curve.dots])
 
-    @property
-    def y_axis(self) -> svg.Axis:
-        """The axis of ``y``."""
-        level = [] if self.level is None else [self.level.value]
-        return _fit_axis(self.y, [*level, *_list_y(self.series)])
-
-
-def _fit_axis(axis: svg.Axis | str, values: Iterable[float]) -> svg.Axis:
-    if isinstance(axis, svg.Axis):
-        return axis
-    make_axis = svg.make_log_axis if axis.endswith("ms") else svg.make_linear_axis
-    return make_axis(axis, values)
+def _fit_axis(title: str, values: Iterable[float]) -> svg.Axis:
+    """Return an axis over these values: logarithmic for a time in ms, otherwise from zero."""
+    make_axis = svg.make_log_axis if title.endswith("ms") else svg.make_linear_axis
+    return make_axis(title, values)
 
 
 class _CurveDrawing:
@@ -99,17 +85,16 @@ class _CurveDrawing:
 
     def __init__(self, chart: Curves) -> None:
         self.chart = chart
-        self.x_axis, self.y_axis = chart.x_axis, chart.y_axis
         keys = []
         if len(chart.series) > 1:
             for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
                 keys.append(svg.LegendEntry(series.name, style, shape))
         self.legend, high = svg.place_legend(keys, svg.LINE_HEIGHT + 4)
         top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
-        left = max(svg.estimate_width(tick.label) for tick in self.y_axis.ticks) + 10
-        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x_axis.ticks[-1].label) / 2)
+        left = max(svg.estimate_width(tick.label) for tick in self.chart.y.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.chart.x.ticks[-1].label) / 2)
         self.plot = svg.Box(left, top, right, top + _PLOT)
-        self.upright_ticks = _place_upright_ticks(self.x_axis, self.x, self.plot)
+        self.upright_ticks = _place_upright_ticks(self.chart.x, self.x, self.plot)
         self.level_ticks = self._place_level_ticks()
         if (upright := chart.upright) is not None:
             self.upright = _place_upright_guide(upright, self.x(upright.value), left)
@@ -119,11 +104,11 @@ class _CurveDrawing:
 
     def x(self, value: float) -> float:
         """Return the position of a value on the x axis."""
-        return self.x_axis.place(value, self.plot.left + 8, self.plot.right - 4)
+        return self.chart.x.place(value, self.plot.left + 8, self.plot.right - 4)
 
     def y(self, value: float) -> float:
         """Return the position of a value on the y axis."""
-        return self.y_axis.place(value, self.plot.bottom, self.plot.top)
+        return self.chart.y.place(value, self.plot.bottom, self.plot.top)
 
     @property
     def curves(self) -> Iterator[tuple[str, svg.Shape, list[tuple[Dot, float, float]]]]:
@@ -133,9 +118,9 @@ class _CurveDrawing:
 
     def _place_level_ticks(self) -> list[tuple[float, str]]:
         """Return the places of the ticks on the y axis, with the labels that fit."""
-        heights = [self.y(tick.value) for tick in self.y_axis.ticks]
+        heights = [self.y(tick.value) for tick in self.chart.y.ticks]
         labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
-        ticks = enumerate(zip(self.y_axis.ticks, heights, strict=True))
+        ticks = enumerate(zip(self.chart.y.ticks, heights, strict=True))
         return [(y, tick.label if number in labelled else "") for number, (tick, y) in ticks]
 
     def _place_level_box(self, y: float) -> svg.Box:
@@ -356,7 +341,9 @@ def draw_curves(
     if any(dot.doubted for curve in series for dot in curve.dots):
         names.append("doubted")
     texts = _read_texts(name, names, facts)
-    chart = Curves(texts["title"], x or texts["x"], texts["y"], series, band, upright, level)
+    x = x or _fit_axis(texts["x"], [dot.x for curve in series for dot in curve.dots])
+    y = _fit_axis(texts["y"], [*([level.value] if level else []), *_list_y(series)])
+    chart = Curves(texts["title"], x, y, series, band, upright, level)
     return make_curves_figure(chart, texts["caption"])
 
 
@@ -390,7 +377,7 @@ def draw_rows(
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
-    values, x_axis, y_axis = [], chart.x_axis.title, chart.y_axis.title
+    values, x_axis, y_axis = [], chart.x.title, chart.y.title
     for series in chart.series:
         for dot in series.dots:
             value = ShownValue(series.name or y_axis, dot.label, x_axis, dot.x, y_axis=y_axis)

@@ -105,14 +105,13 @@ def _describe_goal(goal: comparison.Goal | None) -> str:
     if goal is None:
         return EMPTY_CELL
     met = "met" if goal.met else "missed"
-    spare = units.format_change(1 + abs(goal.spare)).removeprefix("+")
+    spare = units.format_percent(abs(goal.spare))
     margin = f"{spare} to spare" if goal.met else f"by {spare}"
     return f"{goal.p99_ms:g} ms ({goal.source}): {met}, {margin}"
 
 
 def _describe_link(link: comparison.LinkShare) -> str:
-    used = units.format_change(1 + link.used).removeprefix("+")
-    return f"{used} of {units.format_digits(link.ceiling)} GB/s"
+    return f"{units.format_percent(link.used)} of {units.format_digits(link.ceiling)} GB/s"
 
 
 def _list_quantiles(figures: Figures) -> tuple[float, ...]:

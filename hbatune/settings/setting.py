@@ -207,6 +207,11 @@ class Setting(Struct, frozen=True):
         """
         return parse_text(attributes, self.find_path(attributes), self.format.parse)
 
+    def read_number(self, attributes: Attributes) -> int | None:
+        """Return the current value if it is a number."""
+        value = self.read(attributes)
+        return value if isinstance(value, int) else None
+
 
 @lru_cache(maxsize=64)  # thousands of LUNs have the same text
 def parse_selected(text: str, marks: str = "[]") -> str:

@@ -134,8 +134,7 @@ def describe_mix(mix: comparison.MixCost) -> str:
 
 
 def show_curves(
-    curves: Sequence[DepthSweep],
-    standings: Mapping[str, tuple[ProbeResult, comparison.Standing]],
+    curves: Sequence[DepthSweep], standings: Mapping[str, tuple[ProbeResult, comparison.Standing]]
 ) -> None:
     """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit.
 

@@ -15,13 +15,7 @@ from hbatune.facts.targets import list_targets
 from hbatune.operations import differences
 from hbatune.operations.situation import Situation, SituationRequest
 from hbatune.policy import match, toml_files
-from hbatune.policy.budget import (
-    MAX_LUN_DEPTH,
-    VENDOR_DEFAULT,
-    LunLimit,
-    PortShare,
-    is_shared,
-)
+from hbatune.policy.budget import MAX_LUN_DEPTH, VENDOR_DEFAULT, LunLimit, PortShare, is_shared
 from hbatune.policy.library import installed_library, list_profiles, load_profile
 from hbatune.policy.profile import Match, OptionRule, Rule, Source
 from hbatune.policy.vendors import NoProfileError, load_vendors
