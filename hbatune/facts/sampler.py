@@ -7,7 +7,7 @@ command to the adapter. The meters of a single disk and of some CPUs are for pro
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,9 +75,11 @@ class Sample(Struct, frozen=True):
 SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
+_USED_FIELDS = 13  # of a line; the counts of discards and flushes follow
 _BLOCK = "/sys/class/block"
-_DEPTH = "device/queue_depth"
-_COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
+_DEPTH, _MAX_BYTES = "queue_depth", 64
+_DEVICE_FILES = {_DEPTH: _DEPTH, health.COMMAND_ERRORS: "ioerr_cnt", "timeouts": "iotmo_cnt"}
+"""The files of a SCSI device by the names of their numbers, and the bytes to read of each."""
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 
@@ -146,28 +148,25 @@ class Sampler:
         # Line by line: all lines at once would need as much memory as the sampler itself.
         with suppress(OSError), open(_DISKSTATS, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                # One invalid line must not affect the other disks.
-                with suppress(ValueError, IndexError):
-                    id = self.places.disks.get(line.split(maxsplit=3)[2])
-                    if id is not None:
-                        current = parse_disk_sample(line, self._depths.get(id))
-                        last = self._last.get(id)
-                        yield id, last if last == current else current
+                fields = line.split(maxsplit=_USED_FIELDS)
+                id = self.places.disks.get(fields[2]) if len(fields) > 2 else None
+                if id is None:
+                    continue
+                try:
+                    current = parse_disk_sample(fields, self._depths.get(id))
+                except ValueError:  # one invalid line must not affect the other disks
+                    continue
+                last = self._last.get(id)
+                yield id, last if last == current else current
 
     def _read_slowly(self) -> None:
         self._depths, self._counters, self._links = {}, {}, {}
         # Most LUNs have the same counts, all zero: thousands of them share one object.
         shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         for name in self.places.scsi:
-            id = self.places.disks[name]
-            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *_COUNTERS.values()))
-            depth = parse_integer(values, _DEPTH)
-            if isinstance(depth, int):
+            id, errors = self.places.disks[name], _read_device_files(name)
+            if (depth := errors.pop(_DEPTH, None)) is not None:
                 self._depths[id] = depth
-            errors: dict[str, int] = {}
-            for counter, path in _COUNTERS.items():
-                # The counters are hexadecimal (drivers/scsi/scsi_sysfs.c: show_iostat).
-                _add_count(errors, counter, parse_integer(values, path, 16))
             if errors:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():
@@ -191,25 +190,37 @@ def _add_count(counts: dict[str, int], name: str, count: int | model.Missing) ->
         counts[name] = counts.get(name, 0) + count
 
 
-def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
+def parse_disk_sample(fields: Sequence[str], depth: int | None) -> DiskSample:
     """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
 
-    Raises ``ValueError`` or ``IndexError`` for any other line.
+    Raises ``ValueError`` for any other line.
     """
-    major, minor, _, *fields = line.split()
-    counts = list(map(int, fields))
-    return DiskSample(
-        device=f"{major}:{minor}",
-        reads=counts[0],
-        read_bytes=counts[2] * SECTOR_BYTES,
-        read_ms=counts[3],
-        writes=counts[4],
-        written_bytes=counts[6] * SECTOR_BYTES,
-        write_ms=counts[7],
-        in_flight=counts[8],
-        busy_ms=counts[9],
-        depth=depth,
-    )
+    major, minor, _, *counts = fields[:_USED_FIELDS]
+    reads, _, read_sectors, read_ms, *others = map(int, counts)
+    writes, _, written_sectors, write_ms, in_flight, busy_ms = others
+    read_bytes, written_bytes = read_sectors * SECTOR_BYTES, written_sectors * SECTOR_BYTES
+    read, written = (reads, read_bytes, read_ms), (writes, written_bytes, write_ms)
+    return DiskSample(f"{major}:{minor}", *read, *written, in_flight, busy_ms, depth)
+
+
+def _read_device_files(name: str) -> dict[str, int]:
+    """Return the numbers in the files of a SCSI disk, without unreadable ones."""
+    numbers: dict[str, int] = {}
+    try:
+        # One descriptor for all files: they must not be files of two devices.
+        device = os.open(f"{_BLOCK}/{name}/device", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return numbers
+    for number, file in _DEVICE_FILES.items():
+        with suppress(OSError, ValueError):
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=device)
+            try:
+                # The counters have the prefix 0x (drivers/scsi/scsi_sysfs.c: show_iostat).
+                numbers[number] = int(os.read(descriptor, _MAX_BYTES), 0)
+            finally:
+                os.close(descriptor)
+    os.close(device)
+    return numbers
 
 
 def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:
