@@ -195,12 +195,11 @@ def parse_disk_sample(fields: Sequence[str], depth: int | None) -> DiskSample:
 
     Raises ``ValueError`` for any other line.
     """
-    major, minor, _, *counts = fields[:_USED_FIELDS]
-    reads, _, read_sectors, read_ms, *others = map(int, counts)
-    writes, _, written_sectors, write_ms, in_flight, busy_ms = others
-    read_bytes, written_bytes = read_sectors * SECTOR_BYTES, written_sectors * SECTOR_BYTES
-    read, written = (reads, read_bytes, read_ms), (writes, written_bytes, write_ms)
-    return DiskSample(f"{major}:{minor}", *read, *written, in_flight, busy_ms, depth)
+    reads, _, read_sectors, read_ms, writes = map(int, fields[3:8])
+    _, written_sectors, write_ms, in_flight, busy_ms = map(int, fields[8:_USED_FIELDS])
+    device, read_bytes = f"{fields[0]}:{fields[1]}", read_sectors * SECTOR_BYTES
+    written = (writes, written_sectors * SECTOR_BYTES, write_ms)
+    return DiskSample(device, reads, read_bytes, read_ms, *written, in_flight, busy_ms, depth)
 
 
 def _read_device_files(name: str) -> dict[str, int]:
