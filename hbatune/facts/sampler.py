@@ -7,7 +7,7 @@ command to the adapter. The meters of a single disk and of some CPUs are for pro
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,12 +75,13 @@ class Sample(Struct, frozen=True):
 SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
 
 _DISKSTATS = "/proc/diskstats"
+_USED_FIELDS = 13  # of a line; the counts of discards and flushes follow
 _BLOCK = "/sys/class/block"
-_DEPTH = "device/queue_depth"
-_COUNTERS = {health.COMMAND_ERRORS: attributes.ERROR_COUNTER, "timeouts": "device/iotmo_cnt"}
-_NVME_COUNTERS = {counter: f"diag/{counter}" for counter in health.NVME_COUNTERS} | {
-    health.COMMAND_ERRORS: "diag/command_error_count"
-}
+_DEPTH, _MAX_BYTES = "queue_depth", 64
+_SCSI_FILES = {_DEPTH: _DEPTH, health.COMMAND_ERRORS: "ioerr_cnt", "timeouts": "iotmo_cnt"}
+_NVME_FILES = {health.COMMAND_ERRORS: "command_error_count"}
+_NVME_FILES |= dict(zip(health.NVME_COUNTERS, health.NVME_COUNTERS, strict=True))
+"""The files of a disk's device by the names of their numbers, and the bytes to read of each."""
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 
@@ -156,29 +157,28 @@ class Sampler:
         # Line by line: all lines at once would need as much memory as the sampler itself.
         with suppress(OSError), open(_DISKSTATS, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                # One invalid line must not affect the other disks.
-                with suppress(ValueError, IndexError):
-                    id = self.places.disks.get(line.split(maxsplit=3)[2])
-                    if id is not None:
-                        current = parse_disk_sample(line, self._depths.get(id))
-                        last = self._last.get(id)
-                        yield id, last if last == current else current
+                fields = line.split(maxsplit=_USED_FIELDS)
+                id = self.places.disks.get(fields[2]) if len(fields) > 2 else None
+                if id is None:
+                    continue
+                try:
+                    current = parse_disk_sample(fields, self._depths.get(id))
+                except ValueError:  # one invalid line must not affect the other disks
+                    continue
+                last = self._last.get(id)
+                yield id, last if last == current else current
 
     def _read_slowly(self) -> None:
         self._depths, self._counters, self._links = {}, {}, {}
         # Most LUNs have the same counts, all zero: thousands of them share one object.
         shared: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         for name in self.places.counter_disks:
-            id = self.places.disks[name]
-            counters = _NVME_COUNTERS if name.startswith("nvme") else _COUNTERS
-            values = attributes.read_attributes(f"{_BLOCK}/{name}", (_DEPTH, *counters.values()))
-            depth = parse_integer(values, _DEPTH)
-            if isinstance(depth, int):
+            folder, names = "device", _SCSI_FILES
+            if name.startswith("nvme"):
+                folder, names = "diag", _NVME_FILES
+            id, errors = self.places.disks[name], _read_files(f"{_BLOCK}/{name}/{folder}", names)
+            if (depth := errors.pop(_DEPTH, None)) is not None:
                 self._depths[id] = depth
-            errors: dict[str, int] = {}
-            for counter, path in counters.items():
-                # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimal numbers.
-                _add_count(errors, counter, parse_integer(values, path, 0))
             if errors:
                 self._counters[id] = shared.setdefault(tuple(errors.items()), errors)
         for adapter, ends in self.places.ways.items():
@@ -202,25 +202,36 @@ def _add_count(counts: dict[str, int], name: str, count: int | model.Missing) ->
         counts[name] = counts.get(name, 0) + count
 
 
-def parse_disk_sample(line: str, depth: int | None) -> DiskSample:
+def parse_disk_sample(fields: Sequence[str], depth: int | None) -> DiskSample:
     """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
 
-    Raises ``ValueError`` or ``IndexError`` for any other line.
+    Raises ``ValueError`` for any other line.
     """
-    major, minor, _, *fields = line.split()
-    counts = list(map(int, fields))
-    return DiskSample(
-        device=f"{major}:{minor}",
-        reads=counts[0],
-        read_bytes=counts[2] * SECTOR_BYTES,
-        read_ms=counts[3],
-        writes=counts[4],
-        written_bytes=counts[6] * SECTOR_BYTES,
-        write_ms=counts[7],
-        in_flight=counts[8],
-        busy_ms=counts[9],
-        depth=depth,
-    )
+    reads, _, read_sectors, read_ms, writes = map(int, fields[3:8])
+    _, written_sectors, write_ms, in_flight, busy_ms = map(int, fields[8:_USED_FIELDS])
+    device, read_bytes = f"{fields[0]}:{fields[1]}", read_sectors * SECTOR_BYTES
+    written = (writes, written_sectors * SECTOR_BYTES, write_ms)
+    return DiskSample(device, reads, read_bytes, read_ms, *written, in_flight, busy_ms, depth)
+
+
+def _read_files(directory: str, files: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers in these files of a device, without unreadable ones."""
+    numbers: dict[str, int] = {}
+    try:
+        # One descriptor for all files: they must not be files of two devices.
+        device = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return numbers
+    for number, file in files.items():
+        with suppress(OSError, ValueError):
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=device)
+            try:
+                # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimal numbers.
+                numbers[number] = int(os.read(descriptor, _MAX_BYTES), 0)
+            finally:
+                os.close(descriptor)
+    os.close(device)
+    return numbers
 
 
 def _iterate_ticks() -> Iterator[tuple[str, list[int]]]:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -42,6 +43,8 @@ _ADAPTERS = make_columns(
     "state  | id ADAPTER | number CPU | value LINK | number IOPS | number GB/S | number DISKS | "
     "value WORST | value MODEL"
 )
+# The names stay the same, and their keys would take most of the time of a screen.
+_get_natural_key = lru_cache(maxsize=1 << 16)(natural_key)
 _WIDE, _ROOMY = 100, 20
 """The width of screens with a long chart, and the height of screens with adapters."""
 
@@ -109,7 +112,7 @@ ROW_ORDERS: Mapping[str, Callable[[Reading], Any]] = {
 
 def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
     """Return the readings in one of the ``ROW_ORDERS``."""
-    by_name = sorted(readings, key=lambda reading: natural_key(reading.target))
+    by_name = sorted(readings, key=lambda reading: _get_natural_key(reading.target))
     return sorted(by_name, key=ROW_ORDERS[order], reverse=True)
 
 
@@ -149,8 +152,9 @@ class Picture(Struct, frozen=True):
     """All values on the screen.
 
     ``endpoints`` are by id, ``products`` by adapter. ``p99`` is how it is measured, or why not.
-    ``trends`` are the last latencies by id in milliseconds: None without I/O, infinity if no
-    waiting I/O completed. ``ranked`` is the earlier state that determines the order of the rows.
+    ``trends`` are the latencies of the last readings by id in milliseconds: None without I/O,
+    infinity if no waiting I/O completed. ``ranked`` is the earlier state that determines the order
+    of the rows, and ``rank`` returns its readings in one of the ``ROW_ORDERS``.
     """
 
     hostname: str
@@ -160,8 +164,9 @@ class Picture(Struct, frozen=True):
     products: Mapping[str, str]
     state: WatchState = WatchState(0.0)
     ranked: WatchState = WatchState(0.0)
+    rank: Callable[[str], Sequence[Reading]] = partial(sort_readings, ())
     p99: str = ""
-    trends: Mapping[str, Sequence[float | None]] = {}
+    trends: Sequence[Mapping[str, float | None]] = ()
 
 
 def keeps_order(ranked: WatchState, state: WatchState) -> bool:
@@ -177,9 +182,9 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
     readings = {reading.id: reading for reading in picture.state.disks}
     targets, text = {reading.target for reading in readings.values()}, view.filter.lower()
     rows = []
-    for ranked in sort_readings(picture.ranked.disks, view.order):
+    for ranked in picture.rank(view.order):
         disk = picture.endpoints[ranked.id]
-        words = (disk.target, format_medium(disk), disk.model, disk.adapter or "")
+        words = (disk.target, format_medium(disk), disk.model, disk.adapter or "") if text else ()
         if text in " ".join(words).lower() if text else disk.map not in targets:
             rows.append(readings[ranked.id])
     return rows
@@ -276,7 +281,7 @@ def show_live(
     from rich.console import Group
     from rich.live import Live
 
-    view, trends = View(), dict[str, deque[float | None]]()
+    view, trends = View(), deque[Mapping[str, float | None]](maxlen=_TREND)
     picture = replace(picture, state=WatchState(time.time()))
     due, console = time.monotonic() + picture.interval_s, make_console()
     # No refresh thread: each picture is drawn once.
@@ -296,16 +301,20 @@ def show_live(
                 view = after
             if time.monotonic() >= due:
                 due, state = due + picture.interval_s, sample()
-                for reading in state.disks:
-                    values = trends.setdefault(reading.id, deque(maxlen=_TREND))
-                    latency = reading.latency[1] if reading.latency else None
-                    values.append(math.inf if reading.stalled_ms is not None else latency)
+                trends.append({reading.id: _find_trend_value(reading) for reading in state.disks})
                 if not view.is_paused:
                     is_measured = any(reading.p99_ms is not None for reading in state.disks)
                     p99 = "p99 from bpftrace" if is_measured else explain()
-                    copies = {id: tuple(values) for id, values in trends.items()}
-                    ranked = picture.ranked if keeps_order(picture.ranked, state) else state
-                    picture = replace(picture, state=state, ranked=ranked, p99=p99, trends=copies)
+                    if not keeps_order(picture.ranked, state):
+                        rank = lru_cache(partial(sort_readings, state.disks))
+                        picture = replace(picture, ranked=state, rank=rank)
+                    picture = replace(picture, state=state, p99=p99, trends=tuple(trends))
+
+
+def _find_trend_value(reading: Reading) -> float | None:
+    if reading.stalled_ms is not None:
+        return math.inf
+    return reading.mean_ms if reading.p99_ms is None else reading.p99_ms
 
 
 def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list[Line]:
@@ -351,11 +360,9 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
     rows: list[tuple[float, list[str]]] = []
     for server in sorted(state.servers, key=lambda server: natural_key(server.target)):
         # Only the map of a path has a goal.
-        worst = (0.0, "")
         readings = load.get(server.target, [])
-        for reading in readings:
-            disk = picture.endpoints[reading.id].map or reading.target
-            worst = max(worst, (ratios.get(disk, 0.0), disk))
+        disks = [picture.endpoints[reading.id].map or reading.target for reading in readings]
+        worst = max(((ratios.get(disk, 0.0), disk) for disk in disks), default=(0.0, ""))
         cells = [
             format_mark("look" if server.target in slower else None),
             server.target,
@@ -383,7 +390,8 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
     for reading in readings:
         disk, knee = picture.endpoints[reading.id], reading.knee
         is_past_knee = knee is not None and reading.in_flight > knee
-        trend = picture.trends.get(reading.id, ())[-cells:]
+        id = reading.id
+        trend = [latencies[id] for latencies in picture.trends if id in latencies][-cells:]
         row = [
             format_mark(_judge_reading(reading)),
             reading.target,

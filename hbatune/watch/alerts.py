@@ -44,7 +44,7 @@ _SOURCES = {
 }
 
 
-class AlarmKey(Struct, frozen=True):
+class AlarmKey(Struct, frozen=True, gc=False):
     """The identity of an alarm: condition, the id of an endpoint or adapter, and the counter."""
 
     condition: AlertCondition
@@ -61,7 +61,7 @@ class Level(StrEnum):
     UNKNOWN = "unknown"  # it could not be read
 
 
-class Signal(Struct, frozen=True):
+class Signal(Struct, frozen=True, gc=False):
     """One value compared with its limit, in one sample.
 
     ``value`` and ``limit`` are in milliseconds, fractions, commands, GT/s or lanes, depending on
@@ -96,7 +96,7 @@ class AlertChange(StrEnum):
     CLEARED = "cleared"
 
 
-class Alarm(Struct, frozen=True):
+class Alarm(Struct, frozen=True, gc=False):
     """The state of one alarm, with the time since when its value is over or calm."""
 
     raised: bool = False
@@ -117,33 +117,40 @@ def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
     return Pace(0.0 if condition is AlertCondition.LINK else window, window, gap)
 
 
-def list_disk_signals(disk: WatchedDisk, reading: Reading, config: WatchConfig) -> Iterator[Signal]:
-    """Yield one signal for each limit of an endpoint."""
+def list_disk_signals(
+    disk: WatchedDisk, reading: Reading, config: WatchConfig, *, has_alarm: bool
+) -> Iterator[Signal]:
+    """Yield one signal for each limit of an endpoint.
 
-    def signal(
-        condition: AlertCondition, value: float | None, limit: float, detail: str | None = None
-    ) -> Signal:
+    If the endpoint has no alarm, only a value over its limit changes anything. Others are omitted.
+    """
+    for condition, value, limit, detail in _list_disk_values(disk, reading, config):
         stand = find_level(value, limit, config.hysteresis)
-        key = AlarmKey(condition, disk.id)
-        return Signal(key, disk.target, disk.adapter, stand, value, limit, detail)
+        if condition is AlertCondition.QUEUE_FULL and value is not None:
+            stand = Level.OVER if value < limit else Level.CALM
+        if has_alarm or stand is Level.OVER:
+            text, key = None if detail is None else str(detail), AlarmKey(condition, disk.id)
+            yield Signal(key, disk.target, disk.adapter, stand, value, limit, text)
 
+
+def _list_disk_values(
+    disk: WatchedDisk, reading: Reading, config: WatchConfig
+) -> Iterator[tuple[AlertCondition, float | None, float, Measure | int | None]]:
+    """Yield each limited value of an endpoint with its condition, limit and detail."""
     if disk.objective_ms is not None:
         # Without I/O the latency counts as 0, so an alert on an idle disk can clear.
         measure, latency = reading.latency or (Measure.P99, 0.0)
-        yield signal(AlertCondition.P99, latency, disk.objective_ms, detail=str(measure))
+        yield AlertCondition.P99, latency, disk.objective_ms, measure
     if disk.by_busy_time:
-        yield signal(AlertCondition.UTILISATION, reading.utilisation, config.utilisation)
+        yield AlertCondition.UTILISATION, reading.utilisation, config.utilisation, None
     elif disk.commands:
         # Such a disk is busy once most of the commands that it may have are in flight.
-        used, commands = min(1.0, reading.in_flight / disk.commands), str(disk.commands)
-        yield signal(AlertCondition.UTILISATION, used, config.utilisation, detail=commands)
+        used = min(1.0, reading.in_flight / disk.commands)
+        yield AlertCondition.UTILISATION, used, config.utilisation, disk.commands
     if disk.knee is not None:
-        yield signal(AlertCondition.DEPTH, reading.in_flight, float(disk.knee))
+        yield AlertCondition.DEPTH, reading.in_flight, float(disk.knee), None
     if disk.depth is not None:
-        stand, key = Level.UNKNOWN, AlarmKey(AlertCondition.QUEUE_FULL, disk.id)
-        if reading.depth is not None:
-            stand = Level.OVER if reading.depth < disk.depth else Level.CALM
-        yield Signal(key, disk.target, disk.adapter, stand, reading.depth, disk.depth)
+        yield AlertCondition.QUEUE_FULL, reading.depth, disk.depth, None
 
 
 def list_adapter_signals(

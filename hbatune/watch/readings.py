@@ -47,6 +47,7 @@ class Subjects(Struct, frozen=True):
 
 
 _WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (block/genhd.c)
+_NO_IOS = make_histogram((), ())
 
 
 class Measure(StrEnum):
@@ -57,7 +58,7 @@ class Measure(StrEnum):
     LEAST = "least"  # nothing completed: the I/O in flight has waited at least this long
 
 
-class Reading(Struct, frozen=True):
+class Reading(Struct, frozen=True, gc=False):
     """The activity of an endpoint over ``seconds``.
 
     Latencies are in milliseconds, or None without I/O. ``mean_ms`` is the kernel's, measured from
@@ -101,14 +102,14 @@ class Reading(Struct, frozen=True):
     @property
     def goal_ratio(self) -> float | None:
         """Its latency divided by its objective, or None without I/O or objective."""
-        if self.latency is None or not self.objective_ms:
+        if not self.objective_ms or (latency := self.latency) is None:
             return None
-        return self.latency[1] / self.objective_ms
+        return latency[1] / self.objective_ms
 
     @property
     def is_idle(self) -> bool:
         """Whether it had no I/O, neither completed nor in flight."""
-        return self.latency is None and not self.in_flight
+        return not self.in_flight and self.latency is None
 
     @property
     def bytes_per_s(self) -> float:
@@ -177,8 +178,11 @@ def _read_disk(
             before, after = earlier.disks.get(path), later.disks.get(path)
             if before and after and not _is_replaced(before, after):
                 moved.add(before, after)
-    ids = [disk.id, *(path for path in disk.paths if path in by_id)]
-    took = make_histogram(intervals, [later.disks[id].device for id in ids if id in later.disks])
+    took = _NO_IOS
+    if intervals:
+        ids = [disk.id, *(path for path in disk.paths if path in by_id)]
+        devices = [later.disks[id].device for id in ids if id in later.disks]
+        took = make_histogram(intervals, devices)
     # In flight in both samples, none completed: the I/O waits for at least the entire interval.
     stalled = not moved.ios and not took.counts and moved.is_waiting
     lowered = False
@@ -208,30 +212,28 @@ def _read_disk(
     )
 
 
-class _Moved:
+class _Moved(Struct, gc=False):
     """The differences of a device's counters between two samples, or the sums of its paths."""
 
-    def __init__(self) -> None:
-        self.ios = self.read_bytes = self.written_bytes = self.waited_ms = 0
-        self.busy_ms = 0  # of the busiest path
-        self.in_flight = 0
-        self.is_waiting = False
+    ios: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    waited_ms: int = 0
+    busy_ms: int = 0  # of the busiest path
+    in_flight: int = 0
+    is_waiting: bool = False
 
     def add(self, first: DiskSample, last: DiskSample) -> None:
         """Add the counters of one block device."""
         self.ios += last.reads + last.writes - first.reads - first.writes
         self.read_bytes += last.read_bytes - first.read_bytes
         self.written_bytes += last.written_bytes - first.written_bytes
-        self.waited_ms += _subtract_wrapping(first.read_ms, last.read_ms)
-        self.waited_ms += _subtract_wrapping(first.write_ms, last.write_ms)
-        self.busy_ms = max(self.busy_ms, _subtract_wrapping(first.busy_ms, last.busy_ms))
+        # The times wrap after 49 days of waiting time, which a busy disk reaches in a few days.
+        self.waited_ms += (last.read_ms - first.read_ms) % _WRAP
+        self.waited_ms += (last.write_ms - first.write_ms) % _WRAP
+        self.busy_ms = max(self.busy_ms, (last.busy_ms - first.busy_ms) % _WRAP)
         self.in_flight += last.in_flight
-        self.is_waiting = self.is_waiting or min(first.in_flight, last.in_flight) > 0
-
-
-def _subtract_wrapping(first: int, last: int) -> int:
-    # These counters wrap after 49 days of waiting time, which a busy disk reaches in a few days.
-    return last - first if last >= first else (last - first) % _WRAP
+        self.is_waiting = self.is_waiting or (first.in_flight > 0 and last.in_flight > 0)
 
 
 def _is_replaced(first: DiskSample, last: DiskSample) -> bool:
@@ -266,11 +268,11 @@ def _read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> Ada
 
 def _compute_rises(target: str, earlier: Sample, later: Sample) -> dict[str, int]:
     """Return the rises of counters; a counter that fell belongs to a device that was re-added."""
-    before = earlier.counters.get(target)
-    if before is None:
+    before, after = earlier.counters.get(target), later.counters.get(target)
+    if before is None or after is None or before == after:
         return {}
     return {
         name: count - before[name]
-        for name, count in later.counters.get(target, {}).items()
+        for name, count in after.items()
         if name in before and count > before[name]
     }

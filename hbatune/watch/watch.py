@@ -5,7 +5,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 from msgspec import Struct
 
@@ -121,23 +120,25 @@ class Watcher:
         if before is not None:
             config = self.config
             disks_by_id = {disk.id: disk for disk in self.subjects.disks}
+            with_alarm = {key.id for key in self._alarms}
             restored = self._find_raised_counters()
             for reading in readings.list_disk_readings(self.subjects, before, sample, intervals):
                 id, target, adapter = reading.id, reading.target, reading.adapter
                 if reading.lowered:
                     self._lowered[id] += 1
                 risen = self._update_rises(id, reading.risen, restored, sample.at)
-                signals = alerts.list_disk_signals(disks_by_id[id], reading, config)
-                counters = alerts.list_counter_signals(id, target, adapter, risen, config)
-                events += self._apply_signals(chain(signals, counters), sample)
+                disk, has_alarm = disks_by_id[id], id in with_alarm
+                signals = list(alerts.list_disk_signals(disk, reading, config, has_alarm=has_alarm))
+                signals += alerts.list_counter_signals(id, target, adapter, risen, config)
+                events += self._apply_signals(signals, sample)
                 if detailed:
                     disks.append(reading)
             for server in readings.list_adapter_readings(self.subjects, before, sample):
                 target = server.target
                 risen = self._update_rises(target, server.risen, restored, sample.at)
-                signals = alerts.list_adapter_signals(server, self._links.get(target), config)
-                counters = alerts.list_counter_signals(target, target, target, risen, config)
-                events += self._apply_signals(chain(signals, counters), sample)
+                signals = list(alerts.list_adapter_signals(server, self._links.get(target), config))
+                signals += alerts.list_counter_signals(target, target, target, risen, config)
+                events += self._apply_signals(signals, sample)
                 if detailed:
                     servers.append(server)
         for event in events:
@@ -192,6 +193,8 @@ class Watcher:
         time: float,
     ) -> Mapping[str, int]:
         """Add the rises of a target's counters, and return their sums within the window."""
+        if not risen and target not in self._rises:
+            return restored.get(target, {})
         for counter, count in risen.items():
             counters = self._rises.setdefault(target, {})
             counters.setdefault(counter, []).append((time, count))

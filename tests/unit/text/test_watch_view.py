@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -110,7 +111,8 @@ def make_picture(*readings: Reading, **overrides: Any) -> Picture:
     state = WatchState(100.0, readings, (AdapterReading(HBA, None, 1, 0.62, {}, {}),))
     endpoints = {disk.id: endpoint(target=disk.target, id=disk.id) for disk in readings}
     picture = Picture("db07", "oltp", 2.0, endpoints, {HBA: "HBA 9300-8i"}, state, state)
-    return msgspec.structs.replace(picture, **overrides)
+    picture = msgspec.structs.replace(picture, **overrides)
+    return msgspec.structs.replace(picture, rank=partial(sort_readings, picture.ranked.disks))
 
 
 def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) -> list[str]:
@@ -240,7 +242,9 @@ def test_slower_link_marks_adapter() -> None:
 
 def test_console_without_symbols_uses_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "can_show_symbols", lambda: False)
-    picture = make_picture(busy("sda", 8.0), busy("sdb", 1.8), trends={"sda": (1.0, None, 8.0)})
+    picture = make_picture(
+        busy("sda", 8.0), busy("sdb", 1.8), trends=({"sda": 1.0}, {"sda": None}, {"sda": 8.0})
+    )
     lines = draw(picture)
     assert all(line.isascii() for line in lines)
     assert [line[:3] for line in lines if " sd" in line[:8]] == ["[X]", "[!]"]
