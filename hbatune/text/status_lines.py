@@ -4,17 +4,20 @@ The modules for alerts, verdicts and stalls, which most hosts do not have, are i
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, Status
 from hbatune.facts.names import natural_key
-from hbatune.probe.history import Record
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument, load_states
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import format_mark, get_width, print_heading, print_line, show_table
+
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
 
 _MAX_SKIPPED, _MAX_UNSET = 6, 4
 """The numbers of skipped disks, and of settings that udev's rules could not set."""
@@ -69,7 +72,7 @@ def _print_rows(label: str, texts: Iterable[str]) -> None:
         label = ""
 
 
-def _describe_verdict(record: Record) -> str:
+def _describe_verdict(record: "Record") -> str:
     from hbatune.text.verdict_tables import format_verdict
 
     assert record.proof is not None

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ from hbatune.text.probe_tables import show_curves
 from hbatune.text.tables import Line, Table, format_table, measure_width
 from hbatune.text.terminal import make_printable
 from hbatune.text.units import format_rate
-from hbatune.text.watch_view import Picture, View, format_screen
+from hbatune.text.watch_view import Picture, View, format_screen, sort_readings
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.readings import AdapterReading, Reading
 from hbatune.watch.watch import Alert, WatchState
@@ -410,11 +411,11 @@ def test_watch_fits_any_screen(width: int) -> None:
     server = AdapterReading(SAS, LinkSample(16.0, 8), 3, 0.5, {}, {})
     endpoints = {disk.id: endpoint(target=disk.target, id=disk.id) for disk in disks}
     state = WatchState(0.0, tuple(disks), (server,), tuple(alerts))
-    trends = {disk.id: (1.0, None, math.inf) * 10 for disk in disks}
+    trends = [dict.fromkeys(endpoints, value) for value in (1.0, None, math.inf) * 10]
     reason = "no p99: nothing measures latency; run `hbatune watch --collect` as root"
-    picture = Picture(
-        "db07", "oltp", 2.0, endpoints, {SAS: "SAS " * 9}, state, state, reason, trends
-    )
+    rank = partial(sort_readings, disks)
+    products = {SAS: "SAS " * 9}
+    picture = Picture("db07", "oltp", 2.0, endpoints, products, state, state, rank, reason, trends)
     row = re.compile(rf"(✗ +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
     for height in (10, 24, 60, 400):
         lines = format_screen(picture, View(), width, height)
