@@ -9,22 +9,8 @@ from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Valued
 from hbatune.probe.history import Record
 from hbatune.probe.result import Workload
 from hbatune.settings.table import SETTINGS
+from hbatune.shipped import load_texts
 from hbatune.snapshot.file import Snapshot
-
-_SOURCES = {
-    FactKind.PRESENCE: "D2-7",
-    FactKind.LINK: "D4-9",
-    FactKind.STATE: "K-device-state",
-    FactKind.ERRORS: "D0-8",
-    FactKind.RATE: "D2-7",
-    FactKind.FIRMWARE: "D0-5",
-    FactKind.DRIVER: "D1-3",
-    FactKind.DEPTH: "D2-1",
-    FactKind.INTERRUPTS: "D4-2",
-    FactKind.OPTION: "D4-3",
-    FactKind.DRIVE: "D1-4",
-}
-"""The source for the effect of each fact type on speed. A setting has its own source."""
 
 _COUNTED = (FactKind.ERRORS, FactKind.COUNTERS)
 
@@ -114,6 +100,7 @@ def _find_differences(
     # A subject that only one host has counts as a single difference: its presence.
     both = {fact.subject for fact in first_facts} & {fact.subject for fact in second_facts}
     differences, same = list[Difference](), 0
+    sources = load_texts("messages.toml")["fact_source"]
     for key in dict.fromkeys((*first, *second)):
         kind, subject, aspect = key
         first_fact, second_fact = first.get(key), second.get(key)
@@ -124,7 +111,7 @@ def _find_differences(
             continue
         sides = (_get_values(first_fact, kind), _get_values(second_fact, kind))
         is_setting = kind is FactKind.SETTING and aspect in SETTINGS
-        source = SETTINGS[aspect].source if is_setting else _SOURCES.get(kind)
+        source = SETTINGS[aspect].source if is_setting else sources.get(kind.name)
         differences.append(Difference(kind, subject, aspect, *sides, source))
     # The depth of disks precedes the depth of the host.
     differences.sort(key=lambda row: (FACT_RANKS[row.kind], row.what not in SETTINGS))

@@ -19,7 +19,7 @@ from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
-from hbatune.text.tables import EMPTY_CELL, group_items
+from hbatune.text.tables import EMPTY_CELL, group_items, load_columns
 
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""
@@ -48,7 +48,7 @@ def _make_document_blocks(data: page.ReportData) -> list[page.Block]:
     """Return a block with one table for each document with figures for these disks and loads."""
     results = [record.result for record in data.ordered if record.result is not None]
     tables, titles = list[page.PageTable](), probe_tables.list_document_titles()
-    heads = tuple(column.title.capitalize() for column in probe_tables.DOCUMENT_COLUMNS)
+    heads = tuple(column.title.capitalize() for column in load_columns("documents"))
     compared = comparison.compare_with_documents(results, data.machine, data.yardsticks)
     for document, document_rows in compared.items():
         rows = tuple(tuple(probe_tables.make_document_cells(row)) for row in document_rows)

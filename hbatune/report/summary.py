@@ -20,13 +20,11 @@ from hbatune.text.verdict_tables import format_verdict
 
 _MAX_NAMED = 3
 """The number of disks named in a sentence of the page's head."""
-CSV_HEAD = "section,part,picture,series,sign,x_axis,x,x_end,y_axis,y,trusted"
-"""The columns: the position of a value on the page, and the fields of ``ShownValue``."""
 
 
 def format_values_csv(sections: Iterable[PageSection]) -> str:
     """Return a line for each point, mark and bar in the page's pictures."""
-    return format_csv(CSV_HEAD, _list_rows(sections))
+    return format_csv("report", _list_rows(sections))
 
 
 def _list_rows(sections: Iterable[PageSection]) -> Iterator[tuple[Field, ...]]:

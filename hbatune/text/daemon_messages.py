@@ -19,6 +19,7 @@ from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import UnmatchedName
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
@@ -26,98 +27,66 @@ from hbatune.watch.watch import AlertEvent
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6
 """Priorities of syslog(3)."""
 
-READY_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d01"
-TUNED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d02"
-FAILED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d03"
-DRIFTED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d04"
-LEFT_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d05"
-OVERRUN_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d06"
-CONFIGURED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d07"
-PROBED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d08"
-LOOKED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0a"
-RAISED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0b"
-CLEARED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0c"
-RESTORED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0d"
-RAMPING_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d0e"
-STOPPED_ID = "6ab1d2cf6b6c4bd09b6f8c8e6b1f7d09"
-"""Message ids. An event keeps its id if its text changes (journalctl(1))."""
-
-_REASONS = {
-    PassReason.START: "at the start",
-    PassReason.EVENT: "changed since it was set",
-    PassReason.AUDIT: "changed since it was set",
-    PassReason.OVERRUN: "after lost events",
-    PassReason.CONFIGURED: "as the configuration has changed",
-    PassReason.RELOAD: "after a reload",
-}
-_ORIGINS = {
-    ChangeOrigin.NEW: "as it appeared",
-    ChangeOrigin.RESET: "reset by the kernel",
-    ChangeOrigin.UNSET: "at another try",
-    ChangeOrigin.SHARE: "its share of the array's limit has changed",
-}
-
 
 class JournalReporter:
     """Reports the daemon's work to systemd's journal and to `systemctl status`."""
 
     def __init__(self, by: ServiceManager) -> None:
         self._by = by
+        # Read at the start: a message must not depend on reading one more file.
+        self._texts = load_texts("notes.toml")
         self._unsaved = False
         self._unmatched: frozenset[UnmatchedName] = frozenset()
 
     def began(self, profile: str | None, doubts: Collection[str]) -> None:
         """Report that the daemon is ready, and the rules in doubt."""
         state = f"profile {profile}" if profile else "no profile is active, so nothing is tuned"
-        self._log(READY_ID, INFO, f"ready: {state}")
+        self._log("ready", INFO, f"ready: {state}")
         for doubt in doubts:
-            self._log(CONFIGURED_ID, ERROR, describe_doubt(doubt))
+            self._log("configured", ERROR, describe_doubt(doubt))
 
     def passed(self, reason: PassReason, report: PassReport) -> None:
         """Report the end of a pass."""
         if report.error is not None:
             hint = f" ({report.hint})" if report.hint else ""
             prefix = "the pass failed: " if report.subjects is None else ""
-            self._log(FAILED_ID, ERROR, f"{prefix}{report.error}{hint}")
+            self._log("failed", ERROR, f"{prefix}{report.error}{hint}")
         for change in report.changes:
             self._log_change(reason, change)
         if report.subjects is not None:
             self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
             count = format_count(len(report.written), "value")
-            self._log(LOOKED_ID, INFO, f"all settings were scanned, {count} set")
+            self._log("looked", INFO, f"all settings were scanned, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""
         for change in changes:
-            text = f"{change.target}: {change.setting} was changed back to {change.before} for "
-            text += "the third time in ten minutes, so the daemon skips it: find the cause, or "
-            text += f"remove it from the profile ({change.rule} sets {change.value})"
-            self._log(LEFT_ID, WARNING, text, _make_fields(change))
+            text = self._texts["journal"]["left"].format(change=change)
+            self._log("left", WARNING, text, _make_fields(change))
 
     def overrun(self) -> None:
         """Report lost events, which cause a full scan."""
-        text = "udev events were lost; the daemon scans all devices "
-        self._log(OVERRUN_ID, WARNING, f"{text}(increase buffer_mib in [daemon])")
+        self._log("overrun", WARNING, self._texts["journal"]["overrun"])
 
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report a new configuration, or the error because of which the old one remains active."""
         if mistake is None:
             text = f"the configuration was read again: {profile or 'no profile'}"
-            self._log(CONFIGURED_ID, INFO, text)
+            self._log("configured", INFO, text)
             return
         text = "invalid configuration; the last valid one remains active: "
         hint = f" ({mistake.hint})" if mistake.hint else ""
-        self._log(CONFIGURED_ID, ERROR, f"{text}{mistake.message}{hint}")
+        self._log("configured", ERROR, f"{text}{mistake.message}{hint}")
 
     def probed(self, probe: NewEndpointProbe) -> None:
         """Report the probe of new endpoints."""
         if probe.error is not None:
             text = f"new endpoints were to be measured, and no result was kept: {probe.error}"
-            self._log(PROBED_ID, WARNING, text)
+            self._log("probed", WARNING, text)
         elif probe.measured:
             text = f"{probe.measured} new endpoints measured: `hbatune history`"
-            self._log(PROBED_ID, INFO, text)
+            self._log("probed", INFO, text)
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
@@ -126,24 +95,26 @@ class JournalReporter:
         alert, raised = event.alert, event.change is AlertChange.RAISED
         fields = {"HBATUNE_TARGET": alert.target, "HBATUNE_ID": alert.id}
         fields["HBATUNE_ALERT"] = str(alert.condition)
-        id, priority = (RAISED_ID, WARNING) if raised else (CLEARED_ID, NOTICE)
-        self._log(id, priority, format_event(event), fields)
+        if raised:
+            self._log("raised", WARNING, format_event(event), fields)
+        else:
+            self._log("cleared", NOTICE, format_event(event), fields)
 
     def failed(self, problem: str) -> None:
         """Report why metrics cannot be published, or an internal error of a pass or a worker."""
-        self._log(FAILED_ID, ERROR, problem)
+        self._log("failed", ERROR, problem)
 
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
-            self._log(RESTORED_ID, INFO, "all values restored")
+            self._log("restored", INFO, "all values restored")
         else:
             hint = "`hbatune rollback` restores the others"
-            self._log(FAILED_ID, ERROR, f"not all values were restored: {problem} ({hint})")
+            self._log("failed", ERROR, f"not all values were restored: {problem} ({hint})")
 
     def ended(self) -> None:
         """Report that the daemon stops."""
-        self._log(STOPPED_ID, INFO, "stopping")
+        self._log("stopped", INFO, "stopping")
 
     def save(self, daemon_status: Status) -> None:
         """Save the status file, and send the status line to systemd."""
@@ -154,7 +125,7 @@ class JournalReporter:
             problem = error
         # Logged once for each series of failures: the status is saved repeatedly.
         if problem is not None and not self._unsaved:
-            self._log(FAILED_ID, ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
+            self._log("failed", ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
         self._unsaved = problem is not None
 
     def _log_unmatched(self, names: Collection[UnmatchedName]) -> None:
@@ -165,7 +136,7 @@ class JournalReporter:
                 from hbatune.text.leftovers import describe_unmatched
                 from hbatune.text.terminal import make_printable
 
-                self._log(CONFIGURED_ID, WARNING, make_printable(describe_unmatched(name)))
+                self._log("configured", WARNING, make_printable(describe_unmatched(name)))
         self._unmatched = frozenset(names)
 
     def _log_change(self, reason: PassReason, change: SettingChange) -> None:
@@ -176,25 +147,26 @@ class JournalReporter:
                 is_drift = change.origin is ChangeOrigin.DRIFT
                 is_drift &= reason in (PassReason.AUDIT, PassReason.EVENT)
                 text = f"{value}, {_explain_change(reason, change)} ({change.rule})"
-                self._log(DRIFTED_ID if is_drift else TUNED_ID, NOTICE, text, fields)
+                self._log("drifted" if is_drift else "tuned", NOTICE, text, fields)
             case Handled.FAILED:
                 cause = os.strerror(change.errno) if change.errno else str(change.outcome)
                 why = change.reason or cause
                 text = f"{value} failed: {why} ({change.rule}){_describe_retry(change)}"
-                self._log(FAILED_ID, WARNING, text, fields)
+                self._log("failed", WARNING, text, fields)
             case Handled.RAMPING:
                 text = f"{change.target}: {describe_ramp(change)}"
-                self._log(RAMPING_ID, NOTICE, text, fields)
+                self._log("ramping", NOTICE, text, fields)
             case Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
-                self._log(DRIFTED_ID, WARNING, f"{text} ({change.rule})", fields)
+                self._log("drifted", WARNING, f"{text} ({change.rule})", fields)
             # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
 
     def _log(
-        self, id: str, priority: int, message: str, fields: Mapping[str, str] | None = None
+        self, event: str, priority: int, message: str, fields: Mapping[str, str] | None = None
     ) -> None:
+        id = self._texts["message_ids"][event]
         self._by.log(message, priority, {"MESSAGE_ID": id, **(fields or {})})
 
 
@@ -233,18 +205,17 @@ def describe_doubt(doubt: str) -> str:
 def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
-    return (
-        f"the device's queue was full at depth {change.before}. The kernel lowered queue_depth and "
-        f"raises it again by one{pace}, up to {change.value}. A local rule for {change.before} "
-        "prevents this"
-    )
+    text: str = load_texts("notes.toml")["journal"]["ramp"].format(change=change, pace=pace)
+    return text
 
 
 def _explain_change(reason: PassReason, change: SettingChange) -> str:
     """Return why a value differed; at the start the reason is always the start itself."""
-    if reason is PassReason.START:
-        return _REASONS[reason]
-    return _ORIGINS.get(change.origin, _REASONS[reason])
+    texts = load_texts("notes.toml")
+    text: str = texts["PassReason"][reason.name]
+    if reason is not PassReason.START:
+        text = texts["ChangeOrigin"].get(change.origin.name, text)
+    return text
 
 
 def _describe_retry(change: SettingChange) -> str:

@@ -280,17 +280,9 @@ def _format_scalar(value: Scalar) -> str:
     return UNKNOWN_TEXT if value is None else format_fact(value)
 
 
-CSV_HEAD = "about,host,severity,what,current,wanted,count,profile,source"
-"""The columns; ``name_fact`` is the type of a line.
-
-It is one of host, odd, lone, drift, finding, stock and unusable.
-``wanted`` is the usual value of the peer group in lines about outliers.
-"""
-
-
 def format_audit_csv(audit: audits.Audit) -> str:
     """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
-    return format_csv(CSV_HEAD, _yield_rows(audit))
+    return format_csv("audit", _yield_rows(audit))
 
 
 def _yield_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
@@ -360,8 +352,7 @@ def _make_difference_table(differences: Sequence[Difference], names: tuple[str, 
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    heads = "id WORKLOAD | number CHANGE | number IOPS | number IOPS | reason OF"
-    workload, *others = make_columns(heads)
+    workload, *others = make_columns(load_texts("messages.toml")["columns"]["results"])
     p99s = [Column(f"P99 {name}", right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:

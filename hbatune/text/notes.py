@@ -25,12 +25,6 @@ from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, print_note, show_section
 from hbatune.text.units import format_duration
 
-_PREVIEW = make_columns(
-    "id TARGET | id SETTING | value IS | value WOULD GO BACK TO | reason WHY NOT"
-)
-_RESTORED = make_columns(
-    "id TARGET | id SETTING | value WAS | value IS BACK AT | state OUTCOME | reason WHY"
-)
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 
 
@@ -79,7 +73,7 @@ def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: boo
         if not changed:
             continue
         folded = sorted(fold_rows(changed, _get_content), key=lambda item: natural_key(item[0][0]))
-        table = Table(_PREVIEW if preview else _RESTORED)
+        table = Table(make_columns(_TEXTS["columns"]["preview" if preview else "restored"]))
         for targets, row in group_equal_rows(folded, lambda item: _explain_row(item[1])):
             cells = [row.setting, format_value(row.current), format_value(row.before)]
             cells += [] if preview else [str(row.outcome)]

@@ -25,7 +25,7 @@ from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, group_items, make_columns
+from hbatune.text.tables import Table, group_items, load_columns
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 
 READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
-_TAILS = make_columns(
-    "id TARGET | number DEPTH | value | number P50 µs | number P95 µs | number P99 µs | "
-    "number P99.9 µs"
-)
 _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
 """Columns of a chart besides its two bars, and the smallest chart that shows a form."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
@@ -140,7 +136,7 @@ def show_curves(
 
     The source document's knee, if any, is next to the measured one.
     """
-    table = Table(_TAILS)
+    table = Table(load_columns("tails"))
     for curve in curves:
         for position, result in _select_tails(curve):
             figures = result.figures
@@ -267,12 +263,6 @@ def _describe_goal(goal: comparison.Goal, profile: str) -> str:
     )
 
 
-DOCUMENT_COLUMNS = make_columns(
-    "id DISK | value LOAD | value FIGURE | number DOCUMENT | number MEASURED | number RATIO | "
-    "value SOURCE"
-)
-
-
 def make_document_cells(row: comparison.DocumentRow) -> list[str]:
     """Return the cells of a document's figure next to the measured one."""
     workload = row.result.workload
@@ -305,7 +295,7 @@ def show_document_tables(results: Iterable[ProbeResult], machine: Machine) -> No
     compared = comparison.compare_with_documents(results, machine, library.yardsticks())
     for document, rows in compared.items():
         terminal.print_heading(f"{document}: {titles[document]}")
-        terminal.show_table(Table(DOCUMENT_COLUMNS, list(map(make_document_cells, rows))))
+        terminal.show_table(Table(load_columns("documents"), list(map(make_document_cells, rows))))
 
 
 def describe_mixes(results: Sequence[ProbeResult]) -> Iterator[str]:
@@ -375,20 +365,9 @@ def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
     return find_message(result.bottleneck).format(used=used, ceiling=ceiling, busy=busy)
 
 
-CSV_HEAD = (
-    "when,target,id,command,profile,kernel,driver,firmware,pattern,block_bytes,reads_percent,"
-    "depth,jobs,rate,queue_depth,writer,iops,bytes_per_second,mean_us,p50_us,p95_us,p99_us,p999_us,"
-    "cpu_us_per_io,interrupt_us_per_io,busy,in_flight,written_beside_per_second,doubt,verdict,stale"
-)
-"""The columns; ``in_flight`` follows Little's law, ``depth`` is the depth of each job.
-
-A run on all disks of an adapter has the adapter as its target, and the load of one disk.
-"""
-
-
 def format_history_csv(entries: Iterable[HistoryEntry]) -> str:
     """Return the runs of a history as CSV (D3-9), in the order of its entries."""
-    return terminal.format_csv(CSV_HEAD, _yield_rows(entries))
+    return terminal.format_csv("history", _yield_rows(entries))
 
 
 def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[terminal.Field]]:

@@ -13,18 +13,15 @@ from hbatune.settings.table import QUEUE_DEPTH
 from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables, terminal, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 
-_COLUMNS = make_columns(
-    "id TARGET | value SETTING | value CURRENT | value BEST | state ANSWER | text WHY"
-)
 _ANSWERS = {"best": "better", "as good as": "as good as the current value"}
 """Texts for conclusions of a depth search or a tournament. The others are shown as they are."""
 
 
 def show_autotuned(done: AutotuneResult) -> None:
     """Print the answers, the reservations about them, and the written rules."""
-    table = Table(_COLUMNS)
+    table = Table(load_columns("searches"))
     disks = sorted(done.disks, key=lambda disk: natural_key(disk.target))
     for disk in disks:
         table.rows += _yield_rows(disk, done.situation.profile.name)

@@ -9,7 +9,7 @@ from hbatune.shipped import fill_message
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_section, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
@@ -48,10 +48,7 @@ def show_needs(needs: Needs) -> None:
     if not needs.mix_known:
         print_line(fill_message("sizing", "unknown-mix"))
     if needs.load.reads < WRITE_HEAVY_READS:
-        print_line(
-            "Pairs with one or two drawers get two AA cables for much writing (D4-12). Random "
-            "writes without cache hits are faster without a cache; response times need it (D4-15)."
-        )
+        print_line(fill_message("sizing", "write-heavy"))
     print_line(fill_message("sizing", "drawers"))
 
 
@@ -66,8 +63,7 @@ def show_answer(
     print_heading(f"{answer}.")
     if not resources:
         print_line("It has no drive, link or adapter that a document has a figure for.")
-    heads = "state STATE | id WHAT | number HAS | number NEEDS | text OF | value SOURCE"
-    table = Table(make_columns(heads))
+    table = Table(load_columns("size-answer"))
     for resource in resources:
         state = "unknown" if resource.enough is None else "enough" if resource.enough else "short"
         numbers = [_format_number(resource.has), _format_number(resource.needs)]
@@ -123,8 +119,7 @@ def format_load(load: WantedLoad) -> str:
 
 
 def _make_media_table(media: Sequence[MediumNeed]) -> Table:
-    heads = "id DRIVES | number COUNT | number PATHS | number EACH | number P99 MS | state P99 | "
-    table = Table(make_columns(f"{heads}text IN FLIGHT ON EACH | value SOURCE"))
+    table = Table(load_columns("size-drives"))
     for medium in media:
         count = "no figure" if medium.drives is None else str(medium.drives)
         met = EMPTY_CELL if medium.met is None else "met" if medium.met else "missed"
@@ -159,8 +154,7 @@ def _make_link_table(links: Sequence[LinkNeed]) -> Table:
 
 
 def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
-    heads = "id CARD | value SLOT | value RAID | number PAIRS | number USES | "
-    table = Table(make_columns(f"{heads}number DRAWERS EACH | text DRIVES, ABOUT | value SOURCE"))
+    table = Table(load_columns("size-pairs"))
     for need in raid:
         cells = [need.card, f"Gen{need.gen}", str(need.level), str(need.pairs)]
         cells += [format_percent(need.used / need.pairs), str(need.drawers)]

@@ -2,7 +2,6 @@
 
 import os
 import time
-from typing import Any
 
 from msgspec import Struct
 
@@ -55,13 +54,8 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """The exit code of `status`, which differs for some states without a daemon."""
-        with_daemon, without = load_states()[self.state]["exit"]
+        with_daemon, without = load_texts("status.toml")[self.state]["exit"]
         return int(with_daemon if self.running else without)
-
-
-def load_states() -> dict[str, Any]:
-    """Return the states of a host with their texts and exit codes."""
-    return load_texts("status.toml")
 
 
 def make_status_document(
@@ -86,14 +80,14 @@ def make_status_document(
         "values": format_count(look.values or 0, "original value"),
     }
     commands = []
-    for command, purpose in load_states()[state]["next"]:
+    for command, purpose in load_texts("status.toml")[state]["next"]:
         if last_profile is not None or "{last_profile}" not in command:
             commands.append((command.format(**facts), purpose))
     return StatusDocument(
         hostname=host,
         time=time.time(),
         state=state,
-        headline=load_states()[state]["headline"].format(**facts),
+        headline=load_texts("status.toml")[state]["headline"].format(**facts),
         profile=look.profile,
         kept=kept,
         counts={name: look.counts.get(name, 0) for name in (*map(str, State), "unmatched")},

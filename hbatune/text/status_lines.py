@@ -12,7 +12,7 @@ from hbatune.facts.names import natural_key
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
-from hbatune.text.status_document import StatusDocument, load_states
+from hbatune.text.status_document import StatusDocument
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import format_mark, get_width, print_heading, print_line, show_table
 
@@ -29,7 +29,7 @@ def show_status(document: StatusDocument) -> None:
     """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
     mark = ""
     if get_width() is not None:
-        mark = f"{format_mark(load_states()[document.state]['mark'])} "
+        mark = f"{format_mark(load_texts('status.toml')[document.state]['mark'])} "
     print_heading(mark + document.headline)
     print_line()
     status = document.status

@@ -15,6 +15,8 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from hbatune.shipped import load_texts
+
 COLUMN_GAP = 2
 """Characters between two columns, and between a title and its text."""
 
@@ -80,6 +82,11 @@ def make_columns(heads: str) -> tuple[Column, ...]:
         type_name, _, title = head.partition(" ")
         columns.append(replace(_COLUMN_TYPES[type_name], title=title))
     return tuple(columns)
+
+
+def load_columns(name: str) -> tuple[Column, ...]:
+    """Return the columns of the table of this ``name`` in templates/messages.toml."""
+    return make_columns(load_texts("messages.toml")["columns"][name])
 
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 from msgspec.structs import astuple, replace
 
+from hbatune.shipped import load_texts
 from hbatune.text.basic_output import is_quiet, is_styled, make_console
 from hbatune.text.tables import Cell, Line, StyledText, Table, format_table, wrap_text
 
@@ -212,12 +213,12 @@ _OBEYED = tuple("=+-@\t\r'\uff1d\uff0b\uff0d\uff20")
 Field = str | float | None
 
 
-def format_csv(head: str, rows: Iterable[Sequence[Field]]) -> str:
-    """Return a table with its head line, as in RFC 4180 except for the line endings."""
+def format_csv(name: str, rows: Iterable[Sequence[Field]]) -> str:
+    """Return a table with the head of this ``name``, as in RFC 4180 except for the line endings."""
     import csv  # few commands write it
 
     text = io.StringIO()
-    text.write(f"{head}\n")
+    text.write(f"{load_texts('messages.toml')['csv'][name]}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([_escape_field(cell) for cell in row] for row in rows)
     return text.getvalue()

@@ -18,7 +18,7 @@ from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_change, format_duration, format_percent
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 
 METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
-_COLUMNS = make_columns(
-    "id TARGET | value WHAT | state VERDICT | number IOPS | number mean | number p99"
-)
 
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
@@ -43,7 +40,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         print_heading(f"Verdicts at {load}: with the change against without it")
         compared = (*verified.proofs, *verified.bursts)
         proofs = sorted(compared, key=lambda proof: natural_key(proof.target))
-        show_table(Table(_COLUMNS, list(map(_make_cells, proofs))))
+        show_table(Table(load_columns("verdicts"), list(map(_make_cells, proofs))))
         print_line("In brackets: the interval, with 99 % confidence for all three together.")
         if verified.bursts:
             print_line("Bursts decide nothing: theirs is the range of two pairs.")

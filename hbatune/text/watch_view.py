@@ -22,7 +22,7 @@ from hbatune.shipped import load_texts
 from hbatune.text import tables, terminal
 from hbatune.text.basic_output import format_count, make_console
 from hbatune.text.plan_tables import format_medium, format_speed
-from hbatune.text.tables import EMPTY_CELL, Column, Line, StyledText, make_columns, wrap_text
+from hbatune.text.tables import EMPTY_CELL, Line, StyledText, load_columns, wrap_text
 from hbatune.text.terminal import format_mark, make_printable, print_note
 from hbatune.text.units import format_digits, format_percent
 from hbatune.watch.alerts import AlertChange, AlertCondition
@@ -34,15 +34,6 @@ _TITLES = ("TARGET", "IOPS", "MB/S", "MEAN MS", "P99", "P99.9", "GOAL", "IN FLIG
 _WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
 """The titles and the widths of the columns of plain lines."""
 
-_DISKS = make_columns(
-    "state  | id DISK | value KIND | number IOPS | number MB/S | number MEAN MS | number P99 MS | "
-    "number GOAL | number FLIGHT | value TREND | number P99.9 | number BUSY | number KNEE | "
-    "value MODEL"
-)
-_ADAPTERS = make_columns(
-    "state  | id ADAPTER | number CPU | value LINK | number IOPS | number GB/S | number DISKS | "
-    "value WORST | value MODEL"
-)
 # The names stay the same, and their keys would take most of the time of a screen.
 _get_natural_key = lru_cache(maxsize=1 << 16)(natural_key)
 _WIDE, _ROOMY = 100, 20
@@ -376,7 +367,7 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
         ]
         rows.append((-worst[0], cells))
     rows.sort(key=lambda row: row[0])
-    lines = _fit_columns(_ADAPTERS, [cells for _, cells in rows[:_MAX_ADAPTERS]], width)
+    lines = _fit_columns("watch-adapters", [cells for _, cells in rows[:_MAX_ADAPTERS]], width)
     if (more := len(rows) - _MAX_ADAPTERS) > 0:
         lines.append(_make_line(format_count(more, "more adapter")))
     return lines
@@ -409,13 +400,12 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
             disk.model,
         ]
         rows.append(row)
-    return _fit_columns(_DISKS, rows, width)
+    return _fit_columns("watch-disks", rows, width)
 
 
-def _fit_columns(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
-) -> list[Line]:
-    """Return the lines of a table without the last columns that do not fit."""
+def _fit_columns(name: str, rows: Sequence[Sequence[str]], width: int) -> list[Line]:
+    """Return the lines of the table of this ``name`` without the last columns that do not fit."""
+    columns = load_columns(name)
     for count in range(len(columns), 1, -1):
         table = tables.Table(columns[:count], [row[:count] for row in rows])
         lines = list(terminal.fit_table(table, None))

@@ -33,7 +33,7 @@ from hbatune.probe.workloads import (
     load_workloads,
 )
 from hbatune.text import probe_tables
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
 from hbatune.text.units import format_digits
 
@@ -41,11 +41,6 @@ CUSTOM_WORKLOAD = "custom"
 """The name of a workload from the options, in the history and in JSON."""
 MAX_RUNTIME_S = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
-
-_COLUMNS = make_columns(
-    "id TARGET | value PATTERN | number BLOCK | number DEPTH | number IOPS | "
-    "number GB/s | number MEAN µs | number P99 µs | number IOPS/CPU % | text NOTE"
-)
 
 
 class Bend(Struct, frozen=True):
@@ -277,7 +272,7 @@ def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> Non
 
 
 def _show_runs(runs: Sequence[Measured]) -> None:
-    table = Table(_COLUMNS)
+    table = Table(load_columns("probe"))
     for run in runs:
         outcome = run.outcome
         if isinstance(outcome, ProbeResult):

@@ -22,7 +22,7 @@ from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler, find_sampled_places
 from hbatune.facts.targets import choose_targets
-from hbatune.policy.config import Config, load_configuration
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import ProbeSpec
 from hbatune.policy.vendors import load_chosen_profile
@@ -71,8 +71,12 @@ def run(args: argparse.Namespace) -> int:
 def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
-    profile = args.profile or config.profile
-    chosen = _select_subjects(_make_subjects(machine, profile, config), machine, args.targets)
+    name = args.profile or config.profile
+    profile = load_chosen_profile(name, config) if name else None
+    knees = _load_knees(machine, ProbeSpec() if profile is None else profile.probe)
+    yardsticks = installed_library().yardsticks()
+    subjects = find_subjects(machine, profile, knees=knees, yardsticks=yardsticks)
+    chosen = _select_subjects(subjects, machine, args.targets)
     paced = replace(config.watch, interval_seconds=args.interval)
     is_terminal = (
         sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -92,7 +96,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
     if is_live:
         endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
         products = {server.target: server.product or server.family for server in machine.adapters}
-        picture = Picture(machine.hostname, profile, args.interval, endpoints, products)
+        picture = Picture(machine.hostname, name, args.interval, endpoints, products)
         show_live(picture, lambda: sample()[0], _explain_no_p99)
         return
     if not load_latencies(paths.LATENCY).intervals:
@@ -106,13 +110,6 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
         show(*sample())
         if flush_output() is not None:  # the reader has exited, so the loop would never end
             break
-
-
-def _make_subjects(machine: Machine, profile: str | None, config: Config) -> Subjects:
-    chosen = load_chosen_profile(profile, config) if profile else None
-    knees = _load_knees(machine, ProbeSpec() if chosen is None else chosen.probe)
-    yardsticks = installed_library().yardsticks()
-    return find_subjects(machine, chosen, knees=knees, yardsticks=yardsticks)
 
 
 def _explain_no_p99() -> str:

@@ -1,5 +1,6 @@
 """Tests of hbatune/text/daemon_messages.py."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,28 @@ from hbatune.agent.orders import ChangeOrigin, Handled, NewEndpointProbe, PassRe
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import UnmatchedName
+from hbatune.shipped import load_texts
 from hbatune.text import daemon_messages
 from hbatune.text.daemon_messages import JournalReporter
 from hbatune.watch.readings import Subjects
 from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, report_change
 
+MESSAGE_IDS = load_texts("notes.toml")["message_ids"]
+
 pytestmark = pytest.mark.usefixtures("state")
+
+
+def test_each_entry_has_its_own_id() -> None:
+    source = Path(daemon_messages.__file__).read_text()
+    entries = set(re.findall(r'_log\(\s*"(\w+)"', source)) | {"drifted", "tuned"}
+    assert entries == set(MESSAGE_IDS)
+    assert len(set(MESSAGE_IDS.values())) == len(MESSAGE_IDS)
+
+
+def test_each_reason_has_its_text() -> None:
+    texts = load_texts("notes.toml")
+    assert set(texts["PassReason"]) == {reason.name for reason in PassReason}
+    assert set(texts["ChangeOrigin"]) < {origin.name for origin in ChangeOrigin}
 
 
 def test_written_value_is_logged() -> None:
@@ -22,7 +39,7 @@ def test_written_value_is_logged() -> None:
     assert message == "sda: scheduler none → mq-deadline, at the start (sas-ssd)"
     assert priority == daemon_messages.NOTICE
     assert fields == {
-        "MESSAGE_ID": daemon_messages.TUNED_ID,
+        "MESSAGE_ID": MESSAGE_IDS["tuned"],
         "HBATUNE_TARGET": "sda",
         "HBATUNE_ID": "id-sda",
         "HBATUNE_SETTING": "scheduler",
@@ -34,7 +51,7 @@ def test_written_value_is_logged() -> None:
 
 def test_drift_and_failures_differ() -> None:
     written = replace(LEFT, handled=Handled.WRITTEN)
-    assert report_change(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == daemon_messages.DRIFTED_ID
+    assert report_change(written, PassReason.AUDIT)[2]["MESSAGE_ID"] == MESSAGE_IDS["drifted"]
     assert "changed since it was set" in report_change(written, PassReason.AUDIT)[0]
     failed = replace(LEFT, handled=Handled.FAILED, outcome=Outcome.REFUSED, errno=22)
     message, priority, fields = report_change(failed)
@@ -61,7 +78,7 @@ def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, wo
         replace(LEFT, handled=Handled.WRITTEN, origin=origin), reason
     )
     assert words in message
-    assert fields["MESSAGE_ID"] == daemon_messages.TUNED_ID
+    assert fields["MESSAGE_ID"] == MESSAGE_IDS["tuned"]
 
 
 def test_failure_shows_next_try() -> None:
@@ -75,7 +92,7 @@ def test_ramp_is_logged_as_notice() -> None:
         "sda: the device's queue was full at depth 60. The kernel lowered queue_depth and raises "
         "it again by one every 120 s, up to 64. A local rule for 60 prevents this"
     )
-    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, daemon_messages.RAMPING_ID)
+    assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, MESSAGE_IDS["ramping"])
 
 
 def test_abandoned_setting_suggests_action() -> None:

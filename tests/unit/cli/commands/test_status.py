@@ -22,8 +22,8 @@ from hbatune.facts.health import LOST_IO
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, Outcome
 from hbatune.processes import read_clock_id
+from hbatune.shipped import load_texts
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
-from hbatune.text.status_document import load_states
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process, find_process
@@ -141,7 +141,7 @@ def test_lost_nvme_io_is_shown(capsys: Capture) -> None:
 
 
 def test_every_remedy_is_a_command() -> None:
-    for entry in load_states().values():
+    for entry in load_texts("status.toml").values():
         for command, _ in entry["next"]:
             words = command.removeprefix("sudo ").format(profile="oltp", last_profile="oltp")
             program, *arguments = words.split()
