@@ -72,7 +72,7 @@ def test_doubtful_rule_keeps_daemon_running(built: Callable[[Described], Path]) 
     assert (code, applied) == (0, ["512", "2048"])
     text = " ".join(doubtful[1].split())
     assert doubtful[0] == 1
-    assert "A rule is invalid, so its settings stay unchanged: /etc/hbatune/rules.d/mine" in text
+    assert "a rule is invalid, so its settings stay unchanged: /etc/hbatune/rules.d/mine" in text
     assert 'rule "mine": key `source`: D0-2 does not cover read_ahead_kb (`hbatune expl' in text
     assert started == reloaded == ["512", "2048"], "the good rules are repaired, and nothing else"
     assert diff == 2

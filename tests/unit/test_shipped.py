@@ -18,7 +18,8 @@ from hbatune.watch.alerts import AlertCondition
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged)
-VALUES = {"alerts", "figures", "kernel_change", "open_change", "unset_setting"}
+VALUES = {"alerts", "columns", "csv", "fact_source", "figures", "kernel_change", "open_change"}
+VALUES |= {"unset_setting"}
 SENTENCES = {
     "audit",
     "audit_metrics",

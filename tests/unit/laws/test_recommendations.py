@@ -48,7 +48,7 @@ CARRIED = {
     "D4-11": "hbatune.probe.result:Workload",
     "D4-13": "rules/sizing.toml",
     "D4-14": "rules/sizing.toml",
-    "D4-15": "hbatune.text.sizing_tables:show_needs",
+    "D4-15": "templates/messages.toml",
 }
 """What neither rules nor checks cite, and the code or the file that carries it and cites it."""
 

@@ -137,7 +137,9 @@ def test_lost_nvme_io_is_shown(capsys: Capture) -> None:
     status.save(paths.STATUS, replace(GOOD, alerts=(alert,)))
     assert main(["status"]) == 1
     output = " ".join(capsys.readouterr().out.split())
-    assert f"nvme0n1: {LOST_IO} rose by 3: I/O failed, since no path was left (D0-8), since" in output
+    assert (
+        f"nvme0n1: {LOST_IO} rose by 3: I/O failed, since no path was left (D0-8), since" in output
+    )
 
 
 def test_every_remedy_is_a_command() -> None:
