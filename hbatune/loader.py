@@ -197,10 +197,10 @@ def read_beginning(descriptor: int, limit: int) -> bytes:
 
 
 def decode(data: bytes, type: type[Loaded]) -> Loaded:
-    """Return JSON that ``require_bounded`` accepted as a value of this type; raises like it."""
+    """Return JSON as a value of this type; UnusableFileError for anything else."""
     try:
         return msgspec.json.decode(data, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # "[" 5,000 times
         raise UnusableFileError(str(error)) from error
 
 

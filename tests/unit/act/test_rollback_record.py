@@ -113,11 +113,12 @@ def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) ->
     assert rollback_record.load(Paths()).covers_all
 
 
-def test_damaged_record_covers_everything() -> None:
+@pytest.mark.parametrize("damaged", ["{", '{"x": ' + "[" * 5_000], ids=["cut off", "too deep"])
+def test_damaged_record_covers_everything(damaged: str) -> None:
     rollback_record.record_targets([A], Paths())
     (record,) = paths.ROLLBACKS.iterdir()
     for folder in (paths.ROLLBACKS, paths.ROLLBACKS_NOW):
-        (folder / record.name).write_text("{")
+        (folder / record.name).write_text(damaged)
     rollback_record.record_targets([B], Paths())
     records = rollback_record.load(Paths())
     assert (records.covers_all, records.damaged) == (True, (record.name,))
