@@ -173,8 +173,8 @@ def take_turn(directory: str | None, seconds: float) -> Iterator[None]:
     """Wait for the turn to write to an adapter that the kernel locks; one worker has it.
 
     Writes of several workers would collide, and each refused try would delay the write of another.
-    The turn is a lock on the ``directory``, which the kernel releases when its worker ends. After
-    so many ``seconds``, or without the directory, the write is tried without the turn.
+    The turn is a lock on the ``directory``, which the kernel releases when its worker ends. The
+    block also begins without the turn after these ``seconds``, or if the directory is missing.
     """
     if directory is None:
         yield
@@ -377,9 +377,10 @@ class _Device:
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
-            if (objection := self._guard.objection(self._chain.id)) is not None:
-                return _explain(step, Outcome.CANCELLED, objection)
             with take_turn(self._chain.turn if kind.locks_adapter else None, self._patience):
+                # A rollback may have been recorded while this worker waited for its turn.
+                if (objection := self._guard.objection(self._chain.id)) is not None:
+                    return _explain(step, Outcome.CANCELLED, objection)
                 refused = self._set(kind, step.value)
             current = self._reread_value(kind)
             if refused is not None or not is_above(current, step.value):

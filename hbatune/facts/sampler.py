@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import adapters, attributes, health, model
 from hbatune.facts.attributes import Attributes, parse_integer
+from hbatune.loader import close_on_exit
 
 _STAT = "/proc/stat"
 # NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
@@ -219,18 +220,16 @@ def _read_files(directory: str, files: Mapping[str, str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     try:
         # One descriptor for all files: they must not be files of two devices.
-        device = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return numbers
-    for number, file in files.items():
-        with suppress(OSError, ValueError):
-            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=device)
-            try:
-                # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimal numbers.
-                numbers[number] = int(os.read(descriptor, _MAX_BYTES), 0)
-            finally:
-                os.close(descriptor)
-    os.close(device)
+    with close_on_exit(opened) as device:
+        for number, file in files.items():
+            with suppress(OSError, ValueError):
+                opened_file = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=device)
+                with close_on_exit(opened_file) as descriptor:
+                    # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimals.
+                    numbers[number] = int(os.read(descriptor, _MAX_BYTES), 0)
     return numbers
 
 

@@ -90,22 +90,24 @@ def list_answers(data: ReportData) -> Iterator[str]:
             continue
         answer = f"{record.target} {format_verdict(proof.verdict)}"
         if record.reverted:
-            answer += f" ({', '.join(record.reverted)} has the original value again)"
+            answer += f" (reverted: {', '.join(record.reverted)})"
         answers[proof.verdict.word].append(answer)
     for word in (verdict.Conclusion.IMPROVED, verdict.Conclusion.REGRESSED):
         named = answers[word][:_MAX_NAMED]
         if more := len(answers[word]) - len(named):
             named.append(f"{more} more {word}")
         yield f"{'; '.join(named)}." if named else f"No comparison shows that a disk {word}."
-    rows = () if data.plan is None else data.plan.rows
-    unreadable = sum(row.state is State.UNREADABLE for row in rows)
-    if data.plan is None:
+    plan = data.plan
+    if plan is None:
         yield "No profile is active: `hbatune profiles` lists them."
-    elif data.plan.drift:
-        settings = format_count(len(data.plan.drift), "setting")
-        yield f"`hbatune apply` changes {settings} that differ from the profile."
+        return
+    unreadable = sum(row.state is State.UNREADABLE for row in plan.rows)
+    if plan.drift:
+        settings = format_count(len(plan.drift), "setting")
+        yield f"`hbatune apply --profile {plan.profile}` changes {settings}."
     elif unreadable:
-        yield f"{format_count(unreadable, 'setting')} could not be read: `hbatune diff`."
+        settings = format_count(unreadable, "setting")
+        yield f"{settings} could not be read: `hbatune diff --profile {plan.profile}` shows why."
     else:
         yield "Every setting has the value of the profile, or is left alone."
 

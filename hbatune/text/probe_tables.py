@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
 _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
-"""Columns of a chart besides its two bars, and the smallest chart that shows a form."""
+"""Columns of a chart without its two bars, and the minimum cells and depths of a chart."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
 BLANK_NOTE += "without reading its medium"
 SATURATED_FRACTION = 0.9
@@ -159,7 +159,7 @@ def show_curves(
 
 
 def draw_curve(name: str, curve: DepthSweep, width: int) -> Iterator[str]:
-    """Yield a chart of the IOPS and the p99 of each depth, for a terminal of so many columns."""
+    """Yield a chart of the IOPS and the p99 of each depth, with ``width`` columns."""
     cells = (width - _CHART_MARGIN) // 2
     if cells < _MIN_CHART_CELLS or len(curve.results) < _MIN_CHART_DEPTHS:
         return

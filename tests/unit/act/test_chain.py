@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act.chain import Chain, ChainWriter, Step, add_jitter, decode_reply
+from hbatune.act.rollback_record import RollbackGuard
 from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.model import Missing
 from hbatune.plan.rows import Outcome
@@ -83,6 +84,21 @@ def test_worker_has_turn_during_write(
     )
     assert result.outcome is Outcome.WRITTEN
     os.close(take_lock(sda.path))
+
+
+def test_rollback_during_wait_cancels_write(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sda, records = disk(queue__nr_requests="64"), tmp_path / "records"
+    records.mkdir()
+    monkeypatch.setattr(
+        "hbatune.act.chain.fcntl.flock", lambda *_: (records / "everything").touch()
+    )
+    step = Step("nr_requests", 128, 64)
+    chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
+    [reply] = ChainWriter(guard=RollbackGuard((records,)))(chain)
+    assert decode_reply(reply).result.outcome is Outcome.CANCELLED
+    assert sda.value("queue/nr_requests") == "64"
 
 
 def take_lock(directory: Path) -> int:

@@ -438,7 +438,9 @@ def test_driver_resets_never_exhaust_repairs(bench: Bench, tmp_path: Path) -> No
         assert lun.disk.value("device/queue_depth") == "256"
         contested_keys, _ = history.record(order, report, float(current_time), 0.0)
         assert not contested_keys
-        assert report.resettable == {"sdc": (254, 255)}, "the daemon looks whether it was put back"
+        assert report.resettable == {"sdc": (254, 255)}, (
+            "the daemon looks whether the driver has reset it"
+        )
 
 
 def test_unapplied_depth_is_no_reset(bench: Bench, tmp_path: Path) -> None:

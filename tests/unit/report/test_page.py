@@ -59,8 +59,8 @@ def test_page_begins_with_three_answers() -> None:
     report = reported.seen()
     improved, regressed, next_step = list_answers(report)
     assert improved.startswith("sdd improved: IOPS between +")
-    assert re.search(r"sdf regressed: .* \(nr_requests has the original value again\)", regressed)
-    assert re.search(r"`hbatune apply` changes \d+ settings?", next_step)
+    assert re.search(r"sdf regressed: .* \(reverted: nr_requests\)", regressed)
+    assert re.search(r"`hbatune apply --profile oltp` changes \d+ settings?", next_step)
     head = parse_report(report).text[""]
     assert head.index(improved) < head.index(regressed) < head.index(next_step)
 
