@@ -24,12 +24,7 @@ from hbatune.text.tables import EMPTY_CELL, group_items, load_columns
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""
 
-_KEYS = (
-    svg.LegendEntry("p50", "s0", svg.Shape.CIRCLE),
-    svg.LegendEntry("p95", "s1", svg.Shape.SQUARE),
-    svg.LegendEntry("p99", "s2", svg.Shape.DIAMOND),
-    svg.LegendEntry("p99.9", "s3", svg.Shape.TRIANGLE),
-)
+_KEYS = charts.load_keys("percentiles")
 
 
 def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
@@ -304,9 +299,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
         bars = (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, iops, "s0", 8))
         note = f"{share}, untrusted" if run.found.doubt else share
         rows.append(charts.ChartRow(_name_load(run), note, bars))
-    added = svg.LegendEntry("sum of single runs", "room", None)
-    keys = (svg.LegendEntry("all together", "s0", None), added)
-    return charts.draw_rows("together-loads", rows, keys)
+    return charts.draw_rows("together-loads", rows, charts.load_keys("together-loads"))
 
 
 def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:

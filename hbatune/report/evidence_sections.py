@@ -10,7 +10,7 @@ from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
-from hbatune.probe.verdict import Conclusion, Design, MetricChange
+from hbatune.probe.verdict import Conclusion, MetricChange
 from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
@@ -28,11 +28,14 @@ from hbatune.text.verdict_tables import (
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on changed settings, reverted settings, and the remaining plan."""
-    blocks = []
-    for name, table in _yield_change_tables(data):
-        if table.rows:
-            blocks.append(page.Block(name, tables=(table,)))
-    return blocks
+    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
+    tables = {
+        "Set": page.make_table("set", _list_change_cells(find_changed(data))),
+        "Tried and reverted": page.make_table("reverted", _list_reverted_cells(data)),
+        "Still to change": page.make_table("drift", _list_change_cells(drift)),
+        "Cannot be changed here": page.make_table("fixed", _list_fixed_cells(fixed)),
+    }
+    return [page.Block(name, tables=(table,)) for name, table in tables.items() if table.rows]
 
 
 def explain_no_changes(data: page.ReportData) -> str:
@@ -41,14 +44,6 @@ def explain_no_changes(data: page.ReportData) -> str:
     if data.recorded:
         return f"A snapshot holds no values from before, and {then}."
     return f"Nothing has been changed since this host was booted, and {then}."
-
-
-def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
-    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
-    yield "Set", page.make_table("set", _list_change_cells(find_changed(data)))
-    yield "Tried and reverted", page.make_table("reverted", _list_reverted_cells(data))
-    yield "Still to change", page.make_table("drift", _list_change_cells(drift))
-    yield "Cannot be changed here", page.make_table("fixed", _list_fixed_cells(fixed))
 
 
 def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
@@ -193,9 +188,7 @@ def _describe_proof(
     data: page.ReportData, record: history.Record, proof: history.Proof
 ) -> Iterator[str]:
     verdict = proof.verdict
-    order = "all runs before, then all after, since it cannot be switched back and forth"
-    if verdict.design is Design.INTERLEAVED:
-        order = "alternating with and without, in random order"
+    order = load_texts("report.toml")["orders"][verdict.design]
     runs = format_count(verdict.runs, "run")
     yield f"Measured {units.format_time(record.time)}: {runs} of each, {order}."
     if proof.doubted:

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from hbatune.facts import model, names
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows
+from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows, load_keys
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text import plan_tables
@@ -113,9 +113,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         rows.append(ChartRow(adapter.target, f"link {plan_tables.format_link(link)}", tuple(bars)))
     if not rows:
         return None
-    maximum_key = LegendEntry("as fast as the card can", "room", None)
-    keys = (LegendEntry("as it runs", "s0", None), maximum_key)
-    return draw_rows("links", rows, keys)
+    return draw_rows("links", rows, load_keys("links"))
 
 
 def _draw_interrupts(

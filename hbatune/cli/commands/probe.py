@@ -32,6 +32,7 @@ from hbatune.probe.workloads import (
     find_workload,
     load_workloads,
 )
+from hbatune.shipped import fill_message
 from hbatune.text import probe_tables
 from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
@@ -184,10 +185,7 @@ def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
         problem = f"takes a workload that sets nothing, and {chosen.name} sets the depth of a disk"
         raise UsageError(f"--together {problem}")
     if args.together and any(workload.writer for workload in chosen.runs):
-        raise UsageError(
-            f"--together requires the same workload on each disk, and {chosen.name} has a "
-            "bulk writer"
-        )
+        raise UsageError(fill_message("probe", "writer", workload=chosen.name))
     # Such a run sets the queue depth of the LUN, which is a write to sysfs.
     if chosen.sets_depth:
         arguments.require_root(f"probe {chosen.name}")
