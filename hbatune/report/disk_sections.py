@@ -236,15 +236,11 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
     names: dict[str, list[str]] = {}
     for run in runs:
-        name = _name_block_size(run) if sweep else _name_load(run)
+        name = units.format_block_size(run.block_size) if sweep else _name_load(run)
         names.setdefault(probe_tables.describe_bottleneck(run.found), []).append(name)
     for text, matching in names.items():
         prefix = "" if len(names) == 1 else f"{', '.join(matching)}: "
         yield format_sentence(f"{prefix}{text}")
-
-
-def _name_block_size(run: _Run) -> str:
-    return units.format_block_size(run.block_size)
 
 
 def _name_load(run: _Run) -> str:
@@ -262,7 +258,8 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     dots = []
     for run in runs:
         x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
-        dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
+        label = units.format_block_size(run.block_size)
+        dots.append(charts.Dot(x, y, label, bool(run.found.doubt)))
     curves = [charts.Series("all together", tuple(dots))]
     yield charts.draw_curves("together-iops-by-cpu", curves, kind=kind)
 

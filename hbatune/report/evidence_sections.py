@@ -134,12 +134,7 @@ MAX_VERDICTS = 12
 _EDGE = 200.0
 """Maximum of an interval in percent: one noisy verdict must not flatten all others."""
 
-_SIGNS = {
-    Conclusion.IMPROVED: (svg.Shape.CIRCLE, "s2"),
-    Conclusion.REGRESSED: (svg.Shape.DIAMOND, "s1"),
-    Conclusion.UNCHANGED: (svg.Shape.SQUARE, "s0"),
-    Conclusion.CANNOT_TELL: (svg.Shape.TRIANGLE, "s3 doubted"),
-}
+_SIGNS: Mapping[str, svg.LegendEntry] = {key.text: key for key in charts.load_keys("verdicts")}
 
 
 def make_proof_blocks(data: page.ReportData) -> list[page.Block]:
@@ -218,8 +213,7 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     is_clamped = False
     for change in proof.verdict.changes:
         rows.append(_make_proof_row(change, tolerance))
-        shape, style = _SIGNS[change.word]
-        keys[change.word] = svg.LegendEntry(str(change.word), style, shape)
+        keys[change.word] = _SIGNS[change.word]
         is_clamped |= max(abs(_to_percent(change.low)), abs(_to_percent(change.high))) > _EDGE
     if tolerance is not None:
         keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
@@ -236,12 +230,12 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
     low, middle, high = map(_clamp_percent, (change.low, change.ratio, change.high))
-    shape, style = _SIGNS[change.word]
-    bars = [charts.Bar(low, high, style.split()[0], 3)]
+    sign = _SIGNS[change.word]
+    bars = [charts.Bar(low, high, sign.style.split()[0], 3)]
     if tolerance is not None:
         allowed = 100 * change.metric.tolerated(tolerance)
         bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
-    mark = charts.Mark(middle, shape, style)
+    mark = charts.Mark(middle, sign.shape or svg.Shape.CIRCLE, sign.style)
     name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
     return charts.ChartRow(name, interval, tuple(bars), (mark,))
 
@@ -257,7 +251,7 @@ def _clamp_percent(ratio: float) -> float:
 MAX_SEARCHES = 6
 """Maximum number of disks drawn, the latest first."""
 _RecordedSearch = tuple[history.Record, history.Searched]
-_LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
+_LEADER, _REST = charts.load_keys("candidates")
 
 
 def make_search_blocks(data: page.ReportData) -> list[page.Block]:
@@ -359,21 +353,18 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         values += [mark.value for mark in row.marks]
     if not values or min(values) <= 0:
         return None
-    keys = (
-        svg.LegendEntry("a probe of the answer", *_LEADER),
-        svg.LegendEntry("another probe", *_REST),
-    )
     name = "candidates-writer" if searched.interference else "candidates"
-    return charts.draw_rows(name, rows, keys)
+    return charts.draw_rows(name, rows, (_LEADER, _REST))
 
 
 def _make_search_row(
     candidate: history.CandidateTried, searched: history.SearchedSettings, *, leads: bool
 ) -> charts.ChartRow:
-    style, shape = _LEADER if leads else _REST
+    key = _LEADER if leads else _REST
+    shape = key.shape or svg.Shape.CIRCLE
     # With a writer, the scores are latencies in µs.
     scale = 1000 if searched.interference else 1
-    marks = [charts.Mark(score / scale, shape, style) for score in candidate.scores]
+    marks = [charts.Mark(score / scale, shape, key.style) for score in candidate.scores]
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
         notes.append(f"{units.format_digits(candidate.written / 1e6)} MB/s")
