@@ -41,7 +41,7 @@ def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
         _make_summary(error),
         *describe_interrupted_run(),
         "please report it to those who gave you hbatune, with this command "
-        f"(`{_join_command(arguments)}`)",
+        f"(`{shlex.join(['hbatune', *arguments])}`)",
         f"and version ({__version__}); {location}",
         *([] if file else trace.splitlines()),
     ]
@@ -101,14 +101,10 @@ def _make_summary(error: BaseException) -> str:
     return f"internal error: {lines[-1]}"
 
 
-def _join_command(arguments: Sequence[str]) -> str:
-    return shlex.join(["hbatune", *arguments])
-
-
 def _save_traceback(arguments: Sequence[str], trace: str) -> str | None:
     """Write a report to a new file. Return its path, or None if no file can be written."""
     versions = f"Python {platform.python_version()}, Linux {platform.release()}"
-    text = f"hbatune {__version__}, {versions}\ncommand: {_join_command(arguments)}\n"
+    text = f"hbatune {__version__}, {versions}\ncommand: {shlex.join(['hbatune', *arguments])}\n"
     text += f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}\n\n{trace}"
     data = text.encode("utf-8", "backslashreplace")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"

@@ -36,6 +36,7 @@ from hbatune.facts.model import (
 from hbatune.facts.names import natural_key
 from hbatune.operations.snapshot import get_error_counters
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.shipped import fill_message
 from hbatune.snapshot.file import Snapshot
 
 Scalar = bool | int | float | str | None
@@ -68,13 +69,6 @@ class FactKind(StrEnum):
     DRIVE = "drive"
     HOST = "host"
     COUNTERS = "counters"  # counters that mean little by themselves (only between two hosts)
-
-
-class FactName(StrEnum):
-    """The name of a fact that is not the name of a setting, a counter or a property."""
-
-    TUNED_PROFILE = "profile of tuned"
-    SERVING_CPUS = "CPUs that serve it"
 
 
 FACT_RANKS = {kind: place for place, kind in enumerate(FactKind)}
@@ -282,7 +276,8 @@ def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
     for daemon, runs in health.daemons.items():
         gathered.add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
     if not isinstance(health.tuned, Missing):
-        gathered.add(FactKind.HOST, HOST_SUBJECT, FactName.TUNED_PROFILE, health.tuned.names)
+        name = fill_message("fact_name", "tuned")
+        gathered.add(FactKind.HOST, HOST_SUBJECT, name, health.tuned.names)
     gathered.add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
 
 
@@ -352,9 +347,9 @@ def _add_interrupts(facts: _GatheredFacts, machine: Machine) -> None:
     for vector in machine.vectors:
         if vector.role is Role.DATA and vector.effective:
             serving[vector.adapter].add(vector.effective)
+    name = fill_message("fact_name", "cpus")
     for adapter, cpus in serving.items():
-        name = products[adapter]
-        facts.add(FactKind.INTERRUPTS, name, FactName.SERVING_CPUS, len(cpus), adapter)
+        facts.add(FactKind.INTERRUPTS, products[adapter], name, len(cpus), adapter)
 
 
 def _add_counters(facts: _GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:

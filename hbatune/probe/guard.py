@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hbatune.errors import UsageError
 from hbatune.facts import devices, ids, model, sampler
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS
+from hbatune.shipped import fill_message
 from hbatune.workers import Pool, Replied
 
 _NOTHING = 2  # blkid(8): nothing was recognised
@@ -106,12 +106,6 @@ def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | N
     return None
 
 
-class UnnamedContent(StrEnum):
-    """The type of a content that libblkid does not name."""
-
-    SEVERAL = "several things at once"
-
-
 def read_signature(node: str) -> "str | OSError | None":
     """Return the type that libblkid finds, None if it finds none, or the error if it failed.
 
@@ -123,7 +117,7 @@ def read_signature(node: str) -> "str | OSError | None":
     except OSError as error:
         return error
     if completed.returncode == _AMBIVALENT:
-        return UnnamedContent.SEVERAL
+        return fill_message("probe", "several-contents")
     # An unknown status must not pass for an empty disk.
     if completed.returncode not in (0, _NOTHING):
         return OSError(errno.EIO, f"blkid ended with status {completed.returncode}")

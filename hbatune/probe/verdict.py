@@ -146,8 +146,7 @@ def evaluate_pairs(
     for before, after in pairs:
         logs.append([math.log(metric.of(after) / metric.of(before)) for metric in Metric])
     rare = compute_chance(logs)
-    before_runs, after_runs = zip(*pairs, strict=True)
-    sides = (before_runs, after_runs)
+    sides = ([before for before, _ in pairs], [after for _, after in pairs])
     changes = []
     for metric, gaps, chance in zip(Metric, zip(*logs, strict=True), rare, strict=True):
         floor = compute_noise_floor(map(metric.list_values, sides))
@@ -196,8 +195,7 @@ def describe_bursts(
     """
     if len(pairs) < BURST_PAIRS:
         return Verdict(Conclusion.CANNOT_TELL, Design.BURSTS, len(pairs), ())
-    before_runs, after_runs = zip(*pairs, strict=True)
-    sides = (before_runs, after_runs)
+    sides = ([before for before, _ in pairs], [after for _, after in pairs])
     changes = []
     for metric in Metric:
         gaps = [math.log(metric.of(after) / metric.of(before)) for before, after in pairs]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 
 from markupsafe import Markup
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from hbatune.render import render_template
@@ -312,6 +312,11 @@ def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) ->
     for note in notes:
         sentences.append(shipped["notes"][note].format(**facts))
     return {"x": "", "y": "", **texts, "caption": " ".join(filter(None, sentences))}
+
+
+def load_keys(name: str) -> tuple[svg.LegendEntry, ...]:
+    """Return the legend of this ``name`` in templates/report.toml."""
+    return convert(load_texts("report.toml")["keys"][name], tuple[svg.LegendEntry, ...])
 
 
 def draw_curves(

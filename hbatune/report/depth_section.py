@@ -21,7 +21,7 @@ from hbatune.probe.sweeps import (
     group_by_jobs,
 )
 from hbatune.report import charts, page, sweep_sections
-from hbatune.report.svg import LegendEntry, Shape
+from hbatune.report.svg import Shape
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_sentence
 
@@ -161,12 +161,7 @@ def _mark_knee(knee: Knee | None) -> charts.Guide | None:
 MAX_PAIRS = 24
 """Maximum number of pairs drawn. The table has all of them."""
 
-_KEYS = (
-    LegendEntry("p50 without writer", "s0", Shape.CIRCLE),
-    LegendEntry("p99 without writer", "s2", Shape.SQUARE),
-    LegendEntry("p50 with writer", "s3", Shape.TRIANGLE),
-    LegendEntry("p99 with writer", "s1", Shape.DIAMOND),
-)
+_KEYS = charts.load_keys("interference")
 
 
 def make_interference_blocks(data: page.ReportData) -> list[page.Block]:

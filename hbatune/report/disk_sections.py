@@ -24,12 +24,7 @@ from hbatune.text.tables import EMPTY_CELL, group_items, load_columns
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""
 
-_KEYS = (
-    svg.LegendEntry("p50", "s0", svg.Shape.CIRCLE),
-    svg.LegendEntry("p95", "s1", svg.Shape.SQUARE),
-    svg.LegendEntry("p99", "s2", svg.Shape.DIAMOND),
-    svg.LegendEntry("p99.9", "s3", svg.Shape.TRIANGLE),
-)
+_KEYS = charts.load_keys("percentiles")
 
 
 def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
@@ -241,15 +236,11 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
     names: dict[str, list[str]] = {}
     for run in runs:
-        name = _name_block_size(run) if sweep else _name_load(run)
+        name = units.format_block_size(run.block_size) if sweep else _name_load(run)
         names.setdefault(probe_tables.describe_bottleneck(run.found), []).append(name)
     for text, matching in names.items():
         prefix = "" if len(names) == 1 else f"{', '.join(matching)}: "
         yield format_sentence(f"{prefix}{text}")
-
-
-def _name_block_size(run: _Run) -> str:
-    return units.format_block_size(run.block_size)
 
 
 def _name_load(run: _Run) -> str:
@@ -267,7 +258,8 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     dots = []
     for run in runs:
         x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
-        dots.append(charts.Dot(x, y, _name_block_size(run), bool(run.found.doubt)))
+        label = units.format_block_size(run.block_size)
+        dots.append(charts.Dot(x, y, label, bool(run.found.doubt)))
     curves = [charts.Series("all together", tuple(dots))]
     yield charts.draw_curves("together-iops-by-cpu", curves, kind=kind)
 
@@ -304,9 +296,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
         bars = (charts.Bar(0, run.alone, "room", 14), charts.Bar(0, iops, "s0", 8))
         note = f"{share}, untrusted" if run.found.doubt else share
         rows.append(charts.ChartRow(_name_load(run), note, bars))
-    added = svg.LegendEntry("sum of single runs", "room", None)
-    keys = (svg.LegendEntry("all together", "s0", None), added)
-    return charts.draw_rows("together-loads", rows, keys)
+    return charts.draw_rows("together-loads", rows, charts.load_keys("together-loads"))
 
 
 def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:

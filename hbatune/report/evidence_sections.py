@@ -10,7 +10,7 @@ from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
-from hbatune.probe.verdict import Conclusion, Design, MetricChange
+from hbatune.probe.verdict import Conclusion, MetricChange
 from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
@@ -28,11 +28,14 @@ from hbatune.text.verdict_tables import (
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on changed settings, reverted settings, and the remaining plan."""
-    blocks = []
-    for name, table in _yield_change_tables(data):
-        if table.rows:
-            blocks.append(page.Block(name, tables=(table,)))
-    return blocks
+    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
+    tables = {
+        "Set": page.make_table("set", _list_change_cells(find_changed(data))),
+        "Tried and reverted": page.make_table("reverted", _list_reverted_cells(data)),
+        "Still to change": page.make_table("drift", _list_change_cells(drift)),
+        "Cannot be changed here": page.make_table("fixed", _list_fixed_cells(fixed)),
+    }
+    return [page.Block(name, tables=(table,)) for name, table in tables.items() if table.rows]
 
 
 def explain_no_changes(data: page.ReportData) -> str:
@@ -41,14 +44,6 @@ def explain_no_changes(data: page.ReportData) -> str:
     if data.recorded:
         return f"A snapshot holds no values from before, and {then}."
     return f"Nothing has been changed since this host was booted, and {then}."
-
-
-def _yield_change_tables(data: page.ReportData) -> Iterator[tuple[str, page.PageTable]]:
-    drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
-    yield "Set", page.make_table("set", _list_change_cells(find_changed(data)))
-    yield "Tried and reverted", page.make_table("reverted", _list_reverted_cells(data))
-    yield "Still to change", page.make_table("drift", _list_change_cells(drift))
-    yield "Cannot be changed here", page.make_table("fixed", _list_fixed_cells(fixed))
 
 
 def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
@@ -139,12 +134,7 @@ MAX_VERDICTS = 12
 _EDGE = 200.0
 """Maximum of an interval in percent: one noisy verdict must not flatten all others."""
 
-_SIGNS = {
-    Conclusion.IMPROVED: (svg.Shape.CIRCLE, "s2"),
-    Conclusion.REGRESSED: (svg.Shape.DIAMOND, "s1"),
-    Conclusion.UNCHANGED: (svg.Shape.SQUARE, "s0"),
-    Conclusion.CANNOT_TELL: (svg.Shape.TRIANGLE, "s3 doubted"),
-}
+_SIGNS: Mapping[str, svg.LegendEntry] = {key.text: key for key in charts.load_keys("verdicts")}
 
 
 def make_proof_blocks(data: page.ReportData) -> list[page.Block]:
@@ -193,9 +183,7 @@ def _describe_proof(
     data: page.ReportData, record: history.Record, proof: history.Proof
 ) -> Iterator[str]:
     verdict = proof.verdict
-    order = "all runs before, then all after, since it cannot be switched back and forth"
-    if verdict.design is Design.INTERLEAVED:
-        order = "alternating with and without, in random order"
+    order = load_texts("report.toml")["orders"][verdict.design]
     runs = format_count(verdict.runs, "run")
     yield f"Measured {units.format_time(record.time)}: {runs} of each, {order}."
     if proof.doubted:
@@ -225,8 +213,7 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     is_clamped = False
     for change in proof.verdict.changes:
         rows.append(_make_proof_row(change, tolerance))
-        shape, style = _SIGNS[change.word]
-        keys[change.word] = svg.LegendEntry(str(change.word), style, shape)
+        keys[change.word] = _SIGNS[change.word]
         is_clamped |= max(abs(_to_percent(change.low)), abs(_to_percent(change.high))) > _EDGE
     if tolerance is not None:
         keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
@@ -243,12 +230,12 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
     low, middle, high = map(_clamp_percent, (change.low, change.ratio, change.high))
-    shape, style = _SIGNS[change.word]
-    bars = [charts.Bar(low, high, style.split()[0], 3)]
+    sign = _SIGNS[change.word]
+    bars = [charts.Bar(low, high, sign.style.split()[0], 3)]
     if tolerance is not None:
         allowed = 100 * change.metric.tolerated(tolerance)
         bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
-    mark = charts.Mark(middle, shape, style)
+    mark = charts.Mark(middle, sign.shape or svg.Shape.CIRCLE, sign.style)
     name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
     return charts.ChartRow(name, interval, tuple(bars), (mark,))
 
@@ -264,7 +251,7 @@ def _clamp_percent(ratio: float) -> float:
 MAX_SEARCHES = 6
 """Maximum number of disks drawn, the latest first."""
 _RecordedSearch = tuple[history.Record, history.Searched]
-_LEADER, _REST = ("s2", svg.Shape.DIAMOND), ("s0", svg.Shape.CIRCLE)
+_LEADER, _REST = charts.load_keys("candidates")
 
 
 def make_search_blocks(data: page.ReportData) -> list[page.Block]:
@@ -366,21 +353,18 @@ def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
         values += [mark.value for mark in row.marks]
     if not values or min(values) <= 0:
         return None
-    keys = (
-        svg.LegendEntry("a probe of the answer", *_LEADER),
-        svg.LegendEntry("another probe", *_REST),
-    )
     name = "candidates-writer" if searched.interference else "candidates"
-    return charts.draw_rows(name, rows, keys)
+    return charts.draw_rows(name, rows, (_LEADER, _REST))
 
 
 def _make_search_row(
     candidate: history.CandidateTried, searched: history.SearchedSettings, *, leads: bool
 ) -> charts.ChartRow:
-    style, shape = _LEADER if leads else _REST
+    key = _LEADER if leads else _REST
+    shape = key.shape or svg.Shape.CIRCLE
     # With a writer, the scores are latencies in µs.
     scale = 1000 if searched.interference else 1
-    marks = [charts.Mark(score / scale, shape, style) for score in candidate.scores]
+    marks = [charts.Mark(score / scale, shape, key.style) for score in candidate.scores]
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
         notes.append(f"{units.format_digits(candidate.written / 1e6)} MB/s")

@@ -38,8 +38,7 @@ def _list_rows(sections: Iterable[PageSection]) -> Iterator[tuple[Field, ...]]:
 
 
 _make_sweeps = sweep_sections.make_sweep_blocks
-_Maker = Callable[[ReportData], list[Block]]
-_SECTIONS: tuple[tuple[str, str, _Maker], ...] = (
+_SECTIONS: tuple[tuple[str, str, Callable[[ReportData], list[Block]]], ...] = (
     ("before-after", "Before and after", evidence_sections.make_proof_blocks),
     ("changes", "Changes", evidence_sections.make_change_blocks),
     ("latency", "I/O latency", disk_sections.make_latency_blocks),

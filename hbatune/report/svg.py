@@ -38,7 +38,7 @@ class LegendEntry(Struct, frozen=True):
 
     text: str
     style: str
-    shape: Shape | None
+    shape: Shape | None = None
 
 
 class PlacedKey(Struct, frozen=True):

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from hbatune.facts import model, names
 from hbatune.probe.comparison import compute_link_ceiling
-from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows
+from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows, load_keys
 from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text import plan_tables
@@ -19,12 +21,7 @@ _MARKED = 11.0
 _HIGH = 420.0
 """The target height of one interrupt map in pixels. Rows become thinner to fit."""
 
-_FREE = ("s0", Shape.CIRCLE, "data, free to move")
-_SIGNS = {
-    (model.Role.DATA, False): _FREE,
-    (model.Role.DATA, True): ("s1", Shape.SQUARE, "data, set by the kernel (managed)"),
-}
-_OTHER = ("s3", Shape.DIAMOND, "not for data, skipped")
+_FREE, _MANAGED, _OTHER = load_keys("interrupts")
 
 
 def make_topology_blocks(data: ReportData) -> list[Block]:
@@ -105,17 +102,14 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         current = None if link is None else compute_link_ceiling(link)
         if link is None or current is None:
             continue
-        maximum = compute_link_ceiling(
-            model.Link(link.max_speed, link.max_width, link.max_speed, link.max_width)
-        )
+        best = replace(link, speed=link.max_speed, width=link.max_width)
+        maximum = compute_link_ceiling(best)
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
         rows.append(ChartRow(adapter.target, f"link {plan_tables.format_link(link)}", tuple(bars)))
     if not rows:
         return None
-    maximum_key = LegendEntry("as fast as the card can", "room", None)
-    keys = (LegendEntry("as it runs", "s0", None), maximum_key)
-    return draw_rows("links", rows, keys)
+    return draw_rows("links", rows, load_keys("links"))
 
 
 def _draw_interrupts(
@@ -128,10 +122,10 @@ def _draw_interrupts(
     partial = 0 < len(near) < machine.cpus
     signs = dict.fromkeys(map(_choose_sign, vectors))
     marked = pitch >= _MARKED
-    keys = [LegendEntry(text, style, shape if marked else None) for style, shape, text in signs]
-    keys.append(LegendEntry("may be served there", "allowed", None))
+    keys = [sign if marked else replace(sign, shape=None) for sign in signs]
+    keys.append(LegendEntry("may be served there", "allowed"))
     if partial:
-        keys.append(LegendEntry("CPUs near the adapter", "band", None))
+        keys.append(LegendEntry("CPUs near the adapter", "band"))
     isolated = machine.processors.isolated
     return draw_rows(
         "interrupts",
@@ -155,22 +149,24 @@ def _make_cpu_axis(last: int) -> Axis:
 
 
 def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
-    style, shape, _ = _choose_sign(vector)
+    sign = _choose_sign(vector)
     allowed = vector.affinity.text if isinstance(vector.affinity, model.Attribute) else ""
     serving = names.find_cpus(vector.effective or "") or ()
     bars, marks = [], []
     for low, high in _find_stretches(names.find_cpus(allowed) or ()):
         bars.append(Bar(low, high, "allowed", pitch - 6 if pitch >= _MARKED else pitch - 1))
     if pitch >= _MARKED:
-        marks = [Mark(cpu, shape, style) for cpu in serving]
+        marks = [Mark(cpu, sign.shape or Shape.CIRCLE, sign.style) for cpu in serving]
     else:
-        bars += [Bar(low, high, style, pitch - 1) for low, high in _find_stretches(serving)]
+        bars += [Bar(low, high, sign.style, pitch - 1) for low, high in _find_stretches(serving)]
     name = f"{vector.irq} {' '.join(vector.names)}".strip()
     return ChartRow(name, "", tuple(bars), tuple(marks))
 
 
-def _choose_sign(vector: model.Vector) -> tuple[str, Shape, str]:
-    return _SIGNS.get((vector.role, vector.managed), _OTHER)
+def _choose_sign(vector: model.Vector) -> LegendEntry:
+    if vector.role is not model.Role.DATA:
+        return _OTHER
+    return _MANAGED if vector.managed else _FREE
 
 
 def _find_stretches(cpus: Sequence[int]) -> Iterator[tuple[float, float]]:

@@ -18,6 +18,7 @@ from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol, Stora
 from hbatune.policy.budget import DepthBudget, PortShare, compute_lun_limit, is_shared
 from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
+from hbatune.shipped import fill_message
 from hbatune.sizing.needs import HDD, PCI_EXPRESS, LinkNeed, Needs
 
 
@@ -29,12 +30,6 @@ class Resource(StrEnum):
     THROUGHPUT = "GB/s"
     LINK = "link"
     PAIRS = "pairs of adapters"
-
-
-class LinkGroup(StrEnum):
-    """Links that are compared together, as JSON names them."""
-
-    ALL = "all links together"
 
 
 class ResourceComparison(Struct, frozen=True):
@@ -147,7 +142,7 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
             slow_links.append(slow)
     if rates:
         total, planned = sum(rates), needs.load.gb_per_s / (1 - needs.headroom)
-        links, enough = LinkGroup.ALL, total >= planned
+        links, enough = fill_message("sizing", "all-links"), total >= planned
         cited = ", ".join(sorted(sources))
         yield ResourceComparison(Resource.THROUGHPUT, links, total, planned, enough, cited)
     yield from slow_links

@@ -62,9 +62,7 @@ def describe_unmatched(name: UnmatchedName) -> str:
 def print_not_understood(settings: Iterable[str]) -> None:
     """Print the settings of a snapshot's rules that this version ignores."""
     if names := ", ".join(settings):
-        print_note(
-            f"the host's rules for {names} are left out: they are of a newer hbatune than this"
-        )
+        print_note(load_texts("notes.toml")["messages"]["newer"].format(names=names))
 
 
 def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -> None:

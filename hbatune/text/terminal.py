@@ -182,16 +182,14 @@ def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
 
     With a second number, it adds that many steps to the total instead.
     """
-    if not sys.stderr.isatty() or not total or is_quiet():
+    is_shown = sys.stderr.isatty() and total and not is_quiet()
+    screen = make_console(stderr=True) if is_shown else None
+    # On a dumb terminal rich cannot draw, but would wrap every message at 80 columns.
+    if screen is None or screen.is_dumb_terminal:
         yield lambda step, more=0: None
         return
     from rich import progress
 
-    screen = make_console(stderr=True)
-    # Rich cannot draw here, but would wrap every message at 80 columns while it shows a bar.
-    if screen.is_dumb_terminal:
-        yield lambda step, more=0: None
-        return
     names = (progress.TextColumn("{task.description}"), progress.TextColumn("{task.fields[word]}"))
     numbers = (progress.MofNCompleteColumn(), progress.TimeRemainingColumn(compact=True))
     columns = (names[0], progress.BarColumn(), *numbers, names[1])

@@ -15,6 +15,7 @@ from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile, p
 from hbatune.operations.context import ComparisonRequest
 from hbatune.operations.differences import Differences
 from hbatune.plan.joint_limits import require_affordable
+from hbatune.shipped import fill_message
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
 from hbatune.text.terminal import print_line, print_note, show_json
@@ -61,10 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return _show_plan(preview_apply(request), args)
     applied = apply_profile(make_context(), request)
     if args.once and find_daemon(paths.STATUS) is not None:
-        print_note(
-            "the daemon keeps the active profile and restores it at its next scan: run "
-            "`systemctl stop hbatune` first, or apply without --once"
-        )
+        print_note(fill_message("daemon", "once"))
     _print_report(applied, args)
     return 0 if applied.complete else 1
 

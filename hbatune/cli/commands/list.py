@@ -19,19 +19,10 @@ from hbatune.plan.rows import find_skipped_disks
 from hbatune.policy.config import load_configuration
 from hbatune.settings.table import SETTINGS
 from hbatune.snapshot.file import load_snapshot
+from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
-from hbatune.text.plan_tables import (
-    fold_names,
-    format_link,
-    format_medium,
-    format_selection,
-    format_value,
-    label_targets,
-    list_uses,
-    show_skipped,
-)
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
@@ -151,7 +142,7 @@ def _show_adapters(
             show_table(Table(_GROUPS, list(map(_make_group_row, folded.values()))))
         if unclassified := tuple(find_skipped_disks(group)):
             print_line()
-            show_skipped(unclassified)
+            plan_tables.show_skipped(unclassified)
         if unfold and target in vectors:
             print_line()
             _show_vectors(vectors[target])
@@ -174,7 +165,7 @@ def _show_vectors(vectors: Sequence[model.Vector]) -> None:
     table = Table(_INTERRUPTS)
     groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
     for (role, placer), members in groups.items():
-        targets, cpus = fold_names([vector.target for vector in members]), set[int]()
+        targets, cpus = plan_tables.fold_names([vector.target for vector in members]), set[int]()
         for vector in members:
             cpus.update(names.find_cpus(vector.effective or "") or ())
         table.rows.append([targets, role, placer, names.join_cpus(cpus) or EMPTY_CELL])
@@ -192,10 +183,12 @@ def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
     used = sum(disk.mounted or disk.held for disk in disks)
-    uses = (list_uses(disks) or EMPTY_CELL) if len(disks) == 1 else f"{used} of {len(disks)}"
-    names = label_targets([disk.target for disk in disks], disks)
+    uses: Cell = f"{used} of {len(disks)}"
+    if len(disks) == 1:
+        uses = plan_tables.list_uses(disks) or EMPTY_CELL
+    names = plan_tables.label_targets([disk.target for disk in disks], disks)
     if disks[0].paths:
-        names = (*names, "over", *fold_names(disks[0].paths))
+        names = (*names, "over", *plan_tables.fold_names(disks[0].paths))
     return [str(len(disks)), kind, product, size, depth, uses, names]
 
 
@@ -210,7 +203,7 @@ def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
         yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
-    if adapter.link and (link := format_link(adapter.link)):
+    if adapter.link and (link := plan_tables.format_link(adapter.link)):
         yield f"link {link}"
     if isinstance(adapter.driver_version, str):
         yield f"driver {adapter.driver_version}"
@@ -219,11 +212,11 @@ def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
 
 
 def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
-    address = endpoint.address or format_value(endpoint.controller)
+    address = endpoint.address or plan_tables.format_value(endpoint.controller)
     texts = [endpoint.vendor or EMPTY_CELL, endpoint.model or EMPTY_CELL]
     numbers = [_format_size(endpoint.size), _format_depth(endpoint)]
-    target = label_targets([endpoint.target], [endpoint])
-    uses = list_uses([endpoint]) or EMPTY_CELL
+    target = plan_tables.label_targets([endpoint.target], [endpoint])
+    uses = plan_tables.list_uses([endpoint]) or EMPTY_CELL
     return [target, address, _describe_role(endpoint), uses, *numbers, *texts]
 
 
@@ -233,7 +226,7 @@ def _format_depth(endpoint: model.Endpoint) -> str:
 
 
 def _describe_kind(endpoint: model.Endpoint) -> str:
-    text = format_medium(endpoint)
+    text = plan_tables.format_medium(endpoint)
     if endpoint.zoned is True:
         text += ", zoned"
     # The other protocols imply it.
@@ -250,10 +243,10 @@ def _describe_kind(endpoint: model.Endpoint) -> str:
 def _describe_role(endpoint: model.Endpoint) -> Cell:
     text = _describe_kind(endpoint)
     if endpoint.kind is model.Kind.PATH:
-        return f"{text} of", format_value(endpoint.map)
+        return f"{text} of", plan_tables.format_value(endpoint.map)
     if endpoint.kind is model.Kind.MAP:
-        parts = (f"{text} of", *fold_names(endpoint.paths))
-        selection = format_selection(endpoint)
+        parts = (f"{text} of", *plan_tables.fold_names(endpoint.paths))
+        selection = plan_tables.format_selection(endpoint)
         return parts if selection is None else (*parts, f"({selection})")
     return text
 

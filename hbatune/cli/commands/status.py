@@ -11,6 +11,7 @@ from hbatune.cli.arguments import add_flags, add_shared
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting, read_unset_settings
 from hbatune.processes import is_stopped, read_clock_id
+from hbatune.shipped import fill_message
 from hbatune.text import status_lines, terminal
 from hbatune.text.status_document import StatusDocument, make_status_document
 
@@ -70,14 +71,8 @@ def _require_visible(status: Status) -> None:
     """Raise UsageError if this process cannot tell whether the daemon of the status runs."""
     # Whether this user can see root's processes (proc(5): hidepid).
     if not os.access("/proc/1/stat", os.R_OK):
-        raise UsageError(
-            "this user may not see the processes of others (hidepid of /proc), and so not whether "
-            "the daemon runs",
-            hint="run it with sudo",
-        )
+        raise UsageError(fill_message("daemon", "hidden"), hint="run it with sudo")
     # Processes of another time namespace have other start times (fs/proc/array.c: do_task_stat).
     if status.times is not None and status.of_this_boot and status.times.clock != read_clock_id():
-        raise UsageError(
-            "cannot tell whether the daemon is running: it has another time namespace",
-            hint="run `hbatune status` on the host, outside of the container",
-        )
+        hint = "run `hbatune status` on the host, outside of the container"
+        raise UsageError(fill_message("daemon", "namespace"), hint=hint)
