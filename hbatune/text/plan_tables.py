@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
-from hbatune.facts.names import natural_key, shorten_names
+from hbatune.facts.names import group_items, natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
-from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 if TYPE_CHECKING:  # most plans have no advice

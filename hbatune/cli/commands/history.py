@@ -10,6 +10,7 @@ from hbatune.act import paths
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
+from hbatune.facts.names import group_items
 from hbatune.facts.targets import find_named_targets
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -19,7 +20,7 @@ from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.probe.result import Workload
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, group_items, make_columns
+from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.verdict_tables import format_metric_change
 
