@@ -17,6 +17,7 @@ from hbatune.facts.family import identify_product
 from hbatune.facts.health import BUS_COUNTERS
 from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
+from hbatune.facts.names import group_items
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
 from hbatune.settings import limits, table
@@ -297,10 +298,8 @@ def count_preferences(endpoints: Iterable[Endpoint]) -> list[dict[str, int]]:
     ``preferred_path`` identifies the path that an array prefers. Without it, the preferred path is
     the optimized path of ALUA or ANA. LUNs without this information are skipped.
     """
-    luns: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in endpoints:
-        if endpoint.kind is not Kind.MAP:
-            luns[endpoint.map or extract_stable_part(endpoint.id)].append(endpoint)
+    disks = [endpoint for endpoint in endpoints if endpoint.kind is not Kind.MAP]
+    luns = group_items(disks, lambda disk: disk.map or extract_stable_part(disk.id))
     preferences: dict[frozenset[str], Counter[str | None]] = defaultdict(Counter)
     for paths in luns.values():
         adapters = frozenset(path.adapter for path in paths if path.adapter)
@@ -322,10 +321,8 @@ class _SharedName(CheckEvidence, frozen=True):
 def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks that share a name without a map: one LUN found twice, or two drives."""
     ids = {endpoint.id for endpoint in inputs.endpoints}
-    by_name: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in inputs.machine.endpoints:
-        if endpoint.kind is Kind.DISK and not is_nameless(endpoint):
-            by_name[extract_stable_part(endpoint.id)].append(endpoint)
+    named = [e for e in inputs.machine.endpoints if e.kind is Kind.DISK and not is_nameless(e)]
+    by_name = group_items(named, lambda disk: extract_stable_part(disk.id))
     for name, namesakes in by_name.items():
         disks = tuple(disk.target for disk in namesakes)
         for endpoint in namesakes:

@@ -1,4 +1,4 @@
-"""Sort and shorten names, match globs, and parse lists of CPUs.
+"""Sort and shorten names, group items, match globs, and parse lists of CPUs.
 
 Names are sorted as people expect, and runs of names are shortened. Globs, such as those for vendors
 and models, are case-sensitive and fast. Lists of CPUs have the kernel's form: ``0-3,8``
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 # Numbered with letters: sdaa follows sdz (drivers/scsi/sd.c: sd_format_disk_name).
 _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
@@ -17,6 +18,17 @@ _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
 # The minimum number of consecutive names that are shown as a range.
 _MIN_RANGE = 4
 NaturalKey = list[tuple[int, int, str]]
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
+
+
+def group_items(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Return the items of each key, with the keys in the order of their first items."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def natural_key(name: str) -> NaturalKey:

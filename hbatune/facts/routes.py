@@ -13,6 +13,7 @@ from functools import cache, partial
 from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_word
+from hbatune.facts.names import group_items
 
 # The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h).
 MULTIPATH_UUID = "mpath-"
@@ -359,9 +360,7 @@ def _rank(adapters: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
         digits = re.search(r"\d+$", directory)
         return int(digits[0]) if digits else 0, directory
 
-    members: dict[str, list[str]] = {}
-    for directory in sorted(adapters, key=get_order):
-        members.setdefault(adapters[directory], []).append(directory)
+    members = group_items(sorted(adapters, key=get_order), adapters.__getitem__)
     ranks = {}
     for adapter, directories in members.items():
         for rank, directory in enumerate(directories):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hbatune.checks.finding import Finding, Severity
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar, Valued
 from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostState, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
@@ -83,9 +83,7 @@ NamedHosts = Mapping[str, HostAudit]
 
 def group_peers(hosts: NamedHosts) -> tuple[PeerGroup, ...]:
     """Return the peer groups, the largest first."""
-    members: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for label, host in hosts.items():
-        members[host.alike].append(label)
+    members = group_items(hosts, lambda label: hosts[label].alike)
     groups: list[PeerGroup] = []
     for kinds in sorted(members, key=lambda kinds: (-len(members[kinds]), kinds)):
         names = _name_adapters(hosts[label] for label in members[kinds])

@@ -33,7 +33,7 @@ from hbatune.facts.model import (
     Role,
     TargetKind,
 )
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.operations.snapshot import get_error_counters
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.shipped import fill_message
@@ -193,9 +193,7 @@ def _add_adapters(
     gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
 ) -> None:
     vectors = Counter(vector.adapter for vector in machine.vectors if vector.role is Role.DATA)
-    groups: dict[str, list[Adapter]] = defaultdict(list)
-    for adapter in machine.adapters:
-        groups[products[adapter.target]].append(adapter)
+    groups = group_items(machine.adapters, lambda adapter: products[adapter.target])
     for name, adapters in groups.items():
         gathered.add(FactKind.PRESENCE, name, "adapters", len(adapters))
         for adapter in adapters:

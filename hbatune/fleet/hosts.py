@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
+from hbatune.checks.finding import CheckInput, Fact, Finding
 from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import GENERATIONS, Adapter, Machine, Missing, TargetKind
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.fleet import compared_facts
 from hbatune.fleet.compared_facts import HostFact, shorten_text
 from hbatune.operations.situation import SituationRequest, read_situation
@@ -200,9 +201,7 @@ def _group_drift(rows: Iterable[Row], machine: Machine) -> tuple[HostDrift, ...]
 
 
 def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
-    groups: dict[tuple[str, Severity], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.id, finding.severity), []).append(finding)
+    groups = group_items(findings, attrgetter("id", "severity"))
     return tuple(HostFinding(len(group), _shorten_finding(group[0])) for group in groups.values())
 
 

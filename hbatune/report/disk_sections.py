@@ -11,7 +11,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts.names import NaturalKey, natural_key
+from hbatune.facts.names import NaturalKey, group_items, natural_key
 from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
@@ -19,7 +19,7 @@ from hbatune.probe.sweeps import SweptParameter, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
-from hbatune.text.tables import EMPTY_CELL, group_items, load_columns
+from hbatune.text.tables import EMPTY_CELL, load_columns
 
 MAX_DISKS = 24
 """Maximum number of disks drawn. The table has all of them."""

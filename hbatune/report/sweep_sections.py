@@ -12,13 +12,14 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
+from hbatune.facts.names import group_items
 from hbatune.probe.comparison import compute_mix_cost
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
 from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
 from hbatune.report import charts, page, svg
 from hbatune.report.charts import Dot, Series, draw_curves
 from hbatune.shipped import load_texts
-from hbatune.text import probe_tables, tables, units
+from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 
 MAX_SWEEPS = 6
@@ -185,7 +186,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
-    disks = tables.group_items(sweeps, lambda sweep: sweep.records[0].id)
+    disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
         drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
@@ -300,11 +301,9 @@ def _name_load(sweep: Sweep) -> str:
 
 def make_load_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on rising load, the latest load first."""
-    loads: dict[Workload, list[Sweep]] = {}
-    elsewhere = data.corner_sweeps
-    for sweep in choose_sweeps(data, SweptParameter.DEPTH):
-        if sweep.workload.queue_depth is None and sweep not in elsewhere:
-            loads.setdefault(SweptParameter.DEPTH.without(sweep.workload), []).append(sweep)
+    sweeps, elsewhere = choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
+    plain = [s for s in sweeps if s.workload.queue_depth is None and s not in elsewhere]
+    loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))
     groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
     more = "more loads are in `hbatune history`."
     return page.make_blocks(_make_load_block, data, groups, MAX_SWEEPS, more)

@@ -13,7 +13,6 @@ from hbatune.report.page import Block, Figure, Node, ReportData
 from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
 from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import group_items
 
 _THIN, _THICK = 3.5, 22.0
 _MARKED = 11.0
@@ -35,7 +34,7 @@ def make_topology_blocks(data: ReportData) -> list[Block]:
 
 def make_interrupt_blocks(data: ReportData) -> list[Block]:
     """Return the section on interrupts: a map of each adapter that has any."""
-    figures, vectors_by_adapter = [], group_items(data.machine.vectors, attrgetter("adapter"))
+    figures, vectors_by_adapter = [], names.group_items(data.machine.vectors, attrgetter("adapter"))
     for adapter in data.machine.adapters:
         if vectors := vectors_by_adapter.get(adapter.target):
             figures.append(_draw_interrupts(adapter, vectors, data.machine))
@@ -49,7 +48,7 @@ def _list_nodes(machine: model.Machine) -> Iterator[Node]:
         below = tuple(_make_adapter_node(adapter, machine) for adapter in adapters)
         yield Node("No NUMA node" if node < 0 else f"NUMA node {node}", below=below)
     unassigned = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]
-    by_kind = group_items(unassigned, lambda endpoint: endpoint.kind is model.Kind.MAP)
+    by_kind = names.group_items(unassigned, lambda endpoint: endpoint.kind is model.Kind.MAP)
     for is_map, title in ((False, "Without an adapter"), (True, "Over several adapters")):
         if is_map in by_kind:
             yield Node(title, below=tuple(_group_endpoints(by_kind[is_map])))
@@ -88,11 +87,11 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
         )
         return tuple(filter(None, texts))
 
-    for group in group_items(endpoints, list_texts).values():
-        names = plan_tables.label_targets([disk.target for disk in group], group)
+    for group in names.group_items(endpoints, list_texts).values():
+        labels = plan_tables.label_targets([disk.target for disk in group], group)
         uses = plan_tables.list_uses(group)
         use_texts = (f"used by {' '.join(uses)}",) if uses else ()
-        yield Node(" ".join(names), (*list_texts(group[0]), *use_texts))
+        yield Node(" ".join(labels), (*list_texts(group[0]), *use_texts))
 
 
 def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
 from hbatune.checks.finding import Severity, format_fact
+from hbatune.facts.names import group_items
 from hbatune.fleet import audit as audits
 from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
@@ -22,7 +23,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import plan_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, group_items, make_columns
+from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
 UNKNOWN_TEXT = "not known"

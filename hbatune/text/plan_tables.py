@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
-from hbatune.facts.names import natural_key, shorten_names
+from hbatune.facts.names import group_items, natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
-from hbatune.text.tables import EMPTY_CELL, Table, group_items, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 if TYPE_CHECKING:  # most plans have no advice
@@ -27,9 +27,6 @@ if TYPE_CHECKING:  # most plans have no advice
 
 _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
-)
-_ADVICE_COLUMNS = make_columns(
-    "id TARGET | id SETTING | value NOW | value ADVISED | state STANCE | paragraphs WHY"
 )
 
 
@@ -44,7 +41,7 @@ def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
     listed = [item for item in advice if unfold or not item.is_followed]
     if not listed:
         return
-    table = Table(_ADVICE_COLUMNS)
+    table = Table(load_columns("advice"))
     for targets, item in fold_rows(listed, _get_advice_content):
         names = fold_names([item.target] if unfold else targets)
         advised = "unchanged" if item.advised is None else str(item.advised)

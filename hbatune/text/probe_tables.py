@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hbatune.facts.model import Machine
+from hbatune.facts.names import group_items
 from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
 from hbatune.probe.history import HistoryEntry, KeptTogether
@@ -25,7 +26,7 @@ from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, group_items, load_columns
+from hbatune.text.tables import Table, load_columns
 
 if TYPE_CHECKING:
     from hbatune.operations.probe import Together

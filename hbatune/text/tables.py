@@ -8,9 +8,8 @@ one line, for `grep`.
 
 import re
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -87,18 +86,6 @@ def make_columns(heads: str) -> tuple[Column, ...]:
 def load_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of the table of this ``name`` in templates/messages.toml."""
     return make_columns(load_texts("messages.toml")["columns"][name])
-
-
-T = TypeVar("T")
-K = TypeVar("K")
-
-
-def group_items(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items of each key, with the keys in the order of their first items."""
-    groups: dict[K, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 Cell = str | Sequence[str]

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hbatune.act.executor import Key
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Profile
 from hbatune.probe import history, workloads
@@ -18,7 +18,7 @@ from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, load_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_table
 from hbatune.text.units import format_change, format_duration, format_percent
 

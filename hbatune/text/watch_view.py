@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.shipped import load_texts
 from hbatune.text import tables, terminal
 from hbatune.text.basic_output import format_count, make_console
@@ -346,7 +346,7 @@ def _format_adapters(picture: Picture, width: int) -> list[Line]:
     """Return the adapters with their busiest CPU, link and load, the worst first."""
     state = picture.state
     ratios = {reading.target: reading.goal_ratio or 0.0 for reading in state.disks}
-    load = tables.group_items(state.disks, lambda reading: reading.adapter)
+    load = group_items(state.disks, lambda reading: reading.adapter)
     slower = {alert.target for alert in state.alerts if alert.condition is AlertCondition.LINK}
     rows: list[tuple[float, list[str]]] = []
     for server in sorted(state.servers, key=lambda server: natural_key(server.target)):

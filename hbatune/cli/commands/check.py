@@ -18,7 +18,7 @@ from hbatune.operations.snapshot import CheckRequest, check_host
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_rows, group_equal_rows, label_targets, list_uses
-from hbatune.text.tables import Table, make_columns
+from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_table
 
 _NOUNS = {
@@ -26,9 +26,6 @@ _NOUNS = {
     Severity.WARNING: ("warning",),
     Severity.ADVICE: ("piece of advice", "pieces of advice"),
 }
-_COLUMNS = make_columns(
-    "state SEVERITY | id TARGET | paragraphs FOUND, AND WHAT TO DO | value SOURCE"
-)
 
 
 class FindingEntry(Struct, frozen=True):
@@ -101,7 +98,7 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     # The same advice is shown once for all its findings of one severity.
     groups = group_equal_rows(folded, lambda item: (item[1].severity, item[1].advice))
-    table, endpoints = Table(_COLUMNS), inputs.machine.endpoints_by_target
+    table, endpoints = Table(load_columns("findings")), inputs.machine.endpoints_by_target
     for targets, entry in groups:
         disks = [endpoints[target] for target in targets if target in endpoints]
         paragraphs = [entry.evidence, f"→ {entry.advice}"]

@@ -23,15 +23,11 @@ from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text import leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
-from hbatune.text.tables import Table, make_columns
+from hbatune.text.tables import Table, load_columns, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 _TEXT = 12
 """Spaces before the text of a line that begins with its label."""
-
-_RULES = make_columns(
-    "state | id RULE | text WHEN | value VALUE | text BECAUSE | value SOURCE | value FILE"
-)
 
 
 class Explained(differences.SettingExplanation, frozen=True):
@@ -316,7 +312,7 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     for advice in explained.advice:
         _print_fact("advice", plan_tables.format_advice(advice))
     if explained.rules:
-        table = Table(_RULES)
+        table = Table(load_columns("matching-rules"))
         for rule in explained.rules:
             decides = "decides" if rule is explained.rules[-1] else ""
             cells = [decides, rule.name, format_conditions(rule.when), format_effect(rule)]

@@ -13,11 +13,9 @@ from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
-from hbatune.text.plan_tables import fold_names, fold_rows
-from hbatune.text.tables import EMPTY_CELL, Table, make_columns
+from hbatune.text.plan_tables import fold_names, fold_rows, format_value
+from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, show_json, show_table
-
-_COLUMNS = make_columns("id TARGET | id ATTRIBUTE | value NOW | value THEN | reason EFFECT")
 
 
 class ForecastRow(Struct, frozen=True):
@@ -80,9 +78,9 @@ def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
     if not rows:
         print_line(f"No changes of {forecast.hostname}'s storage {kernels}.")
         return
-    table, get_content = Table(_COLUMNS), attrgetter("attribute", "now", "then", "effect")
-    for targets, row in fold_rows(rows, get_content):
-        values = [EMPTY_CELL if value is None else str(value) for value in (row.now, row.then)]
+    table = Table(load_columns("forecast"))
+    for targets, row in fold_rows(rows, attrgetter("attribute", "now", "then", "effect")):
+        values = [format_value(row.now), format_value(row.then)]
         table.rows.append([fold_names(targets), row.attribute, *values, row.effect])
     show_table(table)
     print_line()

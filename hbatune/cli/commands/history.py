@@ -10,6 +10,7 @@ from hbatune.act import paths
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
+from hbatune.facts.names import group_items
 from hbatune.facts.targets import find_named_targets
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -19,11 +20,9 @@ from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.probe.result import Workload
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import Table, group_items, make_columns
+from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
 from hbatune.text.verdict_tables import format_metric_change
-
-_COLUMNS = make_columns("id WHEN | id TARGET | text WHAT | text RESULT")
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     # Only the record of a sweep's knee has a workload itself, and it is not a run.
     shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]
     rows = group_items(shown, id if args.runs else _get_row_key).values()
-    table, yardsticks = Table(_COLUMNS), installed_library().yardsticks()
+    table, yardsticks = Table(load_columns("history")), installed_library().yardsticks()
     for row in rows:
         run = None if row[0].record.knee is None else row[-1].record.result
         standing = None if run is None else compare_on_machine(run, machine, None, yardsticks)

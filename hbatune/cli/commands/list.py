@@ -12,7 +12,7 @@ from hbatune.cli import arguments
 from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
@@ -23,7 +23,7 @@ from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import make_facts_document
 from hbatune.text.leftovers import print_leftovers
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, group_items, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, make_columns
 from hbatune.text.terminal import print_heading, print_line, print_note, show_json, show_table
 
 _GROUPS = make_columns(

@@ -34,7 +34,7 @@ from hbatune.probe.workloads import (
 )
 from hbatune.shipped import fill_message, load_texts
 from hbatune.text import probe_tables
-from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
 from hbatune.text.units import format_digits
 
@@ -261,8 +261,7 @@ def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> Non
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
-    columns = make_columns("id WORKLOAD | number RUNS | text WHAT | value SOURCES")
-    table = Table(columns)
+    table = Table(load_columns("workloads"))
     for workload in workloads:
         runs, sources = str(len(workload.runs)), ", ".join(workload.sources)
         table.rows.append([workload.name, runs, workload.title, sources])
