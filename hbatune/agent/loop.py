@@ -276,19 +276,14 @@ class DaemonLoop:
     # -- waiting for events ------------------------------------------------------------------
 
     def _wait_for_event(self, wake: int) -> None:
+        server = None if self._running is None else self._running[0].fileno()
+        probe_pipe, metrics_socket = self._probes.fileno(), self._monitor.fileno()
         # Built each time: children and the metrics socket come and go.
         poll = select.poll()
-        poll.register(wake, select.POLLIN)
-        poll.register(self._source.fileno(), select.POLLIN)
-        if self._running is not None:
-            # POLLHUP, since a child that dies only closes its end.
-            poll.register(self._running[0].fileno(), select.POLLIN | select.POLLHUP)
-        probe_pipe = self._probes.fileno()
-        if probe_pipe is not None:
-            poll.register(probe_pipe, select.POLLIN | select.POLLHUP)
-        metrics_socket = self._monitor.fileno()
-        if metrics_socket is not None:
-            poll.register(metrics_socket, select.POLLIN)
+        for descriptor in (wake, self._source.fileno(), server, probe_pipe, metrics_socket):
+            if descriptor is not None:
+                # A child that dies only closes its end, which poll(2) always reports.
+                poll.register(descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(self._compute_timeout_ms())}
         self._feed_watchdog()
         if wake in ready:
