@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
 from hbatune.loader import ErrorNumber, LongText, ShortText
-from hbatune.plan.rows import Outcome, RowKey
+from hbatune.plan.rows import Outcome, RowKey, ServingAdapter
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
 from hbatune.watch.readings import Subjects, WatchedDisk
@@ -157,10 +157,10 @@ class PassReport(Struct, frozen=True):
     """The result of a pass on a machine with ``endpoints`` endpoints.
 
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
-    state, and ``skipped`` describes the first excluded ones (``plan.rows``). ``looked`` are the ids
-    of endpoints that events named, ``new`` the new ones among them. ``levels`` are the levels of
-    queue depths that a full queue lowers. ``resettable`` are by target the wrong queue depths that
-    show that the driver has restored its own, which it does without an event.
+    state, ``skipped`` describes the first excluded ones, ``adapters`` have disks (``plan.rows``).
+    ``looked`` are the ids of endpoints that events named, ``new`` the new ones among them.
+    ``levels`` are the levels of queue depths that a full queue lowers. ``resettable`` are by target
+    the wrong queue depths that show that the driver has restored its own, without an event.
 
     ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
     and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
@@ -177,6 +177,7 @@ class PassReport(Struct, frozen=True):
     unreadable: int = 0
     counts: dict[str, int] = {}
     skipped: tuple[str, ...] = ()
+    adapters: tuple[ServingAdapter, ...] = ()
     looked: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     locked: bool = False

@@ -20,7 +20,7 @@ from hbatune.act.paths import Paths
 from hbatune.agent import orders
 from hbatune.errors import HbatuneError
 from hbatune.loader import Figure, LongText, Moment, ShortText
-from hbatune.plan.rows import HostLook, State
+from hbatune.plan.rows import HostLook, ServingAdapter, State
 from hbatune.processes import read_clock_id
 from hbatune.watch.watch import Alert
 from hbatune.workers import Process
@@ -104,12 +104,12 @@ class Status(Struct, frozen=True):
     values. ``error`` is the failure that ended the last pass early. ``mistake`` is the reason why
     the configuration in the files is not active. ``passes`` and ``written`` count since the start.
     ``alerts`` are the active alerts. ``unreadable`` is the number of settings that the last pass
-    could not read. ``counts`` and ``skipped`` belong to the last full pass, whose handled drift
-    counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is tuned because
-    everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are missing in a
-    status of an older version. ``unwritten`` are files that could not be written. ``last_profile``
-    was active before a rollback. ``abandoned`` is the number of abandoned processes that hang in
-    the kernel. ``doubts`` are the errors of rules that have no effect.
+    could not read. ``counts``, ``skipped`` and ``adapters`` belong to the last full pass, whose
+    handled drift counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is
+    tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
+    missing in a status of an older version. ``unwritten`` are files that could not be written.
+    ``last_profile`` was active before a rollback. ``abandoned`` is the number of abandoned
+    processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
     """
 
     process: Process
@@ -133,6 +133,7 @@ class Status(Struct, frozen=True):
     doubts: tuple[LongText, ...] = ()
     counts: dict[ShortText, int] = {}
     skipped: tuple[LongText, ...] = ()
+    adapters: tuple[ServingAdapter, ...] = ()
     last_profile: ShortText | None = None
     schema: ShortText = SCHEMA
 
@@ -190,6 +191,7 @@ class Status(Struct, frozen=True):
             unreadable=report.unreadable,
             counts=report.counts if report.whole else self.counts,
             skipped=report.skipped if report.whole else self.skipped,
+            adapters=report.adapters if report.whole else self.adapters,
             rolled_back=False,
             error=report.error,
         )
@@ -273,6 +275,7 @@ def make_host_look(status: Status, paths: Paths) -> HostLook:
         mistake=status.mistake or next(iter(status.doubts), None),
         counts=+counts,
         skipped=status.skipped,
+        adapters=status.adapters,
         # The daemon may not have noticed a rollback yet.
         rolled_back=status.rolled_back or rollback_record.load(paths).covers_all,
         values=values,

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Protocol
+from hbatune.facts.model import Endpoint, Machine, Protocol
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -88,6 +88,27 @@ class Row(Struct, frozen=True):
         return self.rule == BASELINE_RULE and self.state is State.EXCLUDED
 
 
+class ServingAdapter(Struct, frozen=True):
+    """An adapter with the numbers of its disks, by their kind (``facts.model.Kind``)."""
+
+    target: ShortText
+    product: ShortText
+    disks: dict[ShortText, int]
+
+
+def list_serving_adapters(machine: Machine) -> tuple[ServingAdapter, ...]:
+    """Return the adapters that serve disks, those with most disks first."""
+    kinds: dict[str, Counter[str]] = {}
+    for disk in machine.endpoints:
+        kinds.setdefault(disk.adapter or "", Counter())[disk.kind] += 1
+    serving = []
+    for adapter in machine.adapters:
+        if adapter.target in kinds:
+            product = adapter.product or adapter.family
+            serving.append(ServingAdapter(adapter.target, product, kinds[adapter.target]))
+    return tuple(sorted(serving, key=lambda adapter: -sum(adapter.disks.values())))
+
+
 class HostLook(Struct, frozen=True, kw_only=True):
     """The tuning of this host, by the daemon's last pass or by a scan without the daemon.
 
@@ -107,6 +128,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     unfinished: bool = False
     values: int | None = None
     findings: dict[str, int] | None = None
+    adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False
 

@@ -9,7 +9,7 @@ from hbatune.act import paths
 from hbatune.agent.status import SCHEMA, Ages, DaemonHealth, DaemonState, Stall, Status, assess_host
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
-from hbatune.plan.rows import HostLook, State
+from hbatune.plan.rows import HostLook, ServingAdapter, State
 from hbatune.probe import history
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
@@ -40,6 +40,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     skipped: tuple[str, ...]
     findings: dict[str, int] | None
+    adapters: tuple[ServingAdapter, ...]
     journal: dict[str, int] | None
     next: tuple[tuple[str, str], ...]
     running: bool
@@ -93,6 +94,7 @@ def make_status_document(
         counts={name: look.counts.get(name, 0) for name in (*map(str, State), "unmatched")},
         skipped=look.skipped,
         findings=look.findings,
+        adapters=look.adapters,
         journal=None if look.values is None else {"values": look.values},
         next=tuple(commands),
         running=status is not None,

@@ -3,12 +3,13 @@
 The modules for alerts, verdicts and stalls, which most hosts do not have, are imported if needed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hbatune.agent.orders import Handled, SettingChange
 from hbatune.agent.status import DaemonState, Stall, Status
 from hbatune.facts.names import natural_key
+from hbatune.plan.rows import ServingAdapter
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
@@ -19,8 +20,8 @@ from hbatune.text.terminal import format_mark, get_width, print_heading, print_l
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
-_MAX_SKIPPED, _MAX_UNSET = 6, 4
-"""The numbers of skipped disks, and of settings that udev's rules could not set."""
+_MAX_SKIPPED, _MAX_UNSET, _MAX_ADAPTERS = 6, 4, 4
+"""The numbers of skipped disks, of settings that udev's rules could not set, and of adapters."""
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
@@ -36,6 +37,7 @@ def show_status(document: StatusDocument) -> None:
     if document.profile is not None:
         kept = "kept across boots" if document.kept else "not kept across boots"
         _print_rows("Profile", [f"{document.profile}, {kept}"])
+    _print_rows("Adapter", _describe_adapters(document.adapters))
     skipped = list(document.skipped[:_MAX_SKIPPED])
     if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
         skipped.append(f"{more} more: `hbatune diff`")
@@ -70,6 +72,14 @@ def _print_rows(label: str, texts: Iterable[str]) -> None:
     for text in texts:
         print_line(f"  {label:<10} {text}", hang=13)
         label = ""
+
+
+def _describe_adapters(adapters: Sequence[ServingAdapter]) -> Iterator[str]:
+    for adapter in adapters[:_MAX_ADAPTERS]:
+        disks = ", ".join(format_count(number, kind) for kind, number in adapter.disks.items())
+        yield f"{adapter.target}  {adapter.product}, {disks}"
+    if len(adapters) > _MAX_ADAPTERS:
+        yield f"and {len(adapters) - _MAX_ADAPTERS} more: `hbatune list`"
 
 
 def _describe_verdict(record: "Record") -> str:

@@ -145,6 +145,9 @@ def test_lowered_value_is_left_alone(built: Build) -> None:
         assert document["counts"]["excluded"] == 1
         assert "Left alone sda nr_requests 64: below the driver's own 256" in text
         assert text.partition("\n")[0].endswith("4 of 4 settings as wanted, 1 left alone")
+        [adapter] = document["adapters"]
+        assert adapter["disks"] == {"disk": 2}
+        assert f"  Adapter    {adapter['target']}  {adapter['product']}, 2 disks\n" in text
 
 
 _WITH_DAEMON = """

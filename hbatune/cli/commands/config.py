@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from hbatune.cli.arguments import add_flags, add_shared
 from hbatune.cli.commands.profiles import format_effect
-from hbatune.errors import ExitCode
+from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.devices import resolve_link
 from hbatune.facts.machine import gather_machine
 from hbatune.policy.config import Config, Site, UnmatchedName, load_configuration, read_config_file
 from hbatune.policy.library import Library, installed_library
 from hbatune.policy.match import list_unmatched_names, resolve_site_links
 from hbatune.policy.profile import Origin, Profile
-from hbatune.policy.toml_files import TomlFile
+from hbatune.policy.toml_files import TomlFile, quote_value, suggest_nearest
 from hbatune.policy.vendors import list_configuration_errors, load_chosen_profile
 from hbatune.probe.workloads import list_workload_errors
 from hbatune.text.basic_output import format_count
@@ -80,6 +80,7 @@ class ConfigDocument(Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `config`."""
     parser.add_argument("action", choices=("show", "check"))
+    parser.add_argument("key", metavar="KEY", nargs="?")
     add_flags(parser, "--all")
     add_shared(parser, "--json", "--no-pager")
 
@@ -88,8 +89,16 @@ def run(args: argparse.Namespace) -> int:
     """Print the values of the configuration, or its errors."""
     library = installed_library()
     if args.action == "check":
+        if args.key is not None:
+            raise UsageError("config check has no KEY: it checks all files")
         return _check(library, as_json=args.json)
     document = _read_document(library)
+    if args.key is not None:
+        key = _find_key(document, args.key)
+        if not args.json:
+            print_line(f"{key.name} = {_format_value(key.value)} ({key.place})")
+            return ExitCode.DONE
+        document = replace(document, keys=(key,))
     if args.json:
         show_json(document)
     else:
@@ -135,6 +144,14 @@ def _read_document(library: Library) -> ConfigDocument:
         rules=tuple(_list_rules(library, profile)) if profile else (),
         files=(*paths, *(profile.files if profile else ())),
     )
+
+
+def _find_key(document: ConfigDocument, name: str) -> ConfigKey:
+    keys = {key.name: key for key in document.keys}
+    if name not in keys:
+        hint = suggest_nearest(name, keys) or "`hbatune config show --all` lists the keys"
+        raise UsageError(f"unknown key {quote_value(name)}", hint=hint)
+    return keys[name]
 
 
 def _list_keys(

@@ -76,6 +76,17 @@ def test_set_keys_show_their_lines(hbatune: Run, site: SiteFolder) -> None:
     assert "act.workers" in hbatune("show", "--all")[1]
 
 
+def test_one_key_shows_its_value_and_line(hbatune: Run, site: SiteFolder) -> None:
+    file = site.put("hbatune.toml", '\n[daemon]\ndrift = "report"\n')
+    assert hbatune("show", "daemon.drift") == (0, f"daemon.drift = report ({file}:3)\n")
+    assert hbatune("show", "act.workers") == (0, "act.workers = 16 (default)\n")
+    [key] = json.loads(hbatune("show", "daemon.drift", "--json")[1])["keys"]
+    assert (key["value"], key["line"]) == ("report", 3)
+    code, text = hbatune("show", "daemon.drft")
+    assert (code, "daemon.drift" in text) == (2, True), "the nearest key"
+    assert hbatune("check", "daemon.drift")[0] == 2
+
+
 def test_local_rules_show_their_lines(hbatune: Run, site: SiteFolder) -> None:
     site.put("hbatune.toml", 'profile = "oltp"\n')
     rules = RULE.format(name="first") + RULE.format(name="second")

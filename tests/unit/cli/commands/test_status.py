@@ -20,7 +20,7 @@ from hbatune.cli import main
 from hbatune.cli.parser import make_parser
 from hbatune.facts.health import LOST_IO
 from hbatune.facts.udev import UnsetSetting
-from hbatune.plan.rows import HostLook, Outcome
+from hbatune.plan.rows import HostLook, Outcome, ServingAdapter
 from hbatune.processes import read_clock_id
 from hbatune.shipped import load_texts
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -37,6 +37,7 @@ from tests.unit.statuses import (
 )
 
 pytestmark = pytest.mark.usefixtures("state")
+ADAPTER = ServingAdapter("0000:3b:00.0", "LPe32002", {"path": 12, "map": 1})
 STUCK = replace(
     WAITING,
     handled=Handled.FAILED,
@@ -61,6 +62,8 @@ STUCK = replace(
         (replace(GOOD, counts={"fixed": 9}), 1, "nothing was compared"),
         (replace(GOOD, counts={"ok": 1, "excluded": 2}), 0, "1 of 1 setting as wanted, 2 left"),
         (replace(GOOD, counts={"ok": 1, "unmatched": 2}), 0, "as wanted; 2 disks without a rule"),
+        (replace(GOOD, adapters=(*[ADAPTER] * 4,)), 0, "0000:3b:00.0  LPe32002, 12 paths, 1 map"),
+        (replace(GOOD, adapters=(*[ADAPTER] * 6,)), 0, "and 2 more: `hbatune list`"),
         (replace(GOOD, skipped=("sda depth 3: low",)), 0, "Left alone sda depth 3: low"),
         (replace(GOOD, open=(STUCK,)), 1, "adding and removing disks of this adapter waits"),
         (replace(GOOD, unreadable=2), 1, "2 settings that could not be read"),
