@@ -107,10 +107,16 @@ def sort_readings(readings: Iterable[Reading], order: str) -> list[Reading]:
     return sorted(by_name, key=ROW_ORDERS[order], reverse=True)
 
 
+_SCROLL_KEYS = {"\x1b[A": -1, "\x1b[B": 1, "\x1b[5~": -10, "\x1b[6~": 10}
+_SCROLL_KEYS |= {"\x1bOA": -1, "\x1bOB": 1, "\x1b[H": -1 << 16, "\x1b[F": 1 << 16}
+"""The rows that arrows, page keys, Home and End scroll; some terminals send ``ESC O A``."""
+
+
 class View(Struct, frozen=True):
-    """The choices of the person at the screen."""
+    """The choices of the person at the screen; ``top`` is the number of rows above the screen."""
 
     order: str = "worst"
+    top: int = 0
     filter: str = ""
     is_typing: bool = False
     is_paused: bool = False
@@ -131,12 +137,12 @@ def react_to_key(view: View, key: str) -> View | None:
             return None
         case "s":
             orders = [*ROW_ORDERS, *ROW_ORDERS]
-            return replace(view, order=orders[orders.index(view.order) + 1])
+            return replace(view, order=orders[orders.index(view.order) + 1], top=0)
         case "/":
             return replace(view, is_typing=True, filter="")
         case "p":
             return replace(view, is_paused=not view.is_paused)
-    return view
+    return replace(view, top=max(0, view.top + _SCROLL_KEYS.get(key, 0)))
 
 
 class Picture(Struct, frozen=True):
@@ -181,8 +187,15 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
     return rows
 
 
-def format_screen(picture: Picture, view: View, width: int, height: int) -> list[Line]:
-    """Return the lines of a screen; rows that do not fit are counted."""
+class Screen(Struct, frozen=True):
+    """The lines of a screen, and the number of rows above its first row."""
+
+    lines: list[Line]
+    top: int
+
+
+def format_screen(picture: Picture, view: View, width: int, height: int) -> Screen:
+    """Return the screen that starts at ``view.top``, or earlier to fill it; count hidden rows."""
     state, rows = picture.state, select_rows(picture, view)
     alerts = list[str]()
     for alert in state.alerts:
@@ -201,14 +214,17 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> list
         above += [*_format_adapters(picture, width), ()]
     # Two more lines: the heading, and the number of hidden rows.
     room = max(1, height - len(above) - len(below) - 2)
-    above += _format_rows(picture, rows[:room], width)
-    if hidden := rows[room:]:
+    top = min(view.top, max(0, len(rows) - room))
+    above += _format_rows(picture, rows[top : top + room], width)
+    if hidden := rows[:top] + rows[top + room :]:
         idle = sum(reading.is_idle for reading in hidden)
         over = sum((reading.goal_ratio or 0.0) > 1 for reading in hidden)
         count = format_count(len(hidden), "more disk")
-        above.append(_make_line(wrap_text(f"{count}, {idle} idle, {over} over the goal", width)[0]))
+        answer = f"{count}, {idle} idle, {over} over the goal; arrow keys scroll"
+        above.append(_make_line(wrap_text(answer, width)[0]))
     above = above[: max(0, height - len(below))]
-    return [*above, *[()] * (height - len(above) - len(below)), *below][-height:]
+    lines = [*above, *[()] * (height - len(above) - len(below)), *below]
+    return Screen(lines[-height:], top)
 
 
 def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols: str) -> str:
@@ -279,8 +295,9 @@ def show_live(
     with read_single_keys(), Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             size = console.size
-            lines = format_screen(picture, view, *size)
-            live.update(Group(*map(terminal.style_line, lines)), refresh=True)
+            screen = format_screen(picture, view, *size)
+            live.update(Group(*map(terminal.style_line, screen.lines)), refresh=True)
+            view = replace(view, top=screen.top)
             keys: list[str] = []
             while not keys and size == console.size and (wait := due - time.monotonic()) > 0:
                 keys = read_keys(min(wait, _RESIZE_S))

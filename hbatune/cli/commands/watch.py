@@ -17,7 +17,7 @@ from hbatune.act import paths
 from hbatune.act.system import LATENCY
 from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
-from hbatune.errors import HbatuneError
+from hbatune.errors import ExitCode, HbatuneError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.facts.sampler import Sampler, find_sampled_places
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show readings until their number is reached or Ctrl-C is pressed: both are success."""
+    """Show readings until their number is reached, with exit code 1 for alerts, or until Ctrl-C."""
     try:
         if args.collect:
             from hbatune.watch.latency import collect_latencies  # it imports the template engine
@@ -62,13 +62,14 @@ def run(args: argparse.Namespace) -> int:
             arguments.require_root("watch --collect")
             collect_latencies(paths.LATENCY, load_configuration().watch)
         else:
-            _show_readings(args, Clock())
+            return ExitCode.FOUND if _show_readings(args, Clock()) else ExitCode.DONE
     except KeyboardInterrupt:
         pass
-    return 0
+    return ExitCode.DONE
 
 
-def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
+def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
+    """Return whether an alert was active at the end of a given number of readings."""
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     name = args.profile or config.profile
@@ -98,7 +99,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
         products = {server.target: server.product or server.family for server in machine.adapters}
         picture = Picture(machine.hostname, name, args.interval, endpoints, products)
         show_live(picture, lambda: sample()[0], _explain_no_p99)
-        return
+        return False
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
     show = make_json_printer(machine.hostname) if args.json else make_plain_printer()
@@ -107,9 +108,11 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> None:
         # Counted from the start, so the time of reading and printing does not add up.
         due += args.interval
         clock.sleep(max(0.0, due - clock.now()))
-        show(*sample())
+        state, events = sample()
+        show(state, events)
         if flush_output() is not None:  # the reader has exited, so the loop would never end
             break
+    return args.count is not None and bool(state.alerts)
 
 
 def _explain_no_p99() -> str:

@@ -116,7 +116,7 @@ def make_picture(*readings: Reading, **overrides: Any) -> Picture:
 
 
 def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) -> list[str]:
-    lines = format_screen(picture, View(**choices), width, height)
+    lines = format_screen(picture, View(**choices), width, height).lines
     assert len(lines) == height
     return ["".join(piece.text for piece in line) for line in lines]
 
@@ -128,6 +128,11 @@ def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) ->
         (View(), "p", View(is_paused=True)),
         (View(is_paused=True), "p", View()),
         (View(), "\x1b[A", View()),
+        (View(top=3), "\x1bOA", View(top=2)),
+        (View(top=3), "\x1b[B", View(top=4)),
+        (View(top=3), "\x1b[6~", View(top=13)),
+        (View(top=3), "\x1b[H", View()),
+        (View(top=3), "s", View(order="IOPS")),
         (View(filter="sd"), "/", View(is_typing=True)),
         (View(is_typing=True, filter="n"), "q", View(is_typing=True, filter="nq")),
         (View(is_typing=True, filter="nv"), "\x7f", View(is_typing=True, filter="n")),
@@ -165,6 +170,17 @@ def test_ranked_state_orders_rows() -> None:
     picture = make_picture(busy("sda", 9.0), busy("sdb", 2.0), ranked=ranked)
     rows = select_rows(picture, View())
     assert [(reading.target, reading.p99_ms) for reading in rows] == [("sdb", 2.0), ("sda", 9.0)]
+
+
+def test_scrolled_screen_shows_later_rows() -> None:
+    picture = make_picture(*(busy(f"sd{number}", 9.0 - number / 10) for number in range(30)))
+    shown = [line.split()[1] for line in draw(picture, top=5) if " sas ssd " in line]
+    assert shown[:2] == ["sd5", "sd6"]
+    hidden = 30 - len(shown)
+    assert any(line.startswith(f"{hidden} more disks") for line in draw(picture, top=5))
+    end = format_screen(picture, View(top=1000), 80, 24)
+    assert end.top == hidden, "the last row is at the end of the screen, and one key moves it"
+    assert [line for line in draw(picture, top=1000) if " sd29 " in line]
 
 
 def test_filter_selects_by_adapter() -> None:
@@ -212,7 +228,7 @@ def test_worst_disk_is_first_row(width: int, height: int) -> None:
     hidden = next(line for line in lines if "more disks" in line)
     shown = sum(line.startswith(("✗  sd", "●  sd", "   sd")) for line in lines)
     assert int(hidden.split()[0]) + shown == 53
-    assert hidden.endswith(" more disks, 26 idle, 0 over the goal") == (height == 24)
+    assert (" more disks, 26 idle, 0 over the goal; arrow" in hidden) == (height == 24)
     assert ("XS400ME70084" in lines[heading + 1]) == (width == 132)
     assert lines[-1].startswith("q quit  s sort: worst")
 

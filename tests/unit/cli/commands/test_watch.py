@@ -13,6 +13,8 @@ from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
+from hbatune.watch.alerts import AlertCondition
+from hbatune.watch.watch import Alert, AlertEvent, WatchState
 from tests.unit.command_runs import see_machine
 from tests.unit.machines import endpoint, machine
 from tests.unit.watch_samples import counted
@@ -51,6 +53,23 @@ def test_count_limits_readings(command: Command, capsys: pytest.CaptureFixture[s
         ["sda", "sdb"]
     ] * 3
     assert documents[0]["readings"][0]["stalled_ms"] >= 100
+
+
+def test_active_alert_exits_1_after_last_reading(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alert = Alert(AlertCondition.P99, "sda", "sda", None, 4.0, 2.0, "p99", 1.0, "D0-7")
+    alerts_by_tick: list[tuple[Alert, ...]] = [(), (alert,), ()]
+    ticks: list[WatchState] = []
+
+    def tick(*_: object) -> tuple[WatchState, tuple[AlertEvent, ...]]:
+        ticks.append(WatchState(1.0, alerts=alerts_by_tick[len(ticks)]))
+        return ticks[-1], ()
+
+    monkeypatch.setattr("hbatune.watch.watch.Watcher.tick", tick)
+    assert command(["--count", "1"]) == 1
+    ticks.clear()
+    assert command(["--count", "2"]) == 0, "it ended before the last reading"
 
 
 def test_target_limits_watch(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
