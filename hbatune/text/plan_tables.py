@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import group_items, natural_key, shorten_names
-from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State
+from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State, count_settings
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
@@ -157,9 +157,12 @@ def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> 
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
-def summarise_states(plan: Plan, rows: Collection[Row]) -> str:
-    """Return one sentence with the number of rows for each state, and the memory needed."""
-    parts = ", ".join(_count_states(rows))
+def summarise_states(plan: Plan, rows: Collection[Row], disks: Iterable[Endpoint] = ()) -> str:
+    """Return one sentence with the numbers of rows by state and disks without one, and memory."""
+    counts = _count_states(rows)
+    if unmatched := count_settings(rows, disks)["unmatched"]:
+        counts.append(f"{format_count(unmatched, 'disk')} without a rule")
+    parts = ", ".join(counts)
     text = f"Profile {plan.profile}: {parts or 'nothing to set on this machine'}."
     if plan.memory.added >= _MIB:
         text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."

@@ -15,7 +15,14 @@ from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.daemon_messages import describe_doubt, describe_ramp, format_status_line
 from hbatune.text.status_document import StatusDocument
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import format_mark, get_width, print_heading, print_line, show_table
+from hbatune.text.terminal import (
+    format_mark,
+    get_width,
+    print_heading,
+    print_line,
+    show_next,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from hbatune.probe.history import Record
@@ -55,8 +62,7 @@ def show_status(document: StatusDocument) -> None:
         _show_open(status)
     if document.next:
         print_line()
-    for position, (command, purpose) in enumerate(document.next):
-        print_line(f"{'' if position else 'Next':<7}{command:<36} {purpose}", hang=44)
+    show_next(document.next)
 
 
 def format_short(document: StatusDocument) -> str:

@@ -66,6 +66,12 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
     _print_lines((StyledText(line, style),) for line in lines)
 
 
+def show_next(commands: Sequence[tuple[str, str]]) -> None:
+    """Print the next commands with their purposes."""
+    for position, (command, purpose) in enumerate(commands):
+        print_line(f"{'' if position else 'Next':<7}{command:<36} {purpose}", hang=44)
+
+
 def show_line(text: str) -> None:
     """Print a line of a file without wrapping."""
     print(_escape_text(text))

@@ -90,7 +90,7 @@ def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
     else:
         show_rows(rows, machine, unfold=args.all)
         show_skipped(plan.left_alone)
-        print_line(summarise_states(plan, rows))
+        print_line(summarise_states(plan, rows, planned.situation.chosen.endpoints))
         print_line("Nothing was written.")
     print_situation(planned.situation)
     # After the plan is shown, because its rows explain why memory is insufficient.

@@ -35,10 +35,17 @@ def run(args: argparse.Namespace) -> int:
 
         terminal.show_json(make_diff_document(plan, rows, machine, advice))
     else:
+        disks = differences.situation.chosen.endpoints
+        terminal.print_heading(plan_tables.summarise_states(plan, rows, disks))
+        terminal.print_line()
         plan_tables.show_rows(rows, machine, unfold=args.all)
         if advice:
             plan_tables.show_advice(advice, unfold=args.all)
         plan_tables.show_skipped(plan.left_alone)
-        terminal.print_line(plan_tables.summarise_states(plan, rows))
+        if plan.drift and args.snapshot is None and terminal.get_width() is not None:
+            row = plan.drift[0]
+            explain = f"hbatune explain {row.target} {row.setting} --profile {plan.profile}"
+            apply = f"sudo hbatune apply --profile {plan.profile}"
+            terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
     leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

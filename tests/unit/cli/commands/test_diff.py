@@ -1,10 +1,12 @@
 """What a person sees: exit codes, one line for many LUNs, JSON alone on standard output."""
 
 import json
+import re
 
 import pytest
 
 from hbatune.cli import main
+from hbatune.facts.model import Protocol, Storage
 from tests.unit.command_runs import See, lun
 from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.site_folder import SiteFolder
@@ -16,6 +18,25 @@ def test_diff_exits_1_on_drift(see: See, capsys: pytest.CaptureFixture[str]) -> 
     assert "2048" in capsys.readouterr().out
     see(machine(endpoint(**lun(0, requests="2048"))))
     assert main(["diff", "--profile", "oltp"]) == 0
+
+
+def test_answer_comes_first_and_counts_disks_without_a_rule(
+    see: See, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    array = endpoint(**lun(1), protocol=Protocol.FC, storage=Storage.ARRAY)
+    see(machine(endpoint(**lun(0)), array))
+    assert main(["diff", "--profile", "oltp"]) == 1
+    out = capsys.readouterr().out
+    assert re.match(r"Profile oltp: \d+ to change, .*1 disk without a rule\..*\n\n", out)
+    assert "Next" not in out, "a pipe gets records"
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 100)
+    main(["diff", "--profile", "oltp"])
+    *_, apply, explain = capsys.readouterr().out.splitlines()
+    assert apply.startswith("Next   sudo hbatune apply --profile oltp ")
+    command = explain.split()[1:6]
+    assert main(command) == 0, "the printed command runs"
+    assert main(["diff", "--profile", "oltp", "sdb"]) == 0
+    assert "Next" not in capsys.readouterr().out
 
 
 def test_unmatched_exclusion_is_reported(
