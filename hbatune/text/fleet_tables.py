@@ -9,6 +9,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
@@ -177,8 +178,8 @@ def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
             command = command_on(hosts[entry.hosts[0]], "check")
             yield Remedy(entry.severity, entry.hosts, entry.evidence, command)
     for file in map(with_reason, audit.unusable):
-        text = f"{file.file} could not be read: {file.reason}. Take it again on its host"
-        yield Remedy(Severity.WARNING, (), text, f"hbatune snapshot {shlex.quote(file.file)}")
+        text = f"{file.file} could not be read: {file.reason}. Take it again with this hbatune"
+        yield Remedy(Severity.WARNING, (), text, _find_snapshot_command(Path(file.file)))
     for outlier in audit.odd:
         command = command_on(hosts[outlier.host], "check")
         yield Remedy(Severity.ADVICE, (outlier.host,), describe_outlier(outlier), command)
@@ -200,6 +201,13 @@ def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> st
     limit = ",".join(host.hostname for host in hosts[:MAX_BATCH])
     variables = f"-e hbatune_profile={shlex.quote(profile)} --limit {shlex.quote(limit)}"
     return f"ansible-playbook hbatune.hbatune.rollout -i inventory {variables}"
+
+
+def _find_snapshot_command(file: Path) -> str:
+    """Return the command that takes a snapshot again on its host, by whose name it is filed."""
+    folder, name = shlex.quote(str(file.parent)), shlex.quote(file.stem)
+    variables = f"-e hbatune_snapshots={folder} --limit {name}"
+    return f"ansible-playbook hbatune.hbatune.snapshots -i inventory {variables}"
 
 
 def command_on(host: audits.AuditedHost, words: str) -> str:

@@ -24,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
     adapters = format_count(len(snapshot.machine.adapters), "adapter")
     endpoints = format_count(len(snapshot.machine.endpoints), "endpoint")
     print_line(f"{args.file}: {adapters}, {endpoints}, {format_count(len(data), 'byte')}.")
-    print_line("`list`, `diff`, `check` and `explain` read it with --snapshot, on any machine.")
+    print_line("`list`, `diff`, `check` and other commands read it with --snapshot.")
     return 0
