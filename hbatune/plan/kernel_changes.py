@@ -72,7 +72,10 @@ def find_series(release: str, *, is_running: bool = False) -> str:
     if match is not None and match[0] in SERIES:
         return match[0]
     subject = "the host runs kernel" if is_running else "there are no rules for kernel"
-    raise UsageError(f"{subject} {release!r}, and forecast covers only {', '.join(SERIES)}")
+    raise UsageError(
+        f"{subject} {release!r}, and forecast covers only {', '.join(SERIES)}",
+        hint="use --snapshot with a host that runs one of these",
+    )
 
 
 def _is_since(series: str, first: str) -> bool:

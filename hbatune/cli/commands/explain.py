@@ -252,7 +252,8 @@ class _Index:
         """Return a short description of a target; for an endpoint, without its id."""
         if target_id in self.endpoints:
             endpoint = self.endpoints[target_id]
-            described = f"{plan_tables.format_medium(endpoint)} {endpoint.vendor} {endpoint.model}"
+            names = (plan_tables.format_medium(endpoint), endpoint.vendor, endpoint.model)
+            described = " ".join(filter(None, names))
             return ", ".join(filter(None, (described, plan_tables.format_selection(endpoint))))
         if target_id in self.vectors:
             vector = self.vectors[target_id]

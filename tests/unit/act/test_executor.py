@@ -245,7 +245,7 @@ def test_locking_adapter_gets_few_writes() -> None:
 
 
 def test_locking_kernel_is_told_by_file(tmp_path: Path) -> None:
-    """No write has to meet EBUSY first, and no third LUN starts."""
+    """No write has to meet EBUSY first, and no fourth LUN starts."""
     (tmp_path / "queue").mkdir()
     (tmp_path / "queue/async_depth").touch()
     kernel = Kernel(steady(0.02))
