@@ -71,8 +71,8 @@ INITIAL_WORKERS = 16
 """Initial size of a crew. A crew that is configured smaller does not grow."""
 MAX_WORKERS = 64
 LOCKING_LUNS = 3
-"""LUNs of an adapter that the kernel locks: one writes, and the next two read their files, which
-takes longer than a write. With 96 LUNs on 7.3, a fourth gains nothing."""
+"""LUNs of an adapter that the kernel locks: one writes while the next two read their files. 96 LUNs
+on 7.3 took longer with two and with four."""
 IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT_WRITE_S = 1.0

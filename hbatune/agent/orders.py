@@ -157,7 +157,7 @@ class PassReport(Struct, frozen=True):
     """The result of a pass on a machine with ``endpoints`` endpoints.
 
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
-    state, ``skipped`` describes the first excluded ones, ``adapters`` have disks (``plan.rows``).
+    state, ``skipped`` describes the first excluded ones, ``adapters`` are those with disks.
     ``looked`` are the ids of endpoints that events named, ``new`` the new ones among them.
     ``levels`` are the levels of queue depths that a full queue lowers. ``resettable`` are by target
     the wrong queue depths that show that the driver has restored its own, without an event.

@@ -20,7 +20,7 @@ from hbatune.facts import assembly, health, model, sampler
 from hbatune.operations import rollback, situation
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
-from hbatune.plan.rows import count_settings, list_serving_adapters, list_skipped
+from hbatune.plan.rows import count_settings, list_skipped
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
@@ -186,7 +186,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         unreadable=last.unreadable,
         counts=count_settings(rows, endpoints, reconciled.drift) if reconciled.whole else {},
         skipped=list_skipped(rows)[:_MAX_SKIPPED],
-        adapters=list_serving_adapters(reconciled.machine),
+        adapters=situation.list_serving_adapters(reconciled.machine) if reconciled.whole else (),
         looked=tuple(looked),
         new=tuple(id for id in looked if id in judge.new),
         error=problems.last,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -446,3 +447,17 @@ def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
         except OSError:
             continue
     return None
+
+
+def list_serving_adapters(machine: Machine) -> tuple[rows.ServingAdapter, ...]:
+    """Return the adapters that serve disks, those with most disks first."""
+    kinds: dict[str, Counter[str]] = {}
+    for disk in machine.endpoints:
+        kinds.setdefault(disk.adapter or "", Counter())[disk.kind] += 1
+    serving = []
+    for adapter in machine.adapters:
+        if adapter.target in kinds:
+            product = adapter.product or adapter.family
+            disks = kinds[adapter.target]
+            serving.append(rows.ServingAdapter(adapter.target, product, disks))
+    return tuple(sorted(serving, key=lambda adapter: -sum(adapter.disks.values())))

@@ -20,14 +20,7 @@ from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation as situations
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
-from hbatune.plan.rows import (
-    HostLook,
-    Plan,
-    State,
-    count_settings,
-    list_serving_adapters,
-    list_skipped,
-)
+from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
 from hbatune.policy import match, vendors
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
@@ -159,7 +152,7 @@ def look_at_host(context: Context) -> HostLook:
         if hidden is not None:
             return look
         snapshot, situation = take_snapshot(context), None
-        look = replace(look, adapters=list_serving_adapters(snapshot.machine))
+        look = replace(look, adapters=situations.list_serving_adapters(snapshot.machine))
         if look.profile is not None:
             situation = situations.read_situation(situations.SituationRequest())
             plan = situation.plan()

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Machine, Protocol
+from hbatune.facts.model import Endpoint, Protocol
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -94,19 +94,6 @@ class ServingAdapter(Struct, frozen=True):
     target: ShortText
     product: ShortText
     disks: dict[ShortText, int]
-
-
-def list_serving_adapters(machine: Machine) -> tuple[ServingAdapter, ...]:
-    """Return the adapters that serve disks, those with most disks first."""
-    kinds: dict[str, Counter[str]] = {}
-    for disk in machine.endpoints:
-        kinds.setdefault(disk.adapter or "", Counter())[disk.kind] += 1
-    serving = []
-    for adapter in machine.adapters:
-        if adapter.target in kinds:
-            product = adapter.product or adapter.family
-            serving.append(ServingAdapter(adapter.target, product, kinds[adapter.target]))
-    return tuple(sorted(serving, key=lambda adapter: -sum(adapter.disks.values())))
 
 
 class HostLook(Struct, frozen=True, kw_only=True):

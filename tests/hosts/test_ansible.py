@@ -312,11 +312,11 @@ def drift_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[i
     ("state", "reason"),
     [
         ("never rolled out", "no profile is active"),
-        ("never rolled out, with the profile", "no profile is active"),
+        ("never rolled out, with the profile", "-i inventory -e hbatune_profile=oltp --limit db1"),
         ("another profile", "profile oltp is active on db1, the role sets throughput"),
         ("targets rolled back", "nothing was compared on db1"),
         ("drifted", "of db1 differ from profile oltp"),
-        ("rolled back", "no profile is active"),
+        ("rolled back", "`hbatune -H db1 status` tells which"),
         ("rolled back, without variables", "no profile is active"),
         ("no command", "nosuch"),
     ],

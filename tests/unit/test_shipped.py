@@ -19,7 +19,7 @@ from hbatune.watch.alerts import AlertCondition
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged)
 VALUES = {"alerts", "columns", "csv", "fact_source", "figures", "kernel_change", "open_change"}
-VALUES |= {"unset_setting", "exports", "fact_name", "ceph_limits"}
+VALUES |= {"unset_setting", "fact_name"}
 SENTENCES = {
     "audit",
     "audit_metrics",

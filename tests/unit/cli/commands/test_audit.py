@@ -142,6 +142,8 @@ def test_remedies_name_their_host(folder: Path, capsys: Capture) -> None:
         assert remedy["command"].startswith(("hbatune ", "ansible-playbook "))
         if remedy["hosts"]:
             assert remedy["hosts"][0] in remedy["command"]
+    again = f"snapshots -i inventory -e hbatune_snapshots={folder} --limit cut"
+    assert f"ansible-playbook hbatune.hbatune.{again}" in [remedy["command"] for remedy in listed]
     _, out, _ = audited(capsys, folder)
     assert "on db99: reseat the card" in out
 

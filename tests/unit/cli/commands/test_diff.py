@@ -35,6 +35,8 @@ def test_answer_comes_first_and_counts_disks_without_a_rule(
     assert apply.startswith("Next   sudo hbatune apply --profile oltp ")
     command = explain.split()[1:6]
     assert main(command) == 0, "the printed command runs"
+    main(["diff", "--profile", "oltp", "sda"])
+    assert "sudo hbatune apply sda --profile oltp " in capsys.readouterr().out
     assert main(["diff", "--profile", "oltp", "sdb"]) == 0
     assert "Next" not in capsys.readouterr().out
 

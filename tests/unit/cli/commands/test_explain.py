@@ -256,3 +256,12 @@ def test_snapshot_profiles_compare(tmp_path: Path, capsys: pytest.CaptureFixture
     profiles = json.loads(capsys.readouterr().out)["profiles"]
     assert set(profiles) == {"balanced", "latency", "oltp", "throughput"}
     assert {row["rule"] for row in profiles["oltp"]} == {"rule-0"}, "the host's profile counts"
+
+
+def test_disk_without_vendor_has_no_gap(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = endpoint(**{**lun(0), "vendor": "", "model": ""})
+    see_machine(monkeypatch, lambda: machine(bare))
+    assert main(["explain", "sda", "nr_requests", "--profile", "oltp"]) == 0
+    assert "endpoint  sas ssd, wwn-" in capsys.readouterr().out

@@ -21,7 +21,7 @@ def save_host(folder: Path, series: str) -> str:
     [old, *others] = snapshot.machine.endpoints
     attributes = DISKS["pvscsi"].endpoint(0 if series == "6.12" else 1).attributes
     endpoints = (replace(old, attributes=attributes), *others)
-    machine = replace(snapshot.machine, kernel=RELEASES[series], endpoints=endpoints)
+    machine = replace(snapshot.machine, kernel=RELEASES.get(series, series), endpoints=endpoints)
     path = folder / "db1.snap"
     path.write_bytes(encode_snapshot(replace(snapshot, machine=machine)))
     return str(path)
@@ -57,3 +57,9 @@ def test_uncovered_kernel_exits_2(tmp_path: Path, capsys: Capture) -> None:
     path = save_host(tmp_path, "6.12")
     assert main(["forecast", "--kernel", "6.18", "--snapshot", path]) == 2
     assert "6.1, 6.12, 7.3" in capsys.readouterr().err
+
+
+def test_host_on_uncovered_kernel_gets_remedy(tmp_path: Path, capsys: Capture) -> None:
+    path = save_host(tmp_path, "6.18")
+    assert main(["forecast", "--kernel", "7.3", "--snapshot", path]) == 2
+    assert "use --snapshot with a host that runs one of these" in capsys.readouterr().err
