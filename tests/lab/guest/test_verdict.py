@@ -27,6 +27,7 @@ from tests.lab.guest.known import (
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.1",)
+TOPOLOGY = "probed"
 HISTORY = Path("/var/lib/hbatune/history.json")
 CUT = 8
 
