@@ -17,7 +17,7 @@ from typing import Self
 
 from tests.lab.emulator import Emulator, emulator
 from tests.lab.image import Image
-from tests.lab.topology import Topology, adapters
+from tests.lab.topology import QEMUS_OWN, Topology, adapters
 
 MEMORY = "2G"
 PROCESSORS = 2
@@ -223,7 +223,7 @@ class Machine:
             *(() if third == "null" else ("-chardev", "stdio,id=terminal,signal=off")),
             *("-serial", third),
             *adapters(self._topology, self._disk),
-            *(() if self._topology is Topology.MIXED else _guests_monitor(*guest)),
+            *(() if self._topology in QEMUS_OWN else _guests_monitor(*guest)),
             *shlex.split(os.environ.get("HBATUNE_LAB_QEMU_ARGUMENTS", "")),
         ]
 

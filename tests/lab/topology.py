@@ -137,6 +137,7 @@ class Topology(StrEnum):
     """Which adapters a machine has."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
+    PROBED = "probed"  # the same, for the files that probe for long: one guest would run longest
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
@@ -144,10 +145,11 @@ class Topology(StrEnum):
     POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
 
 
+QEMUS_OWN = (Topology.MIXED, Topology.PROBED)
+_ONE_OF_EACH = [*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI]
 _DEVICES = {
-    Topology.MIXED: [
-        *(*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI),
-    ],
+    Topology.MIXED: _ONE_OF_EACH,
+    Topology.PROBED: _ONE_OF_EACH,
     Topology.TRI_MODE: _ehba_9600(_drives(sas=(0, 1), sata=(4, 5), nvme=(32, 33))),
     Topology.MANY_DRIVES: _ehba_9600(
         _drives(sas=range(12), sata=range(12, 24), nvme=range(24, 223))

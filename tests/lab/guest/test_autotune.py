@@ -16,6 +16,7 @@ from tests.lab.guest.known import PROFILES
 from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 SERVICE_NS = 50_000_000
 DEEPEST = 64
 SHALLOW = 16

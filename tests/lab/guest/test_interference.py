@@ -10,6 +10,7 @@ from tests.lab.guest.known import PROFILES, forget
 from tests.lab.guest.values import everything
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 SERVICE_NS = 5_000_000
 
 

@@ -13,6 +13,7 @@ from tests.lab.guest.irqbalance import Placed, irqbalance, read_affinities
 from tests.lab.guest.kit import reading, scsi_disks
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
 PATIENCE = 60.0
 """Seconds in which irqbalance, asked to look every second, is to have moved something."""

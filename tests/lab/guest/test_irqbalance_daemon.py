@@ -10,6 +10,7 @@ from tests.lab.guest.irqbalance import banned_in_file, irqbalance, named_irqbala
 from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 SCRIPT = Path("/var/lib/hbatune/irqbalance-policy")
 TRACING = Path("/sys/kernel/tracing")
 

@@ -19,6 +19,7 @@ from tests.lab.guest.kit import scsi_disks, settle
 from tests.lab.guest.values import BLOCK, cat, everything, nvme_queues, put_back, scheduler
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 WRITES = 300
 _PATHS = {
     "queue/scheduler": "scheduler",

@@ -13,6 +13,7 @@ from tests.lab.guest.service import QUIET, daemon, resident, running
 from tests.lab.guest.values import put
 
 KERNELS = ("6.12",)
+TOPOLOGY = "probed"
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUNS = 8
 OWN: dict[str, object] = {"max_luns": LUNS, "max_queue": 128, "submit_queues": 2}

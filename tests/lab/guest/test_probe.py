@@ -13,6 +13,7 @@ from tests.lab.guest.known import few_pairs, neighbour
 from tests.lab.guest.values import disks, nvme_queues, put
 
 KERNELS = ("6.1",)
+TOPOLOGY = "probed"
 APPLY = ("apply", "--profile", "oltp")
 
 

@@ -12,6 +12,7 @@ from tests.lab.topology import Topology, adapters
     ("topology", "drives"),
     [
         (Topology.MIXED, 11),
+        (Topology.PROBED, 11),
         (Topology.TRI_MODE, 7),
         (Topology.MANY_DRIVES, 224),
         (Topology.POWER, 8),
