@@ -247,12 +247,8 @@ def _write_rows(context: Context, run: PlannedRun, means: executor.Means) -> Wri
 
 
 def _load_journal(context: Context, situation: Situation) -> journal.Journal:
-    """Load this boot's journal, and convert it from the form of earlier versions."""
+    """Load this boot's journal; say that one of another boot is replaced."""
     filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
-    if filed.excluded:  # an earlier version stored them here; they move to the rollback record
-        # Durable there before the journal drops them, so a crash cannot lose a rollback.
-        rollback_record.record_targets(filed.excluded, context.paths)
-        filed = replace(filed, excluded=())
     if earlier is not None and earlier.entries:
         context.note_event(Event.JOURNAL_REPLACED)
     return filed
@@ -310,9 +306,8 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
-    records = rollback_record.load(context.paths)
-    rolled_back = journal.update_record_ids(filed, records, situation.machine).ids
+    records = rollback_record.load(context.paths).with_current_ids(situation.machine)
     policy = boot_files.BootPolicy(
-        situation.profile, situation.boot_site, filed, rolled_back, plan.memory.roomy
+        situation.profile, situation.boot_site, filed, records.ids, plan.memory.roomy
     )
     return boot_files.refresh_rules(context, policy)
