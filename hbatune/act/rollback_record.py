@@ -91,8 +91,6 @@ class RollbackRecords(Struct, frozen=True):
 
     def with_current_ids(self, machine: Machine) -> "RollbackRecords":
         """Return the records with the ids that their targets have now."""
-        if not (self.ids or self.lifted):
-            return self
         renaming = Renaming(machine)
 
         def rename(ids: Iterable[str]) -> tuple[str, ...]:

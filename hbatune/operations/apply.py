@@ -102,7 +102,10 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         if not request.once and plan.profile != situation.config.profile:
             # Before the writes: otherwise settings would be applied that a reboot does not restore.
             system.require_writable_configuration(find_configuration_file())
-        filed, ids = _load_journal(context, situation), situation.chosen.ids
+        filed, earlier = journal.load_with_current_ids(paths.journal, situation.machine)
+        if earlier is not None and earlier.entries:
+            context.note_event(Event.JOURNAL_REPLACED)
+        ids = situation.chosen.ids
         run = PlannedRun(situation, plan, filed, plan.rows, ids)
         compares = request.probe and (plan.drift or request.compare.thorough)
         compares = compares and not rollback_record.has_later(began, paths)
@@ -244,14 +247,6 @@ def _write_rows(context: Context, run: PlannedRun, means: executor.Means) -> Wri
     except UnfinishedError as error:
         context.note_failure(Task.SAVE_JOURNAL, error)
         return WrittenRows(error.rows, saved=False)
-
-
-def _load_journal(context: Context, situation: Situation) -> journal.Journal:
-    """Load this boot's journal; say that one of another boot is replaced."""
-    filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
-    if earlier is not None and earlier.entries:
-        context.note_event(Event.JOURNAL_REPLACED)
-    return filed
 
 
 def _write_compared(

@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # most plans have no advice
 _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | text WHY"
 )
-_GROUP_COLUMNS = make_columns("id | value | state | reason")  # without titles
+_GROUP_COLUMNS = make_columns("id | value | state | text")  # without titles
+_VECTOR_COLUMNS = make_columns("id | value | state | reason")
 
 
 _get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
@@ -329,7 +330,7 @@ def _show_groups(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None
         group = rows_by_disk[ids[0]]
         show_table(Table(_GROUP_COLUMNS, [_make_group_row(row.setting, row) for row in group]))
     others = group_equal_rows((row for row in rows if row.id not in endpoints), _explain_row)
-    table = Table(_GROUP_COLUMNS)
+    table = Table(_VECTOR_COLUMNS)
     for targets, row in fold_rows(others, attrgetter("target") if unfold else _get_row_content):
         table.rows.append(_make_group_row(f"{format_targets(targets)} {row.setting}", row))
     show_table(table)

@@ -68,11 +68,8 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
 
 def show_next(commands: Sequence[tuple[str, str]]) -> None:
     """Print the next commands with their purposes."""
-    width = max((len(command) for command, _ in commands), default=0)
     for position, (command, purpose) in enumerate(commands):
-        print_line(
-            f"{'' if position else 'Next':<7}{command:<{width}}   {purpose}", hang=width + 10
-        )
+        print_line(f"{'' if position else 'Next':<7}{command:<35}   {purpose}", hang=45)
 
 
 def show_line(text: str) -> None:

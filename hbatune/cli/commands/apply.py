@@ -18,12 +18,7 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES
 from hbatune.shipped import fill_message
 from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import (
-    show_differences,
-    show_rows,
-    show_skipped,
-    summarise_outcomes,
-)
+from hbatune.text.plan_tables import show_differences, show_rows, show_skipped, summarise_outcomes
 from hbatune.text.terminal import print_line, print_note, show_json
 
 if TYPE_CHECKING:

@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> int:
         if plan.drift and args.snapshot is None and terminal.get_width() is not None:
             row = plan.drift[0]
             explain = f"hbatune explain {row.target} {row.setting} --profile {plan.profile}"
-            named = " ".join(["sudo hbatune apply", *args.targets])
-            apply = f"{named} --profile {plan.profile}"
+            apply = " ".join(["sudo hbatune apply", *args.targets, "--profile", plan.profile])
             terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
     leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

@@ -297,10 +297,8 @@ def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
             values = [plan_tables.format_value(value) for value in (row.current, row.value)]
             cells = [entry.setting, *values, row.state, row.source]
             table.rows.append([plan_tables.fold_names(names), *cells])
-    if table.rows:
-        show_table(table)
-        print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
-        print_line()
+    show_table(table)
+    print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
 
 
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
