@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,6 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files, journal_format, rollback_record
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
@@ -118,14 +116,13 @@ class Journal(Struct, frozen=True):
     """The baselines of one boot, the run in progress, and the reverted values.
 
     ``reverted`` values cost too much, and are not tried until an apply names their target.
-    ``excluded`` are ids that an earlier version rolled back. ``losses`` were not reported by a
-    rollback yet. ``sequence`` is the number of this state, or 0 before it is saved.
+    ``losses`` were not reported by a rollback yet. ``sequence`` is the number of this state, or 0
+    before it is saved.
     """
 
     boot_id: str
     entries: tuple[Entry, ...] = ()
     run: Run | None = None
-    excluded: tuple[str, ...] = ()
     reverted: tuple[RevertedValue, ...] = ()
     schema: str = SCHEMA
     losses: tuple[Loss, ...] = ()
@@ -374,9 +371,8 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         message = f"the journal {path} is of schema {journal.schema}, not {SCHEMA}"
         raise JournalError(message, hint="use the hbatune that wrote it to roll back")
     if not is_current:
-        # Baselines end with their boot; decisions of people and verdicts outlast it.
-        lasting = replace(Journal(boot_id), excluded=journal.excluded, reverted=journal.reverted)
-        return replace(lasting, losses=older), journal
+        # Baselines end with their boot; verdicts outlast it.
+        return Journal(boot_id, reverted=journal.reverted, losses=older), journal
     losses = tuple(filter(None, (stored.loss, log_loss)))
     sequence = _get_last_sequence(stored, changes)
     if not losses and traced is not None and traced > sequence:
@@ -407,7 +403,7 @@ def save(
     journal = replace(journal, sequence=stored.sequence)
     document = loader.encode_merged(journal, stored.document)
     is_logged = find_log(path).exists()
-    full = journal.entries or journal.run or journal.excluded or journal.reverted or journal.losses
+    full = journal.entries or journal.run or journal.reverted or journal.losses
     is_empty = not full and document == msgspec.json.encode(journal)
     data = stored.data
     try:
@@ -477,24 +473,8 @@ def with_current_ids(recorded: Journal, renaming: Renaming) -> Journal:
         current = replace(entry, id=id)
         # Two ids may be one now, and the first baseline stays.
         entries.setdefault(current.key, current)
-    excluded = dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, recorded.excluded)))
     reverted: dict[RevertedValue, None] = {}
     for value in recorded.reverted:
         for id in renaming.that_lasts(value.id):
             reverted[replace(value, id=id)] = None
-    recorded = replace(recorded, entries=tuple(entries.values()))
-    return replace(recorded, excluded=tuple(excluded), reverted=tuple(reverted))
-
-
-def update_record_ids(
-    recorded: Journal, records: RollbackRecords, machine: Machine
-) -> RollbackRecords:
-    """Return the rollback records, and those in an earlier version's journal, with current ids."""
-    if not (records.ids or records.lifted or recorded.excluded):
-        return records
-    renaming = Renaming(machine)
-
-    def rename(ids: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, ids))))
-
-    return records.renamed(recorded.excluded, rename)
+    return replace(recorded, entries=tuple(entries.values()), reverted=tuple(reverted))

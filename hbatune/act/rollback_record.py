@@ -8,7 +8,7 @@ that existed when it began, so it can never lift a later rollback.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.act.paths import HANDS_OFF, JOURNAL, ROLLBACKS, Paths
+from hbatune.act.paths import HANDS_OFF, ROLLBACKS, Paths
 from hbatune.errors import HbatuneError
+from hbatune.facts.ids import Renaming
+from hbatune.facts.model import Machine
 from hbatune.loader import UnusableFileError
 from hbatune.text.limit_text import Limit, LimitReason
 
@@ -87,16 +89,17 @@ class RollbackRecords(Struct, frozen=True):
         """Return whether hbatune must not change this target."""
         return any(record.covers(id) for record in self.records)
 
-    def renamed(
-        self, ids: Iterable[str], rename: Callable[[Iterable[str]], tuple[str, ...]]
-    ) -> "RollbackRecords":
-        """Return the records, also from an earlier version's journal, with current ids."""
+    def with_current_ids(self, machine: Machine) -> "RollbackRecords":
+        """Return the records with the ids that their targets have now."""
+        renaming = Renaming(machine)
+
+        def rename(ids: Iterable[str]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(chain.from_iterable(map(renaming.that_lasts, ids))))
+
         records = []
         for record in self.records:
             listed = None if record.ids is None else rename(record.ids)
             records.append(replace(record, ids=listed, lifted=rename(record.lifted)))
-        if journal_ids := rename(ids):
-            records.append(RollbackRecord(JOURNAL.name, journal_ids))
         return RollbackRecords(tuple(records))
 
     def guard(self, paths: Paths, *, named: bool) -> "RollbackGuard":
@@ -189,7 +192,8 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
     """
     try:
         for record in records.records:
-            name = _NAMES.get(record.name, record.name)
+            # A rollback that is only in a mark gets a record.
+            name = "all-earlier" if record.name == HANDS_OFF.name else record.name
             content = _Content(record.ids, record.lifted)
             remaining = _reduce_record(record, named)
             if remaining == content and name == record.name:
@@ -253,10 +257,6 @@ def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
             hint="free disk space or make it writable, and roll back again: after a reboot "
             "hbatune would tune again",
         ) from problem
-
-
-_NAMES = {HANDS_OFF.name: "all-earlier", JOURNAL.name: "targets-journal"}
-"""The file names of rollbacks that are only in a mark, and in the journal of an earlier version."""
 
 
 def _read_file(path: Path) -> RollbackRecord:

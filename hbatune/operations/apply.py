@@ -102,7 +102,10 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         if not request.once and plan.profile != situation.config.profile:
             # Before the writes: otherwise settings would be applied that a reboot does not restore.
             system.require_writable_configuration(find_configuration_file())
-        filed, ids = _load_journal(context, situation), situation.chosen.ids
+        filed, earlier = journal.load_with_current_ids(paths.journal, situation.machine)
+        if earlier is not None and earlier.entries:
+            context.note_event(Event.JOURNAL_REPLACED)
+        ids = situation.chosen.ids
         run = PlannedRun(situation, plan, filed, plan.rows, ids)
         compares = request.probe and (plan.drift or request.compare.thorough)
         compares = compares and not rollback_record.has_later(began, paths)
@@ -246,18 +249,6 @@ def _write_rows(context: Context, run: PlannedRun, means: executor.Means) -> Wri
         return WrittenRows(error.rows, saved=False)
 
 
-def _load_journal(context: Context, situation: Situation) -> journal.Journal:
-    """Load this boot's journal, and convert it from the form of earlier versions."""
-    filed, earlier = journal.load_with_current_ids(context.paths.journal, situation.machine)
-    if filed.excluded:  # an earlier version stored them here; they move to the rollback record
-        # Durable there before the journal drops them, so a crash cannot lose a rollback.
-        rollback_record.record_targets(filed.excluded, context.paths)
-        filed = replace(filed, excluded=())
-    if earlier is not None and earlier.entries:
-        context.note_event(Event.JOURNAL_REPLACED)
-    return filed
-
-
 def _write_compared(
     context: Context,
     request: ComparisonRequest,
@@ -310,9 +301,8 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
         return True
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
-    records = rollback_record.load(context.paths)
-    rolled_back = journal.update_record_ids(filed, records, situation.machine).ids
+    records = rollback_record.load(context.paths).with_current_ids(situation.machine)
     policy = boot_files.BootPolicy(
-        situation.profile, situation.boot_site, filed, rolled_back, plan.memory.roomy
+        situation.profile, situation.boot_site, filed, records.ids, plan.memory.roomy
     )
     return boot_files.refresh_rules(context, policy)

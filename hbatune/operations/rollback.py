@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from hbatune.act import executor, journal, rollback_record, system
 from hbatune.act.journal import Journal, JournalError, Loss, LostError
@@ -127,10 +126,7 @@ def restore_targets(
             context.note_event(Event.JOURNAL_OUTDATED)
         context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, stuck))
         ids = _find_ids(targets, machine, filed)
-        if filed.excluded:
-            # An earlier version recorded these in the journal, which may be removed below.
-            recorded = _record_ids(context, filed.excluded) and recorded
-        filed = replace(filed, excluded=()).trying(ids)
+        filed = filed.trying(ids)
         finished = recorded
         if ids is None:
             # Before the values are restored: a disk that appears during this must not be tuned.

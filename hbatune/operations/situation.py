@@ -389,7 +389,7 @@ def make_situation(
         machine,
         chosen=choose_targets(machine, names),
         journal=filed,
-        rollbacks=journal.update_record_ids(filed, rollback_record.load(means.paths), machine),
+        rollbacks=rollback_record.load(means.paths).with_current_ids(machine),
         stuck=means.stuck,
         rendered=system.read_module_options(means.paths.modprobe),
         site=match.resolve_site_links(machine, config.site, devices.resolve_link),

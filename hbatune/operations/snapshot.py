@@ -60,7 +60,7 @@ def take_snapshot(context: Context) -> Snapshot:
             active=config.profile,
             profiles=tuple(profiles),
             site=match.resolve_site_links(machine, config.site, devices.resolve_link),
-            rolled_back=journal.update_record_ids(filed, record, machine).ids,
+            rolled_back=record.with_current_ids(machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in options.items()),
             rolled_back_all=record.everything,

@@ -229,7 +229,8 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
 
 
 def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts.ChartRow:
-    low, middle, high = map(_clamp_percent, (change.low, change.ratio, change.high))
+    percents = map(_to_percent, (change.low, change.ratio, change.high))
+    low, middle, high = [max(-100.0, min(_EDGE, percent)) for percent in percents]
     sign = _SIGNS[change.word]
     bars = [charts.Bar(low, high, sign.style.split()[0], 3)]
     if tolerance is not None:
@@ -242,10 +243,6 @@ def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts
 
 def _to_percent(ratio: float) -> float:
     return 100 * (ratio - 1)
-
-
-def _clamp_percent(ratio: float) -> float:
-    return max(-100.0, min(_EDGE, _to_percent(ratio)))
 
 
 MAX_SEARCHES = 6

@@ -19,15 +19,18 @@ from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State, count_set
 from hbatune.settings.table import SETTINGS
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
-from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
+from hbatune.text.tables import EMPTY_CELL, Cell, Table, load_columns, make_columns
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 if TYPE_CHECKING:  # most plans have no advice
+    from hbatune.operations.differences import Differences
     from hbatune.plan.advice import Advice
 
 _ROW_COLUMNS = make_columns(
-    "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | reason WHY"
+    "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | text WHY"
 )
+_GROUP_COLUMNS = make_columns("id | value | state | text")  # without titles
+_VECTOR_COLUMNS = make_columns("id | value | state | reason")
 
 
 _get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
@@ -89,9 +92,6 @@ _KINDS = {
 _MOST = 16
 """The maximum number of names and ranges of a row that are all shown."""
 
-_LONG = 30
-"""The minimum length of a reason that is not repeated, in characters."""
-
 _FEW = 8
 """The number of names and ranges that are shown if a row has more."""
 
@@ -108,21 +108,33 @@ N = TypeVar("N", bound=TargetRow)
 T = TypeVar("T")
 
 
+def show_differences(differences: Differences, *, unfold: bool) -> None:
+    """Print the answer first, then the rows, the advice that is not met, and the skipped disks."""
+    plan, machine = differences.plan, differences.situation.machine
+    disks = differences.situation.chosen.endpoints
+    print_heading(summarise_states(plan, differences.rows, disks))
+    print_line()
+    show_rows(differences.rows, machine, unfold=unfold)
+    show_advice(differences.advice, unfold=unfold)
+    show_skipped(plan.left_alone)
+
+
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     """Print the rows by adapter; with ``unfold`` also each row that is OK or fixed.
 
     Without it, fixed rows share one line for each adapter and reason.
     """
     remedies: dict[str, None] = {}
-    reason_log = _ReasonLog()
     for adapter, group in group_by_adapter(rows).items():
         shown_rows = group if unfold else list(filter(_is_worth_showing, group))
         fixed = [] if unfold else list(filter(_is_fixed, group))
         if not shown_rows and not fixed:
             continue
         print_heading(format_adapter(adapter, machine))
-        if shown_rows:
-            _show_group(shown_rows, reason_log, unfold=unfold)
+        if get_width() is None:
+            _show_table(shown_rows, unfold=unfold)
+        else:
+            _show_groups(shown_rows, machine, unfold=unfold)
         for line, remedy in _yield_fixed_lines(fixed):
             print_line(line, hang=2)
             if remedy:
@@ -289,36 +301,52 @@ def format_value(value: object) -> str:
     return EMPTY_CELL if value is None else str(value)
 
 
-class _ReasonLog:
-    """The reasons shown so far, each with the adapter and target of its first row."""
-
-    def __init__(self) -> None:
-        # In a pipe each line must be complete.
-        self._remembers = get_width() is not None
-        self._first: dict[str, tuple[object, str]] = {}
-
-    def reason(self, row: Row, target: str) -> str:
-        """Return the reason of a row, or a reference to the same reason under another adapter."""
-        reason = f"{describe_limit(row.why)} ({row.source})"
-        adapter, first = self._first.setdefault(reason, (row.adapter, target))
-        if not self._remembers or adapter == row.adapter or len(reason) < _LONG:
-            return reason
-        return f"as for {first} ({row.source})"
-
-
-def _show_group(rows: Sequence[Row], reason_log: _ReasonLog, *, unfold: bool) -> None:
+def _show_table(rows: Sequence[Row], *, unfold: bool) -> None:
+    """Print the rows for a pipe, where each line must be complete."""
     get_key = attrgetter("target", "setting") if unfold else _get_row_content
-    folded = sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0]))
-    explained = [(*item, _explain_row(item[1], item[0][0], reason_log)) for item in folded]
     table = Table(_ROW_COLUMNS)
-    # Rows may share the last reason.
-    for targets, row, reasons in group_equal_rows(explained, lambda item: item[2][-1:]):
-        # In the other states no value will be written, so none is shown.
-        is_written = row.state in (State.OK, State.DRIFT, State.PENDING)
-        values = [format_value(row.current), format_value(row.value if is_written else None)]
+    for targets, row in sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0])):
+        values = [format_value(row.current), format_value(row.value if _is_written(row) else None)]
         state = str(row.state if row.outcome is None else row.outcome)
-        table.rows.append([fold_names(targets), row.setting, *values, state, reasons])
+        table.rows.append([fold_names(targets), row.setting, *values, state, _explain_row(row)])
     show_table(table)
+
+
+def _show_groups(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
+    """Print the rows for a terminal: disks with equal rows together, each row with its reason."""
+    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
+    rows_by_disk = group_items((row for row in rows if row.id in endpoints), attrgetter("id"))
+
+    def get_disk_content(id: str) -> object:
+        kind = (format_medium(endpoints[id]), endpoints[id].model)
+        return id if unfold else (kind, tuple(map(_get_row_content, rows_by_disk[id])))
+
+    disk_ids = sorted(rows_by_disk, key=lambda id: natural_key(endpoints[id].target))
+    for ids in group_items(disk_ids, get_disk_content).values():
+        disks = [endpoints[id] for id in ids]
+        names = " ".join(label_targets([disk.target for disk in disks], disks))
+        kind = ", ".join(filter(None, (format_medium(disks[0]), disks[0].model)))
+        print_line(f"{names}: {kind}", hang=4)
+        group = rows_by_disk[ids[0]]
+        show_table(Table(_GROUP_COLUMNS, [_make_group_row(row.setting, row) for row in group]))
+    others = group_equal_rows((row for row in rows if row.id not in endpoints), _explain_row)
+    table = Table(_VECTOR_COLUMNS)
+    for targets, row in fold_rows(others, attrgetter("target") if unfold else _get_row_content):
+        table.rows.append(_make_group_row(f"{format_targets(targets)} {row.setting}", row))
+    show_table(table)
+
+
+def _make_group_row(name: str, row: Row) -> list[Cell]:
+    change = format_value(row.current)
+    if _is_written(row) and row.value != row.current:
+        change = f"{change} → {format_value(row.value)}"
+    state = str(row.state) if row.outcome is None else str(row.outcome)
+    return [f"  {name}", change, "" if state == State.DRIFT else state, _explain_row(row)]
+
+
+def _is_written(row: Row) -> bool:
+    # In the other states no value will be written, so none is shown.
+    return row.state in (State.OK, State.DRIFT, State.PENDING)
 
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
@@ -342,11 +370,11 @@ def _is_worth_showing(row: Row) -> bool:
     return row.state is not State.OK and not lacking and not _is_fixed(row)
 
 
-def _explain_row(row: Row, target: str, reason_log: _ReasonLog) -> tuple[str, ...]:
-    """Return the reasons of a row; a reason that other rows share is the last."""
+def _explain_row(row: Row) -> tuple[str, ...]:
+    """Return the reasons of a row: what was read, the limit, and the rule's reason."""
     parts = [describe_limit(row.limit)]
     if row.state is not State.EXCLUDED:
-        parts.append(reason_log.reason(row, target))
+        parts.append(f"{describe_limit(row.why)} ({row.source})")
     if row.errno is not None:
         parts.insert(0, os.strerror(row.errno))
     if row.found is not None:

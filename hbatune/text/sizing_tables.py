@@ -33,14 +33,15 @@ class SizeDocument(Struct, frozen=True, kw_only=True):
     depth: LunDepth | None
 
 
-def show_needs(needs: Needs) -> None:
-    """Print the requirements of a load."""
+def show_needs(needs: Needs, *, unfold: bool) -> None:
+    """Print the drives for a load; with ``unfold`` also links and the documents' RAID adapters."""
     show_section("Drives", _make_media_table(needs.media))
-    links = "Links, that of each adapter with its share of the drives"
-    show_section(links, _make_link_table(needs.links))
-    show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
-    title = "SSDs that one pair can fully use, RAID 5"
-    show_section(title, _make_saturation_table(needs))
+    if unfold:
+        links = "Links, that of each adapter with its share of the drives"
+        show_section(links, _make_link_table(needs.links))
+        show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
+        title = "SSDs that one pair can fully use, RAID 5"
+        show_section(title, _make_saturation_table(needs))
     for need in needs.media:
         if need.pairs is not None and need.drawers is not None:
             pairs = f"{format_count(need.pairs, 'pair')} of adapters with a cache"
@@ -49,7 +50,7 @@ def show_needs(needs: Needs) -> None:
         print_line(fill_message("sizing", "unknown-mix"))
     if needs.load.reads < WRITE_HEAVY_READS:
         print_line(fill_message("sizing", "write-heavy"))
-    print_line(fill_message("sizing", "drawers"))
+    print_line(fill_message("sizing", "drawers" if unfold else "folded"))
 
 
 def show_answer(

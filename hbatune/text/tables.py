@@ -279,7 +279,8 @@ def _draw_grid(
     """Yield the titles and each row; cells that do not fit are below their row."""
     below = [position for position in range(len(columns)) if position not in inline]
     titles = [StyledText(columns[position].title, "bold") for position in inline]
-    yield _join_pieces(columns, inline, titles)
+    if any(title.text for title in titles):
+        yield _join_pieces(columns, inline, titles)
     for number, row in enumerate(rows):
         following = rows[number + 1] if number + 1 < len(rows) else None
         if width is not None and number not in fitting:

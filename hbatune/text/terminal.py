@@ -69,7 +69,7 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
 def show_next(commands: Sequence[tuple[str, str]]) -> None:
     """Print the next commands with their purposes."""
     for position, (command, purpose) in enumerate(commands):
-        print_line(f"{'' if position else 'Next':<7}{command:<36} {purpose}", hang=44)
+        print_line(f"{'' if position else 'Next':<7}{command:<35}   {purpose}", hang=45)
 
 
 def show_line(text: str) -> None:

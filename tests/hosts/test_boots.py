@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal
 from hbatune.act.journal import Journal
-from hbatune.act.rollback_record import RollbackRecords
+from hbatune.act.rollback_record import RollbackRecord, RollbackRecords
 from hbatune.boot.compile import compile_rules
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.model import Endpoint, Machine
@@ -48,12 +47,10 @@ def disk(machine: Machine, wwid: str) -> Endpoint:
     return endpoint
 
 
-def left_alone(machine: Machine, filed: Journal) -> set[str]:
+def left_alone(machine: Machine, records: RollbackRecords) -> set[str]:
     """The disks that the profile would tune and hbatune does not."""
-    record = journal.update_record_ids(filed, RollbackRecords(), machine)
-    situation = Situation(
-        Config(), PROFILE, machine, choose_targets(machine, ()), filed, record, (), {}, Site()
-    )
+    chosen, filed = choose_targets(machine, ()), Journal(machine.boot_id)
+    situation = Situation(Config(), PROFILE, machine, chosen, filed, records, (), {}, Site())
     return {row.target for row in situation.plan().rows if row.state is State.EXCLUDED}
 
 
@@ -94,31 +91,28 @@ def test_ids_survive_renumbering(boot: Gather) -> None:
 
 
 @pytest.mark.parametrize("wwid", ["naa.5000c500a1b2c3d0", "eui.0025385b71b00c6f", "naa.5002"])
-def test_rollback_survives_reboot(boot: Gather, tmp_path: Path, wwid: str) -> None:
+def test_rollback_survives_reboot(boot: Gather, wwid: str) -> None:
     _, first_boot = boot(server())
-    path = tmp_path / "journal.json"
-    journal.save(path, Journal(first_boot.boot_id, excluded=(disk(first_boot, wwid).id,)))
+    rolled_back = RollbackRecord("targets-1", (disk(first_boot, wwid).id,))
     root, second_boot = boot(server(7, names=LATER))
-    filed, earlier = journal.load_with_current_ids(path, second_boot)
-    assert earlier is not None
+    records = RollbackRecords((rolled_back,)).with_current_ids(second_boot)
     again = disk(second_boot, wwid)
-    assert left_alone(second_boot, filed) == {again.target}
+    assert left_alone(second_boot, records) == {again.target}
     unhindered = written(root, second_boot, ())
     assert len(unhindered) > 1
-    assert written(root, second_boot, filed.excluded) == unhindered - {again.target}
+    assert written(root, second_boot, records.ids) == unhindered - {again.target}
 
 
-def test_replacement_drive_is_tuned(boot: Gather, tmp_path: Path) -> None:
+def test_replacement_drive_is_tuned(boot: Gather) -> None:
     _, first_boot = boot(server())
     removed_disk = disk(first_boot, "naa.5000c500a1b2c3d0")
-    path = tmp_path / "journal.json"
-    journal.save(path, Journal(first_boot.boot_id, excluded=(removed_disk.id,)))
+    rolled_back = RollbackRecord("targets-1", (removed_disk.id,))
     root, second_boot = boot(server(swapped=True))
     new = disk(second_boot, "naa.5000c500bbbbbbb0")
     assert new.address == removed_disk.address
-    filed, _ = journal.load_with_current_ids(path, second_boot)
-    assert left_alone(second_boot, filed) == set()
-    assert new.target in written(root, second_boot, filed.excluded)
+    records = RollbackRecords((rolled_back,)).with_current_ids(second_boot)
+    assert left_alone(second_boot, records) == set()
+    assert new.target in written(root, second_boot, records.ids)
 
 
 def test_target_names_resolve(boot: Gather) -> None:

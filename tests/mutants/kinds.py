@@ -212,7 +212,7 @@ def _a_journal() -> Journal:
     )
     run = Run("apply", "oltp", me, reported.NOW)
     reverted = (RevertedValue(first.id, "nr_requests", 2048),)
-    return Journal(server.boot_id, entries, run, (second.id,), reverted)
+    return Journal(server.boot_id, entries, run, reverted)
 
 
 def _read_journal(path: Path, random: Random) -> bool:

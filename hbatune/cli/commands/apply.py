@@ -15,9 +15,10 @@ from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile, p
 from hbatune.operations.context import ComparisonRequest
 from hbatune.operations.differences import Differences
 from hbatune.plan.joint_limits import require_affordable
+from hbatune.plan.rows import DONE_OUTCOMES
 from hbatune.shipped import fill_message
 from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import show_rows, show_skipped, summarise_outcomes, summarise_states
+from hbatune.text.plan_tables import show_differences, show_rows, show_skipped, summarise_outcomes
 from hbatune.text.terminal import print_line, print_note, show_json
 
 if TYPE_CHECKING:
@@ -82,19 +83,16 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
-    plan, rows, machine = planned.plan, planned.rows, planned.situation.machine
     if args.json:
         from hbatune.text.apply_document import make_plan_document
 
-        show_json(make_plan_document(plan, rows, machine))
+        show_json(make_plan_document(planned.plan, planned.rows, planned.situation.machine))
     else:
-        show_rows(rows, machine, unfold=args.all)
-        show_skipped(plan.left_alone)
-        print_line(summarise_states(plan, rows, planned.situation.chosen.endpoints))
+        show_differences(planned, unfold=args.all)
         print_line("Nothing was written.")
     print_situation(planned.situation)
     # After the plan is shown, because its rows explain why memory is insufficient.
-    require_affordable(plan)
+    require_affordable(planned.plan)
     return 0
 
 
@@ -116,7 +114,8 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     print_line(summarise_outcomes(plan, rows, worse=0 if verified is None else len(verified.worse)))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
-        if not paths.UDEV_RULES.exists():
+        is_set = any(row.outcome in DONE_OUTCOMES for row in rows)
+        if is_set and not paths.UDEV_RULES.exists():
             print_line("The values last until the next boot. `hbatune install` keeps them.")
         print_line(
             f"Profile {plan.profile} is active. `hbatune rollback` restores all original values."

@@ -28,25 +28,18 @@ def run(args: argparse.Namespace) -> int:
         narrow=not args.module_options,
     )
     differences = find_differences(request, module_options=args.module_options)
-    plan, rows, advice = differences.plan, differences.rows, differences.advice
-    machine = differences.situation.machine
+    plan = differences.plan
     if args.json:
         from hbatune.text.documents import make_diff_document
 
-        terminal.show_json(make_diff_document(plan, rows, machine, advice))
+        machine = differences.situation.machine
+        terminal.show_json(make_diff_document(plan, differences.rows, machine, differences.advice))
     else:
-        disks = differences.situation.chosen.endpoints
-        terminal.print_heading(plan_tables.summarise_states(plan, rows, disks))
-        terminal.print_line()
-        plan_tables.show_rows(rows, machine, unfold=args.all)
-        if advice:
-            plan_tables.show_advice(advice, unfold=args.all)
-        plan_tables.show_skipped(plan.left_alone)
+        plan_tables.show_differences(differences, unfold=args.all)
         if plan.drift and args.snapshot is None and terminal.get_width() is not None:
             row = plan.drift[0]
             explain = f"hbatune explain {row.target} {row.setting} --profile {plan.profile}"
-            named = " ".join(["sudo hbatune apply", *args.targets])
-            apply = f"{named} --profile {plan.profile}"
+            apply = " ".join(["sudo hbatune apply", *args.targets, "--profile", plan.profile])
             terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
     leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

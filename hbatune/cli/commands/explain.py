@@ -106,8 +106,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
-    for names, entry in plan_tables.fold_rows(in_order, index.content_key):
-        _show_setting(names, entry, index)
+    folded = list(plan_tables.fold_rows(in_order, index.content_key))
+    if args.setting is None:
+        _show_overview(folded)
+    else:
+        for names, entry in folded:
+            _show_setting(names, entry, index)
     _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{' '.join(args.targets)}: nothing of it can be set")
@@ -285,9 +289,32 @@ class _Index:
             yield "default", text
 
 
+def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
+    """Print a line for each setting that the profile sets, and how to see one in full."""
+    table = Table(load_columns("explain-overview"))
+    for names, entry in folded:
+        if (row := entry.row) is not None:
+            values = [plan_tables.format_value(value) for value in (row.current, row.value)]
+            cells = [entry.setting, *values, row.state, row.source]
+            table.rows.append([plan_tables.fold_names(names), *cells])
+    show_table(table)
+    print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
+
+
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
-    setting = SETTINGS[explained.setting]
-    print_heading(f"{plan_tables.format_targets(names)} {setting.name}: {setting.summary}")
+    setting, row = SETTINGS[explained.setting], explained.row
+    heading = f"{plan_tables.format_targets(names)} {setting.name}"
+    if row is None:
+        print_heading(f"{heading}: profile {index.profile} does not set it")
+    else:
+        current, value = map(plan_tables.format_value, (row.current, row.value))
+        print_heading(f"{heading}: {current} now; {index.profile} wants {value}")
+    _print_fact("meaning", setting.summary)
+    if row is not None:
+        _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
+        if row.limit:
+            _print_fact("limit", row.limit)
+        _print_fact("state", row.state)
     target = index.targets.get(explained.id)
     if target is not None:
         described = index.description(explained.id)
@@ -297,17 +324,6 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     _print_fact("kernel", setting.source)
     if setting.lost_by:
         _print_fact("lost by", setting.lost_by)
-    row = explained.row
-    if row is None:
-        _print_fact("outcome", f"profile {index.profile} does not set it")
-    else:
-        _print_fact("current", plan_tables.format_value(row.current))
-        _print_fact("wanted", str(row.wanted))
-        if row.limit:
-            _print_fact("limit", row.limit)
-        _print_fact("value", plan_tables.format_value(row.value))
-        _print_fact("state", row.state)
-        _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
     for label, text in index.depth(explained):
         _print_fact(label, text)
     for advice in explained.advice:

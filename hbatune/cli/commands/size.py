@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default)
     arguments.add_path(load, "--watch")
+    arguments.add_flags(load, "--all")
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
     for option in ("--hosts", "--port-limit", "--lun-limit", "--data-drives", "--luns", "--hbas"):
@@ -80,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         if required is not None:
             show_answer(required, resources, machine.hostname, carries=carries)
-            show_needs(required)
+            # The documents' RAID adapters are of the family ipr.
+            families = {adapter.family for adapter in machine.adapters}
+            show_needs(required, unfold=args.all or "ipr" in families)
         if array is not None and depth is not None:
             if required is not None:
                 print_line()

@@ -38,7 +38,6 @@ FULL = Journal(
     BOOT,
     ENTRIES,
     Run("apply", "oltp", Process(7, 99), 1.5),
-    ("wwn-3",),
     (RevertedValue("wwn-1", "nr_requests", 4096),),
 )
 OTHERS = (b"\0", b"\n", b"{", b"x")
@@ -209,7 +208,9 @@ def test_unchanged_journal_preserves_sequence(path: Path) -> None:
 def test_damaged_copies_are_limited(path: Path) -> None:
     contents = []
     for number in range(5):
-        journal.save(path, replace(FULL, excluded=(str(number),)))
+        journal.save(
+            path, replace(FULL, reverted=(RevertedValue(f"naa.{number}", "nr_requests", 64),))
+        )
         contents.append(path.read_bytes().replace(b"256", b"255"))
         path.write_bytes(contents[-1])
         journal.save(path, load(path))

@@ -9,7 +9,7 @@ import pytest
 
 from hbatune.act import files, journal, paths, rollback_record
 from hbatune.act.executor import Means
-from hbatune.act.journal import Entry, Journal
+from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.act.restore import restore_values
 from hbatune.act.rollback_record import RecordError, RollbackRecords
@@ -264,8 +264,3 @@ def test_missing_reserve_prevents_apply(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(journal.JournalError, match="No space"):
         bench.apply()
     assert bench.disk.value("queue/nomerges") == "0"
-
-
-def test_old_journal_exclusions_are_honoured(tmp_path: Path) -> None:
-    old = Journal("boot", (Entry(B, "sdb", None, "nomerges", 0, 1),), excluded=(A,))
-    assert journal.update_record_ids(old, RollbackRecords(), machine()).covers(A)

@@ -36,17 +36,14 @@ def entries(host: Machine, *filed: Entry) -> list[str]:
     return [entry.id for entry in with_current_ids(Journal("b", filed), Renaming(host)).entries]
 
 
-def test_shared_id_excludes_both_disks() -> None:
+def test_shared_id_names_both_disks() -> None:
     shared = "naa.5@0000:01:00.0/scsi-0:1:0"
     first, second = endpoint(id=f"{shared}~0:0:1:0"), endpoint(target="sdb", id=f"{shared}~1:0:1:0")
     assert moved(shared, first, second) == (first.id, second.id)
     alone = endpoint(id=shared)
     assert moved(first.id, alone) == (shared,)
     reverted = (RevertedValue(shared, "nr_requests", 2048),)
-    filed = with_current_ids(
-        Journal("b", excluded=(shared,), reverted=reverted), Renaming(machine(first, second))
-    )
-    assert filed.excluded == (first.id, second.id)
+    filed = with_current_ids(Journal("b", reverted=reverted), Renaming(machine(first, second)))
     assert [value.id for value in filed.reverted] == [first.id, second.id]
 
 

@@ -67,7 +67,9 @@ def test_saturation_cell_is_answered(
 ) -> None:
     """A cell equal to "Max SSD attach" is answered with "more than" (D4-10)."""
     monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 200)
-    show_needs(needs(random(1) if workload == "W1" else make_load(None, 1, None, 100, None)))
+    show_needs(
+        needs(random(1) if workload == "W1" else make_load(None, 1, None, 100, None)), unfold=True
+    )
     _, _, table = capsys.readouterr().out.partition("SSDs that one pair can fully use")
     card, _, gen = column.partition("-")
     answer = f"more than {count}" if count == attach else f"{count}"

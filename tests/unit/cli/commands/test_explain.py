@@ -56,7 +56,7 @@ def test_budget_arithmetic_is_shown(site: SiteFolder, capsys: pytest.CaptureFixt
     assert "a limit of 1600 / 8 hosts / 5 paths of this host = 40 (D2-4, D2-3)" in output
     assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in output
     assert "budget    40" in output
-    assert "wanted    40" in output
+    assert output.startswith("sda queue_depth: 64 now; oltp wants 40\n")
     document = json.loads(explained(capsys, "--json"))["explained"][0]
     assert document["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
     assert document["row"]["value"] == 40
@@ -98,7 +98,7 @@ def test_sibling_path_caps_value(
     ]
     see_machine(monkeypatch, lambda: machine(*paths))
     output = explained(capsys)
-    assert "value     48" in output
+    assert output.startswith("sda queue_depth: 32 now; oltp wants 48\n")
     assert "equal on all paths: sdb takes 48 at most" in output
 
 
@@ -127,9 +127,20 @@ def test_adapter_without_lever_is_explained(
 ) -> None:
     alone = replace(machine(adapters=(adapter(family="ahci"),)), endpoints=())
     see_machine(monkeypatch, lambda: alone)
-    for words in ([], ["coalescing"]):
-        assert main(["explain", "0000:01:00.0", *words, "--profile", "oltp"]) == 0
-        assert "the driver has no option for it" in capsys.readouterr().out
+    assert main(["explain", "0000:01:00.0", "coalescing", "--profile", "oltp"]) == 0
+    assert "the driver has no option for it" in capsys.readouterr().out
+
+
+def test_target_shows_line_for_each_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = endpoint(attributes=attributes(queue__nr_requests="256", queue__scheduler="[none]"))
+    see_machine(monkeypatch, lambda: machine(disk))
+    assert main(["explain", "sda", "--profile", "oltp"]) == 0
+    output = capsys.readouterr().out
+    [row] = [line.split() for line in output.splitlines() if line.startswith("sda     nr_requests")]
+    assert row == ["sda", "nr_requests", "256", "2048", "drift", "D0-2"]
+    assert "D0-2  05-50111-01 HBA Performance Report" in output
 
 
 def test_empty_explanation_prints_message(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.snapshot.file import encode_snapshot
@@ -31,10 +32,11 @@ def sized(capsys: Capture, *words: str) -> tuple[int, str, str]:
 
 
 def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
-    code, out, _ = sized(capsys, "--iops", "200k", "--reads", "70", "--p99", "2", *snapshot)
+    load = ("--iops", "200k", "--reads", "70", "--p99", "2", "--all")
+    code, out, _ = sized(capsys, *load, *snapshot)
     assert code == 1
-    load = "200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms"
-    assert out.startswith(f"db1 does not carry {load}, with 30 % of everything free.\n")
+    described = "200,000 IOPS of 4K, 70 % reads, 0.82 GB/s, p99 of at most 2 ms"
+    assert out.startswith(f"db1 does not carry {described}, with 30 % of everything free.\n")
     nvme = r"^nvme +2 +2 +262,500 IOPS +0\.56 +met +56 .*; knee at 64 to 128 +D0-12, D0-15, D0-9$"
     assert re.search(nvme, out, re.M), out
     assert re.search(r"^sata ssd +16 .* missed +32 at that p99 \(D0-12\) +D0-12, D0-15$", out, re.M)
@@ -43,6 +45,24 @@ def test_lines_name_sources(snapshot: list[str], capsys: Capture) -> None:
         r"^57CE \(D4\) +Gen3 +5 +1 +51 % +2 +more than 35 Gen1, .* +D4-12, D4-10, D4-13$", out, re.M
     )
     assert re.search(r"^short +drives +1 +4 +sas ssd +D0-12, D0-15$", out, re.M)
+
+
+def test_foreign_adapters_need_all(snapshot: list[str], capsys: Capture) -> None:
+    """Tables of links and RAID adapters that a host does not have hide the answer."""
+    _, out, _ = sized(capsys, "--iops", "200k", *snapshot)
+    assert "57CE" not in out
+    assert "Gen5" not in out
+    assert "`--all` adds links" in out
+
+
+def test_pair_of_host_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    card = replace(host(1).machine.adapters[0], family="ipr")
+    snapshot = host(1)
+    machine = replace(snapshot.machine, adapters=(card, *snapshot.machine.adapters[1:]))
+    path = tmp_path / "power.snap"
+    path.write_bytes(encode_snapshot(replace(snapshot, machine=machine)))
+    _, out, _ = sized(capsys, "--iops", "200k", "--snapshot", str(path))
+    assert "57CE (D4)" in out
 
 
 def test_shortfall_exits_1(snapshot: list[str], capsys: Capture) -> None:
@@ -231,7 +251,7 @@ def test_hdds_take_stated_rate(snapshot: list[str], capsys: Capture) -> None:
 
 def test_drives_ran_out_before_pair(snapshot: list[str], capsys: Capture) -> None:
     """The documents attached at most 24 SSDs to a pair of 57C4."""
-    _, out, _ = sized(capsys, "--iops", "1k", *snapshot)
+    _, out, _ = sized(capsys, "--iops", "1k", "--all", *snapshot)
     row = r"^57C4 \(D4\) +Gen2 +more than 24 Gen1, 20 Gen2, 10 Gen3, 9 Gen4 +D4-10$"
     assert re.search(row, out, re.M), out
 
