@@ -47,8 +47,8 @@ CONDITIONS = (
     ("eve-depth-hdd eve-depth-ssd", "protocol medium use:eve"),
     ("ravendb-read-ahead", "medium use:ravendb-random-access"),
     # The guide means SSDs that a hypervisor reports as rotational. Its udev rule has fewer
-    # conditions than its text.
-    ("ravendb-rotational ravendb-scheduler", "storage rotational use:ravendb-virtual-ssd"),
+    # conditions than its text. `rotational` cannot be one: the first rule changes it.
+    ("ravendb-rotational ravendb-scheduler", "storage use:ravendb-virtual-ssd"),
     # 60-io-scheduler.rules: ENV{DM_MULTIPATH_DEVICE_PATH}=="1".
     ("suse-path-scheduler", "kind multipath use:suse"),
     # 99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
