@@ -86,9 +86,13 @@ def build_commit(commit: str, folder: Path) -> Path:
     )
     if checked_out.returncode != 0:
         pytest.skip(f"needs the history of git with the commit {commit}")
-    builder = [sys.executable, "-m", "tools.deb", str(built)]
-    environment = {**os.environ, "PYTHONPATH": str(clone)}
-    subprocess.run(builder, cwd=clone, env=environment, check=True)
+    # Its builder may need other Python packages than today's.
+    python = clone / ".venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", str(clone / ".venv")], check=True)
+    pip = [str(python), "-m", "pip", "--quiet", "install", "--editable", ".[build]"]
+    without_path = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    for command in (pip, [str(python), "-m", "tools.deb", str(built)]):
+        subprocess.run(command, cwd=clone, env=without_path, check=True)
     [package] = built.glob("hbatune_*.deb")
     return package
 
