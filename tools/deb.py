@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hbatune import __version__
 from tools import manual, sbom
-from tools.packaging import epoch, last_commit, maintainer
+from tools.packaging import epoch, last_commit, maintainer, read_heading
 from tools.wheel import CHECKOUT, BuildError, copy_checkout, pip
 
 _DOWNLOADS = CHECKOUT / "build/sources"
@@ -35,11 +35,17 @@ hbatune ({version}) unstable; urgency=medium
 
 
 def version() -> str:
-    """Return the package's version. It is higher for later commits, so apt upgrades."""
+    """Return the package's version. It is higher for later commits, so apt upgrades.
+
+    A package from before the release has ``~`` and is older than the release, one from after it
+    has ``+`` and is newer (deb-version(7)). The release itself is built without git.
+    """
     committed = last_commit()
     if committed is None:
         return __version__
-    return f"{__version__}+{datetime.fromtimestamp(committed, UTC):%Y%m%d%H%M%S}"
+    is_released = read_heading(CHECKOUT / "CHANGELOG.md").date is not None
+    separator = "+" if is_released else "~"
+    return f"{__version__}{separator}{datetime.fromtimestamp(committed, UTC):%Y%m%d%H%M%S}"
 
 
 def has_msgspec() -> bool:

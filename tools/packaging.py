@@ -3,14 +3,34 @@
 import os
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.wheel import CHECKOUT
+from tools.wheel import CHECKOUT, BuildError
 
 _UNKNOWN_TIME = 946_684_800
 """2000-01-01, for a checkout without commits."""
 DOCUMENTATION = Path("usr/share/doc/hbatune")
 """The directory of the installed documentation."""
+
+
+@dataclass(frozen=True)
+class ReleaseHeading:
+    """The version in the first heading of a changelog. ``date`` is None before the release."""
+
+    version: str
+    date: str | None
+
+
+def read_heading(changelog: Path) -> ReleaseHeading:
+    """Return the first heading of a changelog. Raise ``BuildError`` if it is not a release's."""
+    heading = re.search(r"(?m)^## .*$", changelog.read_text(encoding="utf-8"))
+    line = heading[0] if heading else ""
+    match = re.fullmatch(r"## (\d\S*) (?:- (\d{4}-\d\d-\d\d)|\(unreleased\))", line)
+    if match is None:
+        expected = "`## VERSION (unreleased)` or `## VERSION - YEAR-MONTH-DAY`"
+        raise BuildError(f"{changelog}: the first heading is `{line}`, expected {expected}")
+    return ReleaseHeading(match[1], match[2])
 
 
 def last_commit() -> int | None:

@@ -74,6 +74,10 @@ _LEFT = """\
   figure. The 512 in its FlexArray pages is the queue of ONTAP itself at another array's port.
 - IBM's depths for its cloud's block storage: they depend on a tier that no disk reports, and they
   lower the depth.
+- SUSE's bfq for HDDs with one hardware queue: no rule can test the number of queues.
+- Google's table of depths for Hyperdisk: it describes the application's depth, not the disk's.
+- Interrupt coalescing of LSI's MPT adapters and Emulex's LP adapters, from 2001 to 2010: their
+  drivers have no such attribute today, or the values depend on the load.
 - Dell PowerStore, PowerMax and XtremIO, HPE 3PAR, Infinidat, Huawei, Nutanix and StorPool: no value
   was found in a public source.
 """

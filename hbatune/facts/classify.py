@@ -136,6 +136,7 @@ SAS_ARRAYS = (
     ("LENOVO|Lenovo", "DE_Series*|DS*|2145*|4600*|6411*"),
     ("LSI|NETAPP|SGI|STK|SUN|FUJITSU", "INF-01-00*|ETERNUS_DX*|CSM*|LCSM*|ArrayStorage*"),
     ("DotHill|DOTHILL", "*"),
+    ("SEAGATE", "[456]*"),
 )
 
 # raid_level of a drive that is not a volume: hpsa and smartpqi, and aacraid (JBOD, Hidden).

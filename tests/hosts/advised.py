@@ -143,6 +143,29 @@ def ebs() -> Described:
     return _local_nvme("Amazon Elastic Block Store")
 
 
+def ec2_instance() -> Described:
+    """A local drive of an instance in Amazon's cloud."""
+    return _local_nvme("Amazon EC2 NVMe Instance Storage")
+
+
+def azure_disk() -> Described:
+    """A managed disk of Azure on an SSD, which Hyper-V reports as rotational."""
+    return _rotational(virtual.hv_storvsc())
+
+
+def iscsi_hdd() -> Described:
+    """An iSCSI LUN on HDDs."""
+    return _rotational(fabrics.iscsi_tcp())
+
+
+def _rotational(described: Described) -> Described:
+    """Return a machine without PCI functions whose only disk is rotational for the kernel."""
+    ((bus, host),) = described.bare
+    disk = replace(host.luns[0].disk, rotational=True)
+    host = replace(host, luns=(replace(host.luns[0], disk=disk),))
+    return replace(described, bare=((bus, host),))
+
+
 def nvme_array(model: str, transport: str = "tcp") -> Described:
     """Return an array over NVMe: one controller, a hidden path, a head."""
     path = Namespace(Disk("nvme0c0n1", scheduler="[none] mq-deadline ", tags=127), "uuid.1", True)
@@ -199,15 +222,18 @@ MACHINES: dict[str, Callable[[], Described]] = {
     build.__name__: build
     for build in (
         alletra_nvme,
+        azure_disk,
         azure_nvme,
         compellent,
         compellent_sas,
         database,
         ebs,
+        ec2_instance,
         eseries,
         eseries_nvme,
         google_disk,
         google_nvme,
+        iscsi_hdd,
         nimble,
         nimble_fnic,
         nimble_qla2xxx,

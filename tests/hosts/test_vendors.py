@@ -11,7 +11,7 @@ from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.config import Site, Vendors
 from hbatune.policy.library import Library, load_profile
-from hbatune.policy.vendors import load_enabled_rules, load_followed_rules, load_vendors
+from hbatune.policy.vendors import list_uses, load_enabled_rules, load_followed_rules, load_vendors
 from hbatune.settings.table import Value
 from hbatune.shipped import find_shipped
 from tests.hosts.conftest import ALL, Surveyed
@@ -57,6 +57,18 @@ RULES: dict[str, tuple[str, str, Value | None, Stance]] = {
     "google-io-timeout": ("google_nvme", "nvme0n1", NEVER, OPEN),
     "azure-io-timeout": ("azure_nvme", "nvme0n1", 240_000, OPEN),
     "ebs-io-timeout": ("ebs", "nvme0n1", NEVER, OPEN),
+    "instance-io-timeout": ("ec2_instance", "nvme0n1", 90_000, OPEN),
+    "openshift-io-timeout": ("database", "nvme0n1", NEVER, OPEN),
+    "cassandra-rotational": ("database", "sdb", 0, AGREES),
+    "cassandra-scheduler": ("database", "sdb", "mq-deadline", AGREES),
+    "cassandra-read-ahead": ("database", "sdb", 8, OPEN),
+    "elasticsearch-read-ahead": ("database", "sda", 128, AGREES),
+    "eve-depth-hdd": ("iscsi_hdd", "sda", 64, OPEN),
+    "eve-depth-ssd": ("iscsi_tcp", "sda", 128, OPEN),
+    "ravendb-read-ahead": ("database", "nvme0n1", 32, OPEN),
+    "ravendb-rotational": ("azure_disk", "sda", 0, OPEN),
+    "ravendb-scheduler": ("azure_disk", "sda", "none", OPEN),
+    "suse-path-scheduler": ("pure", "sda", "none", AGREES),
     "asm-scheduler-hdd": ("database", "sda", "mq-deadline", AGREES),
     "asm-scheduler-ssd": ("database", "sdb", "none", CONFLICT),
     "asm-scheduler-nvme": ("database", "nvme0n1", "none", AGREES),
@@ -68,7 +80,7 @@ RULES: dict[str, tuple[str, str, Value | None, Stance]] = {
 }
 """Machine and target of each vendor's rule, the value that it asks for, and oltp's stance."""
 
-USES = ("oracle-asm", "oracle-afd", "beegfs", "mysql", "sap", "lustre", "spectrum-scale")
+USES = list_uses(load_vendors(find_shipped("rules")))
 EVERYTHING = Site(
     vendors=Vendors.ADVISE, uses=dict.fromkeys(USES, ("sda", "sdb", "dm-0", "nvme0n1"))
 )

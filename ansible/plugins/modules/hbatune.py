@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: hbatune
 short_description: Apply a profile of hbatune, or restore all original values
-version_added: "0.1.0"
+version_added: "1.0.0"
 description:
   - Applies a profile of hbatune to storage adapters and their disks, restores the original values,
     or removes hbatune's files.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: hbatune_info
 short_description: Storage adapters, drift and findings of a host, as hbatune sees them
-version_added: "0.1.0"
+version_added: "1.0.0"
 description:
   - Reads facts and changes nothing.
 author:

@@ -10,6 +10,7 @@ from hbatune.facts.classify import (
     Evidence,
     classify_medium,
     classify_protocol,
+    classify_storage,
     find_raid_level,
     has_sas_port,
     parse_ncq_depth,
@@ -17,7 +18,7 @@ from hbatune.facts.classify import (
     parse_serial_number,
 )
 from hbatune.facts.families import GENERIC, families, family_of
-from hbatune.facts.model import Medium, Protocol
+from hbatune.facts.model import Medium, Protocol, Storage
 
 
 def sas(vendor: str, spoken: str, **more: Any) -> Evidence:
@@ -356,3 +357,35 @@ def test_parsers_survive_any_page(page: bytes) -> None:
 
 def _page(designators: bytes) -> bytes:
     return b"\0\x83" + len(designators).to_bytes(2, "big") + designators
+
+
+# The ids of 2026 in libmultipath/hwtable.c of multipath-tools c2fcdaf1.
+SAS_ARRAY_IDS = (
+    ("HPE", "MSA 2070 SAS"),
+    ("HP", "MSA 2040 SAN"),
+    ("SEAGATE", "4005"),
+    ("SEAGATE", "5005"),
+    ("SEAGATE", "6005"),
+)
+NVME_ARRAY_IDS = (
+    *("EMC PowerMax", "HITACHI SVOS-RF-System", "IBM     2145", "InfiniBox", "VASTData"),
+    *("NetApp ONTAP Controller", "dellemc-powerstore", "Huawei-XSG1", "FlashSystem", "HPE Alletra"),
+)
+
+
+@pytest.mark.parametrize(("vendor", "model"), SAS_ARRAY_IDS)
+def test_sas_array_is_known_by_name(vendor: str, model: str) -> None:
+    evidence = Evidence(transport="sas", vendor=vendor, model=model)
+    assert classify_storage(evidence, Protocol.SAS) is Storage.ARRAY
+
+
+@pytest.mark.parametrize("model", ["ST4000NM0023", "XS3840SE70084"])
+def test_seagate_drive_is_local(model: str) -> None:
+    evidence = Evidence(transport="sas", vendor="SEAGATE", model=model)
+    assert classify_storage(evidence, Protocol.SAS) is Storage.LOCAL
+
+
+@pytest.mark.parametrize("model", NVME_ARRAY_IDS)
+def test_nvme_array_is_remote(model: str) -> None:
+    evidence = Evidence(transport="nvme", pci=False, fabric=True, model=model)
+    assert classify_storage(evidence, Protocol.NVME) is Storage.FABRIC

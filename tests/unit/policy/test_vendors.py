@@ -40,6 +40,17 @@ def test_vendor_rules_unique_and_sourced() -> None:
 
 CONDITIONS = (
     ("google-io-timeout azure-io-timeout ebs-io-timeout", "protocol model"),
+    ("instance-io-timeout", "protocol model"),
+    ("openshift-io-timeout", "protocol use:openshift"),
+    ("cassandra-rotational cassandra-scheduler cassandra-read-ahead", "medium use:cassandra"),
+    ("elasticsearch-read-ahead", "use:elasticsearch"),
+    ("eve-depth-hdd eve-depth-ssd", "protocol medium use:eve"),
+    ("ravendb-read-ahead", "medium use:ravendb-random-access"),
+    # The guide means SSDs that a hypervisor reports as rotational. Its udev rule has fewer
+    # conditions than its text. `rotational` cannot be one: the first rule changes it.
+    ("ravendb-rotational ravendb-scheduler", "storage use:ravendb-virtual-ssd"),
+    # 60-io-scheduler.rules: ENV{DM_MULTIPATH_DEVICE_PATH}=="1".
+    ("suse-path-scheduler", "kind multipath use:suse"),
     # 99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
     ("google-scheduler", "vendor rotational"),
     ("sc-scheduler", "vendor"),

@@ -1,6 +1,7 @@
 """The Debian package: content, dependencies and maintainer scripts. The lab installs it."""
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 from hbatune.cli import GROUPS
 from hbatune.processes import has_living_author
 from tools import deb, manual, rpm, schemas
-from tools.packaging import documentation
+from tools.packaging import ReleaseHeading, documentation
 from tools.wheel import CHECKOUT, BuildError
 
 pytestmark = pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs Debian's dpkg")
@@ -66,6 +67,28 @@ def test_new_package_replaces_old(package: Path) -> None:
     version = deb.version()
     source = {f"hbatune_{version}.dsc", f"hbatune_{version}.tar.xz"}
     assert names == {package.name, f"{package.stem}.cdx.json", *source}
+
+
+def test_version_grows_with_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(committed: int | None, date: str | None) -> str:
+        monkeypatch.setattr(deb, "last_commit", lambda: committed)
+        monkeypatch.setattr(deb, "read_heading", lambda _: ReleaseHeading("1.0.0", date))
+        return deb.version()
+
+    monkeypatch.setattr(deb, "__version__", "1.0.0")
+    day, released = 86_400, "2026-11-27"
+    versions = [
+        "0.1.0+20261122192748",  # a package from before the first release
+        version(1 * day, None),
+        version(2 * day, None),
+        version(None, released),  # the release's tarball, without git
+        version(3 * day, released),
+        version(4 * day, released),
+    ]
+    assert version(None, released) == "1.0.0"
+    for older, newer in itertools.pairwise(versions):
+        words = ["dpkg", "--compare-versions", older, "lt", newer]
+        assert subprocess.run(words, check=False).returncode == 0, (older, newer)
 
 
 @pytest.mark.programs
