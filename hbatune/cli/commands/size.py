@@ -81,9 +81,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         if required is not None:
             show_answer(required, resources, machine.hostname, carries=carries)
-            # The documents' RAID adapters are of the family ipr.
-            families = {adapter.family for adapter in machine.adapters}
-            show_needs(required, unfold=args.all or "ipr" in families)
+            has_ipr = any(adapter.family == "ipr" for adapter in machine.adapters)  # those of D4
+            show_needs(required, unfold=args.all or has_ipr)
         if array is not None and depth is not None:
             if required is not None:
                 print_line()
