@@ -1,4 +1,4 @@
-"""Build the Debian package: ``python -m tools.deb DIRECTORY`` (`make deb`), as any user.
+"""Build the Debian packages: ``python -m tools.deb DIRECTORY`` (`make deb`), as any user.
 
 debhelper and pybuild build it, as ``debian/`` describes. This module only completes the source
 package: it adds the files that are generated, downloaded or different on this Debian release
@@ -22,7 +22,10 @@ from tools.packaging import epoch, last_commit, maintainer, read_heading
 from tools.wheel import CHECKOUT, BuildError, copy_checkout, pip
 
 _DOWNLOADS = CHECKOUT / "build/sources"
-_STALE = ("hbatune_*.deb", "hbatune_*.cdx.json", "hbatune_*.dsc", "hbatune_*.tar.xz")
+_STALE = (
+    *("hbatune_*.deb", "cockpit-hbatune_*.deb", "hbatune_*.cdx.json"),
+    *("hbatune_*.dsc", "hbatune_*.tar.xz"),
+)
 _LOG_TAIL = 50
 """The number of lines of a failed tool's output in the error message."""
 _CHANGES = """\
@@ -56,7 +59,7 @@ def has_msgspec() -> bool:
 
 
 def build(directory: Path) -> Path:
-    """Build binary and source package into ``directory`` and return the path of the binary package.
+    """Build binary and source packages into ``directory`` and return the path of ``hbatune``.
 
     Replace earlier packages there. Raise ``BuildError`` if the build fails.
     """
@@ -105,7 +108,8 @@ def _bundle(source: Path) -> None:
     shutil.unpack_archive(archive, source)
     (source / archive.name.removesuffix(".tar.gz")).rename(source / name)
     _edit(source / "debian/control", rf" python3-{name} \(.*\),", " python3-dev,")
-    _edit(source / "debian/control", "Architecture: all", "Architecture: any")
+    program = "(?<=Package: hbatune\nArchitecture: )all"
+    _edit(source / "debian/control", program, "any")
     with (source / "debian/copyright").open("a") as copyright_file:
         copyright_file.write((source / "debian/bundled/copyright").read_text())
 

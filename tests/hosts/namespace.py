@@ -97,30 +97,26 @@ def can_enter() -> bool:
     return os.geteuid() == 0 and not subprocess.run(["unshare", "-m", "true"]).returncode
 
 
+def enter(root: Path, command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the environment that run a command on the machine below ``root``.
+
+    They start no further process, so the command has the number of the process.
+    """
+    words = ["unshare", "-m", "--propagation", "private", "sh", "-c", _ENTER, "sh", str(root)]
+    environment = {
+        **os.environ,
+        "SYSTEMD_DEVICE_VERIFY_SYSFS": "0",
+        "CHECKOUT": str(CHECKOUT),
+        "CLOSED": _closed(),
+    }
+    return [*words, *command], environment
+
+
 def run(root: Path, command: Sequence[str], *, timeout: float = 120) -> bytes:
     """Run a command on the machine below ``root`` and return its standard output."""
+    words, environment = enter(root, command)
     done = subprocess.run(
-        [
-            "unshare",
-            "-m",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            _ENTER,
-            "sh",
-            str(root),
-            *command,
-        ],
-        env={
-            **os.environ,
-            "SYSTEMD_DEVICE_VERIFY_SYSFS": "0",
-            "CHECKOUT": str(CHECKOUT),
-            "CLOSED": _closed(),
-        },
-        stdout=subprocess.PIPE,
-        timeout=timeout,
-        check=True,
+        words, env=environment, stdout=subprocess.PIPE, timeout=timeout, check=True
     )
     return done.stdout
 

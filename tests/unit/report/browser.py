@@ -1,7 +1,6 @@
 """Headless Chromium, asked what a page looks like once it is laid out."""
 
 import json
-import shutil
 import subprocess
 import zlib
 from html import escape
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from tests.page_session import find_browser
 
 SECONDS = 120
 DESK = 1280
@@ -111,9 +112,7 @@ class Browser:
     """A browser with a profile of its own below ``folder``."""
 
     def __init__(self, folder: Path) -> None:
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        assert program, "chromium is missing: install the Debian package of that name"
-        self._program, self._folder = program, folder
+        self._program, self._folder = find_browser(), folder
 
     def look(self, html: str, width: int, *, dark: bool = False, paper: bool = False) -> Look:
         """Lay the page out and measure it; ``paper`` gives it the style that is printed with."""

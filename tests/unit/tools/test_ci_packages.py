@@ -104,6 +104,7 @@ def test_deb_installs_build_dependencies(tmp_path: Path) -> None:
 def test_tests_install_all_tools(tmp_path: Path) -> None:
     wanted = packages(tmp_path, "all").wanted
     assert {"mmdebstrap", "chromium", "strace", "fio", "udev", "debhelper"} <= wanted
+    assert {"cockpit-ws", "cockpit-bridge"} <= wanted
 
 
 def test_soak_installs_ssh_and_lint(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("dh") is None:
         pytest.skip("needs debhelper: .ci/packages deb installs it")
     folder = tmp_path_factory.mktemp("deb")
-    for name in ("hbatune_0.0.1_amd64.deb", "hbatune_0.0.1.dsc"):
+    for name in ("hbatune_0.0.1_amd64.deb", "cockpit-hbatune_0.0.1_all.deb", "hbatune_0.0.1.dsc"):
         (folder / name).write_text("an earlier package")
     return deb.build(folder)
 
@@ -66,7 +66,8 @@ def test_new_package_replaces_old(package: Path) -> None:
     names = {path.name for path in package.parent.iterdir()}
     version = deb.version()
     source = {f"hbatune_{version}.dsc", f"hbatune_{version}.tar.xz"}
-    assert names == {package.name, f"{package.stem}.cdx.json", *source}
+    page = f"cockpit-hbatune_{version}_all.deb"
+    assert names == {package.name, page, f"{package.stem}.cdx.json", *source}
 
 
 def test_version_grows_with_commits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,12 +198,38 @@ def test_package_contains_user_files(tree: Path) -> None:
     assert (library / "_shipped/rules/oltp.toml").is_file()
 
 
+def find_page(package: Path) -> Path:
+    """Return the package of the Cockpit page, next to this one."""
+    [page] = package.parent.glob("cockpit-hbatune_*.deb")
+    return page
+
+
+@pytest.mark.programs
+def test_page_package_contains_only_page(package: Path, tmp_path: Path) -> None:
+    page = find_page(package)
+    subprocess.run(["dpkg-deb", "--extract", str(page), str(tmp_path)], check=True)
+    folder = tmp_path / "usr/share/cockpit/hbatune"
+    checkout = CHECKOUT / "cockpit"
+    assert {path.name for path in folder.iterdir()} == {path.name for path in checkout.iterdir()}
+    for path in folder.iterdir():
+        assert path.read_bytes() == (checkout / path.name).read_bytes(), path.name
+    files = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.parts[2] for path in files} == {"cockpit", "doc"}
+    assert {"changelog.gz", "copyright"} == {path.name for path in files if "doc" in path.parts}
+    version = deb.version()
+    wanted = field(page, "Depends").split(", ")
+    assert {f"hbatune (>= {version})", f"hbatune (<< {version}.1~)"} <= {*wanted}
+    assert any(word.startswith("cockpit-bridge ") for word in wanted)
+    assert not [word for word in wanted if "python" in word]
+
+
 @pytest.mark.programs
 def test_package_ignores_builder_umask(package: Path) -> None:
-    words = ["dpkg-deb", "--contents", str(package)]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    for line in listed.splitlines():
-        assert line.startswith(("drwxr-xr-x root/root", "-rw-r--r-- root/root", "-rwxr-xr-x root"))
+    for path in (package, find_page(package)):
+        words = ["dpkg-deb", "--contents", str(path)]
+        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        modes = ("drwxr-xr-x root/root", "-rw-r--r-- root/root", "-rwxr-xr-x root")
+        assert all(line.startswith(modes) for line in listed.splitlines()), listed
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -327,7 +354,8 @@ def test_source_package_is_reproducible(package: Path, tmp_path: Path) -> None:
     [source] = package.parent.glob("*.dsc")
     rebuilt(["dpkg-source", "--extract", str(source)], tmp_path)
     rebuilt(["dpkg-buildpackage", "--build=binary"], tmp_path / f"hbatune-{deb.version()}")
-    assert (tmp_path / package.name).read_bytes() == package.read_bytes()
+    for path in (package, find_page(package)):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.programs
