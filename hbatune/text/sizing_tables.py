@@ -40,8 +40,7 @@ def show_needs(needs: Needs, *, unfold: bool) -> None:
         links = "Links, that of each adapter with its share of the drives"
         show_section(links, _make_link_table(needs.links))
         show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
-        title = "SSDs that one pair can fully use, RAID 5"
-        show_section(title, _make_saturation_table(needs))
+        show_section("SSDs that one pair can fully use, RAID 5", _make_saturation_table(needs))
     for need in needs.media:
         if need.pairs is not None and need.drawers is not None:
             pairs = f"{format_count(need.pairs, 'pair')} of adapters with a cache"

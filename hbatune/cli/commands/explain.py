@@ -23,7 +23,7 @@ from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text import leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
-from hbatune.text.tables import Table, load_columns, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 _TEXT = 12
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
     folded = list(plan_tables.fold_rows(in_order, index.content_key))
-    if args.setting is None:
+    if args.setting is None and folded:
         _show_overview(folded)
     else:
         for names, entry in folded:
@@ -290,13 +290,14 @@ class _Index:
 
 
 def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
-    """Print a line for each setting that the profile sets, and how to see one in full."""
+    """Print a line for each setting that a rule matches, and how to see one in full."""
     table = Table(load_columns("explain-overview"))
     for names, entry in folded:
+        cells = [EMPTY_CELL, EMPTY_CELL, "not set", EMPTY_CELL]
         if (row := entry.row) is not None:
-            values = [plan_tables.format_value(value) for value in (row.current, row.value)]
-            cells = [entry.setting, *values, row.state, row.source]
-            table.rows.append([plan_tables.fold_names(names), *cells])
+            values = map(plan_tables.format_value, (row.current, row.value))
+            cells = [*values, row.state, row.source]
+        table.rows.append([plan_tables.fold_names(names), entry.setting, *cells])
     show_table(table)
     print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
 

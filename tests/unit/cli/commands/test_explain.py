@@ -143,6 +143,13 @@ def test_target_shows_line_for_each_setting(
     assert "D0-2  05-50111-01 HBA Performance Report" in output
 
 
+def test_target_shows_settings_without_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rule matches a LUN of an array, but only the site can set its depth."""
+    assert main(["explain", "sda", "--profile", "oltp"]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "queue_depth" in line]
+    assert row.split() == ["sda", "queue_depth", "-", "-", "not", "set", "-"]
+
+
 def test_empty_explanation_prints_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
