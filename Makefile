@@ -11,7 +11,7 @@ TESTING := .venv/testing
 # One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
 PARALLEL := -n 2 --dist loadfile
 
-.PHONY: help setup image test unit hosts lab demo deb rpm release docs manual bench soak clean
+.PHONY: help setup image test unit hosts lab demo deb rpm oci release docs manual bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ deb: ## the package for this Debian release, for `apt install ./dist/hbatune_*.d
 rpm: ## the package for Fedora, with rpmbuild, for `dnf install ./dist/hbatune-*.rpm`
 	@$(MAKE) $(BUILDING)
 	@$(PYTHON) -m tools.rpm dist
+
+oci: deb ## the container image with the package, for `podman load -i dist/hbatune-oci-*.tar`
+	@./.ci/packages lab
+	@$(PYTHON) -m tools.oci dist
 
 release: $(BUILDING) ## the tarball and packages of a release in dist, and its tag
 	@$(PYTHON) -m tools.release dist

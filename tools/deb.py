@@ -126,8 +126,11 @@ def _edit(path: Path, pattern: str, replacement: str) -> None:
     path.write_text(text)
 
 
-def run_tool(command: list[str], directory: Path) -> None:
-    """Run a tool of Debian without the caller's environment, which could affect the package."""
+def run_tool(command: list[str], directory: Path, *, packages: str = "deb") -> None:
+    """Run a tool of Debian without the caller's environment, which could affect the package.
+
+    ``packages`` is the set of `.ci/packages` that contains it.
+    """
     retained = {name: os.environ[name] for name in ("DEB_BUILD_OPTIONS",) if name in os.environ}
     environment = {
         **retained,
@@ -148,7 +151,7 @@ def run_tool(command: list[str], directory: Path) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise BuildError(f"{command[0]} is missing: run `.ci/packages deb`") from None
+        raise BuildError(f"{command[0]} is missing: run `.ci/packages {packages}`") from None
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-_LOG_TAIL:])
         raise BuildError(f"{command[0]} failed:\n{tail}")

@@ -277,17 +277,17 @@ class FolderError(HbatuneError):
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the directory and everything in it; it may be absent. Raises FolderError."""
+    """Remove the directory, if any, and its content; a mount point stays. Raises FolderError."""
     if folder.is_symlink():
         raise FolderError(f"{folder} is a link, which hbatune did not make")
     import shutil  # heavy, and only `uninstall` removes folders
 
     try:
         shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
     except OSError as error:
-        raise FolderError(f"{error.filename} cannot be removed: {error.strerror}") from error
+        is_mounted = error.errno == errno.EBUSY and Path(error.filename) == folder
+        if error.errno != errno.ENOENT and not is_mounted:
+            raise FolderError(f"{error.filename} cannot be removed: {error.strerror}") from error
 
 
 def empty_folder(folder: Path, *, keep: str) -> None:

@@ -180,7 +180,7 @@ def require_writable(machine: Machine, ids: Collection[str]) -> None:
                 raise UsageError(
                     f"/{directory.split('/')[1]} is mounted read-only, so no setting can be "
                     "written; nothing was changed",
-                    hint="many containers mount it so: run hbatune on the host",
+                    hint="many containers mount it so: run a privileged one with the host's /sys",
                 )
 
 

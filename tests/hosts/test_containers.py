@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act.journal_format import seal_document
-from tests.hosts import hbas
+from tests.hosts import hbas, interrupts
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 from tests.lab.wheel import CHECKOUT
@@ -37,9 +37,21 @@ def test_read_only_sys_refuses_changes(built: Build, command: str) -> None:
     )
     assert output == [
         "hbatune: /sys is mounted read-only, so no setting can be written; nothing was changed",
-        "         many containers mount it so: run hbatune on the host",
+        "         many containers mount it so: run a privileged one with the host's /sys",
         "2",
     ]
+
+
+def test_uninstall_empties_mounted_directories(built: Build) -> None:
+    directories = ("/run/hbatune", "/var/lib/hbatune")
+    output = ran(
+        built(interrupts.two_nodes()),
+        *(f"mkdir -p {path}; mount -t tmpfs -o mode=711 tmpfs {path}" for path in directories),
+        '"$@" apply --profile oltp --no-probe --once irq50 >/dev/null',
+        '"$@" uninstall >/dev/null; echo $?',
+        f"find {' '.join(directories)}; cat /proc/irq/50/smp_affinity_list",
+    )
+    assert output == ["0", *directories, "5"]
 
 
 HIDE = {
