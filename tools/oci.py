@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from platform import freedesktop_os_release
 from typing import IO
 
 from tests.lab.debian import archives
@@ -58,7 +59,7 @@ def tag() -> str:
 
 def _make_root(package: Path, root: Path) -> None:
     """Install the package into a minimal root of this machine's Debian release."""
-    suite = _read_release()
+    suite = freedesktop_os_release()["VERSION_CODENAME"]
     entrypoint = CHECKOUT / "packaging/oci/entrypoint"
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED]
     command = [
@@ -71,12 +72,6 @@ def _make_root(package: Path, root: Path) -> None:
         *(suite, str(root), *archives(suite)),
     ]
     deb.run_tool(command, CHECKOUT, packages="lab")
-
-
-def _read_release() -> str:
-    text = Path("/etc/os-release").read_text()
-    names = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return names["VERSION_CODENAME"]
 
 
 def write_image(root: Path, image: Path) -> None:

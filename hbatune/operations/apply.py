@@ -105,8 +105,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         filed, earlier = journal.load_with_current_ids(paths.journal, situation.machine)
         if earlier is not None and earlier.entries:
             context.note_event(Event.JOURNAL_REPLACED)
-        ids = situation.chosen.ids
-        run = PlannedRun(situation, plan, filed, plan.rows, ids)
+        run = PlannedRun(situation, plan, filed, plan.rows, situation.chosen.ids)
         compares = request.probe and (plan.drift or request.compare.thorough)
         compares = compares and not rollback_record.has_later(began, paths)
         guard = began.guard(paths, named=bool(request.targets))
@@ -121,7 +120,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             if write_means.stop():
                 context.note_event(Event.WRITING_STOPPED)
         unfinished = {row.id for row in done.rows if not is_settled(row)}
-        marked = mark_seen(context, situation.machine, ids, unfinished)
+        marked = mark_seen(context, situation.machine, situation.chosen.ids, unfinished)
         finished = marked and done.noted and done.saved
         rows = done.rows
         is_active = not rollback_record.has_later(began, paths)

@@ -110,13 +110,11 @@ T = TypeVar("T")
 
 def show_differences(differences: Differences, *, unfold: bool) -> None:
     """Print the answer first, then the rows, the advice that is not met, and the skipped disks."""
-    plan, machine = differences.plan, differences.situation.machine
-    disks = differences.situation.chosen.endpoints
-    print_heading(summarise_states(plan, differences.rows, disks))
+    print_heading(_summarise_states(differences))
     print_line()
-    show_rows(differences.rows, machine, unfold=unfold)
+    show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
-    show_skipped(plan.left_alone)
+    show_skipped(differences.plan.left_alone)
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
@@ -169,13 +167,13 @@ def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> 
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
-def summarise_states(plan: Plan, rows: Collection[Row], disks: Iterable[Endpoint] = ()) -> str:
+def _summarise_states(differences: Differences) -> str:
     """Return one sentence with the numbers of rows by state and disks without one, and memory."""
-    counts = _count_states(rows)
+    plan, rows = differences.plan, differences.rows
+    counts, disks = _count_states(rows), differences.situation.chosen.endpoints
     if unmatched := count_settings(rows, disks)["unmatched"]:
         counts.append(f"{format_count(unmatched, 'disk')} without a rule")
-    parts = ", ".join(counts)
-    text = f"Profile {plan.profile}: {parts or 'nothing to set on this machine'}."
+    text = f"Profile {plan.profile}: {', '.join(counts) or 'nothing to set on this machine'}."
     if plan.memory.added >= _MIB:
         text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
     return text
@@ -303,50 +301,50 @@ def format_value(value: object) -> str:
 
 def _show_table(rows: Sequence[Row], *, unfold: bool) -> None:
     """Print the rows for a pipe, where each line must be complete."""
-    get_key = attrgetter("target", "setting") if unfold else _get_row_content
+    get_key = attrgetter("key") if unfold else _get_row_content
     table = Table(_ROW_COLUMNS)
     for targets, row in sorted(fold_rows(rows, get_key), key=lambda item: natural_key(item[0][0])):
-        values = [format_value(row.current), format_value(row.value if _is_written(row) else None)]
-        state = str(row.state if row.outcome is None else row.outcome)
-        table.rows.append([fold_names(targets), row.setting, *values, state, _explain_row(row)])
+        table.rows.append([fold_names(targets), row.setting, *_make_cells(row)])
     show_table(table)
 
 
 def _show_groups(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     """Print the rows for a terminal: disks with equal rows together, each row with its reason."""
-    endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
-    rows_by_disk = group_items((row for row in rows if row.id in endpoints), attrgetter("id"))
+    disk_ids = {disk.id for disk in machine.endpoints}
+    rows_by_disk = group_items((row for row in rows if row.id in disk_ids), attrgetter("id"))
 
-    def get_disk_content(id: str) -> object:
-        kind = (format_medium(endpoints[id]), endpoints[id].model)
-        return id if unfold else (kind, tuple(map(_get_row_content, rows_by_disk[id])))
+    def get_content(disk: Endpoint) -> object:
+        contents = tuple(map(_get_row_content, rows_by_disk[disk.id]))
+        return disk.id if unfold else (format_medium(disk), disk.model, contents)
 
-    disk_ids = sorted(rows_by_disk, key=lambda id: natural_key(endpoints[id].target))
-    for ids in group_items(disk_ids, get_disk_content).values():
-        disks = [endpoints[id] for id in ids]
+    listed = [disk for disk in machine.endpoints if disk.id in rows_by_disk]
+    listed.sort(key=lambda disk: natural_key(disk.target))
+    for disks in group_items(listed, get_content).values():
         names = " ".join(label_targets([disk.target for disk in disks], disks))
         kind = ", ".join(filter(None, (format_medium(disks[0]), disks[0].model)))
         print_line(f"{names}: {kind}", hang=4)
-        group = rows_by_disk[ids[0]]
+        group = rows_by_disk[disks[0].id]
         show_table(Table(_GROUP_COLUMNS, [_make_group_row(row.setting, row) for row in group]))
-    others = group_equal_rows((row for row in rows if row.id not in endpoints), _explain_row)
+    others = group_equal_rows((row for row in rows if row.id not in disk_ids), _explain_row)
     table = Table(_VECTOR_COLUMNS)
-    for targets, row in fold_rows(others, attrgetter("target") if unfold else _get_row_content):
+    for targets, row in fold_rows(others, attrgetter("key") if unfold else _get_row_content):
         table.rows.append(_make_group_row(f"{format_targets(targets)} {row.setting}", row))
     show_table(table)
 
 
 def _make_group_row(name: str, row: Row) -> list[Cell]:
-    change = format_value(row.current)
-    if _is_written(row) and row.value != row.current:
-        change = f"{change} → {format_value(row.value)}"
-    state = str(row.state) if row.outcome is None else str(row.outcome)
-    return [f"  {name}", change, "" if state == State.DRIFT else state, _explain_row(row)]
+    current, value, state, reasons = _make_cells(row)
+    change = current if value in (EMPTY_CELL, current) else f"{current} → {value}"
+    return [f"  {name}", change, "" if state == State.DRIFT else state, reasons]
 
 
-def _is_written(row: Row) -> bool:
+def _make_cells(row: Row) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return the current value, the value to set, the state or outcome, and the reasons."""
     # In the other states no value will be written, so none is shown.
-    return row.state in (State.OK, State.DRIFT, State.PENDING)
+    is_written = row.state in (State.OK, State.DRIFT, State.PENDING)
+    value = format_value(row.value if is_written else None)
+    state = str(row.state if row.outcome is None else row.outcome)
+    return format_value(row.current), value, state, _explain_row(row)
 
 
 def _yield_fixed_lines(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:

@@ -37,8 +37,7 @@ def show_needs(needs: Needs, *, unfold: bool) -> None:
     """Print the drives for a load; with ``unfold`` also links and the documents' RAID adapters."""
     show_section("Drives", _make_media_table(needs.media))
     if unfold:
-        links = "Links, that of each adapter with its share of the drives"
-        show_section(links, _make_link_table(needs.links))
+        show_section("Links: each adapter has a share of the drives", _make_link_table(needs.links))
         show_section("Pairs of RAID adapters with SSDs, by level", _make_raid_table(needs.raid))
         show_section("SSDs that one pair can fully use, RAID 5", _make_saturation_table(needs))
     for need in needs.media:

@@ -57,7 +57,7 @@ def server() -> Described:
 
 
 def record(root: Path, commands: Sequence[Sequence[str]]) -> Answers:
-    """Run commands on the machine below ``root``, and return what each printed."""
+    """Run commands on the machine below ``root``, and return their outputs."""
     request = json.dumps([HBATUNE, str(CHECKOUT), commands])
     script = 'given=$1; shift; printf %s "$given" | "$@"'
     words = [*OWN_CONFIGURATION, "sh", "-c", script, "sh", request, sys.executable, "-c", _DRIVER]
@@ -69,7 +69,7 @@ def record(root: Path, commands: Sequence[Sequence[str]]) -> Answers:
 
 COCKPIT = Path("/usr/lib/cockpit/cockpit-ws")
 
-# Cockpit asks for the user's name and shell. Its bridge finds the page and the command by these
+# Cockpit reads the user's name and shell. Its bridge finds the page and the command by these
 # variables. Descriptor 3 is the socket, as of a unit of systemd (sd_listen_fds(3)).
 _START_COCKPIT = """
 mkdir -p /run/bin /run/share/cockpit /run/home || exit 77

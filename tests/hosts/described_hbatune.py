@@ -2,7 +2,7 @@
 
 The disks of a described machine are files. fio and bpftrace would measure nothing, so this command
 replaces their results and the kernel's counters: the disks work, and the change halves the time of
-an I/O on every disk but those of ``UNCHANGED``.
+an I/O on every disk except in ``UNCHANGED``.
 """
 
 import sys

@@ -33,8 +33,8 @@ from tools import deb
 from tools.wheel import BuildError
 
 PLACES = 3
-"""So many guests run at a time: on two CPUs, since each waits for a third of its time. With four,
-both CPUs were busy, and a run took longer."""
+"""The number of guests that run at the same time on two CPUs: each waits for a third of its time.
+With four, both CPUs were busy, and a run took longer."""
 LAST_WORDS_SECONDS = 60
 
 ONE_BY_ONE = pytest.StashKey[bool]()

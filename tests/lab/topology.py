@@ -137,7 +137,7 @@ class Topology(StrEnum):
     """Which adapters a machine has."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
-    PROBED = "probed"  # the same, for the files that probe for long: one guest would run longest
+    PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
@@ -146,6 +146,7 @@ class Topology(StrEnum):
 
 
 QEMUS_OWN = (Topology.MIXED, Topology.PROBED)
+"""The machines with adapters of QEMU only. They have no monitor, which the models need."""
 _ONE_OF_EACH = [*_MEGASAS, *_MPTSAS, *_SYM, *_NVME, *_NVME_SUBSYSTEM, *_PARAVIRTUAL, *_AHCI]
 _DEVICES = {
     Topology.MIXED: _ONE_OF_EACH,

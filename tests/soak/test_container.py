@@ -2,7 +2,7 @@
 
 The host is a private mount namespace (``tests.hosts.namespace``): its /sys, /proc/irq, /run and
 /var/lib are the described machine's, and its /dev has no disk. So a privileged container reaches
-none of this machine's devices. The commands are those of docs/install.md.
+none of this machine's devices. The commands are from docs/install.md.
 """
 
 import json
@@ -79,7 +79,7 @@ wait_until_ready() {{
     done
 }}
 closed=${{host/"/sys:/sys"/"/sys:/sys:ro"}}
-alone=--cgroups=disabled  # a cgroup that admits only some devices needs a capability more
+uncounted=--cgroups=disabled  # a cgroup that admits only some devices needs a capability more
 """
 
     def bash(self, script: str) -> list[str]:
@@ -124,7 +124,7 @@ def test_unprivileged_container_reads_what_the_host_does(
 ) -> None:
     host = make_host(hbas.mpt3sas())
     native = f"PYTHONPATH={CHECKOUT} {sys.executable} -m hbatune"
-    contained = "podman run --rm $alone $reader $image"
+    contained = "podman run --rm $uncounted $reader $image"
     for command in ("list", "diff --profile oltp"):
         outputs = [host.bash(f"{way} {command} --json || true") for way in (native, contained)]
         documents = [json.loads("\n".join(lines)) for lines in outputs]
@@ -137,7 +137,7 @@ def test_unprivileged_container_reads_what_the_host_does(
     assert line.endswith(" is not set up: no profile is active")
     script = f"""
 mkdir -m 777 /run/out
-podman run --rm --user 65534 $alone $reader -v /run/out:/out $image \
+podman run --rm --user 65534 $uncounted $reader -v /run/out:/out $image \
     snapshot /out/db1.snap >/dev/null
 {native} list --snapshot /run/out/db1.snap >/run/there
 {contained} list >/run/here

@@ -19,7 +19,7 @@ from tests.soak.kept import save_results
 from tools import deb
 
 BEFORE_FIRST_RELEASE = "593aa15f6ba486057e221931311de9a747a47da3"
-"""Stands in for the last release until there is a tag: the commit before names of volumes."""
+"""The commit to upgrade from until there is a tag: the last one without names of volumes."""
 
 _CONFIGURE = """
 mkdir -p /etc/hbatune/rules.d

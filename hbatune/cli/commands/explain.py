@@ -295,11 +295,16 @@ def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
     for names, entry in folded:
         cells = [EMPTY_CELL, EMPTY_CELL, "not set", EMPTY_CELL]
         if (row := entry.row) is not None:
-            values = map(plan_tables.format_value, (row.current, row.value))
-            cells = [*values, row.state, row.source]
+            cells = [*_format_values(row), row.state, row.source]
         table.rows.append([plan_tables.fold_names(names), entry.setting, *cells])
     show_table(table)
     print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
+
+
+def _format_values(row: PrintedRow) -> tuple[str, str]:
+    """Return the current value, and the value to set or, if hbatune sets none, the rule's."""
+    wanted = row.wanted if row.value is None else row.value
+    return plan_tables.format_value(row.current), str(wanted)
 
 
 def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> None:
@@ -308,14 +313,13 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     if row is None:
         print_heading(f"{heading}: profile {index.profile} does not set it")
     else:
-        current, value = map(plan_tables.format_value, (row.current, row.value))
-        print_heading(f"{heading}: {current} now; {index.profile} wants {value}")
-    _print_fact("meaning", setting.summary)
-    if row is not None:
+        current, wanted = _format_values(row)
+        print_heading(f"{heading}: {current} now; {index.profile} wants {wanted}")
         _print_fact("why", f"{row.why} ({row.source}; rule {row.rule})")
         if row.limit:
             _print_fact("limit", row.limit)
         _print_fact("state", row.state)
+    _print_fact("meaning", setting.summary)
     target = index.targets.get(explained.id)
     if target is not None:
         described = index.description(explained.id)

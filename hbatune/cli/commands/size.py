@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         if required is not None:
             show_answer(required, resources, machine.hostname, carries=carries)
-            has_ipr = any(adapter.family == "ipr" for adapter in machine.adapters)  # those of D4
+            has_ipr = any(adapter.family == "ipr" for adapter in machine.adapters)  # as in D4
             show_needs(required, unfold=args.all or has_ipr)
         if array is not None and depth is not None:
             if required is not None:

@@ -88,10 +88,29 @@ def test_diff_needs_no_root() -> None:
     assert done.code == 1, done.err
 
 
-def test_bad_rule_file_writes_nothing() -> None:
-    """One mistake is enough here: the unit tests have the others and their messages."""
-    text = '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 9999\n'
-    text += 'because = "x"\nsource = "site"\n'
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[rule]\n", "line 1"),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_request"\nvalue = 8\n'
+            'because = "x"\nsource = "site"\n',
+            "nr_requests",
+        ),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 9999\n'
+            'because = "x"\nsource = "site"\n',
+            "2048",
+        ),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 8\nat_least = 9\n'
+            'because = "x"\nsource = "site"\n',
+            "at_least",
+        ),
+    ],
+    ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
+)
+def test_bad_rule_file_writes_nothing(text: str, message: str) -> None:
     before = everything()
     rules = Path("/etc/hbatune/rules.d/mistake.toml")
     rules.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +121,7 @@ def test_bad_rule_file_writes_nothing() -> None:
         rules.unlink()
     assert done.code == 2
     assert "mistake.toml" in done.err
-    assert "2048" in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
     assert everything() == before
 
@@ -118,9 +137,21 @@ def test_bad_configuration_allows_rollback() -> None:
     assert everything() == before
 
 
-def test_unknown_target_exits_2() -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apply", "--profile", "nope", "--no-probe"),
+        ("apply", "--profile", "oltp", "--no-probe", "sdzz"),
+        ("apply", "--profile", "oltp", "--frobnicate"),
+        ("explain", "vda", "nr_request", "--profile", "oltp"),
+        ("diff",),
+        ("nonsense",),
+        (),
+    ],
+)
+def test_bad_usage_exits_2(words: tuple[str, ...]) -> None:
     before = everything()
-    done = hbatune("apply", "--profile", "oltp", "--no-probe", "sdzz")
+    done = hbatune(*words)
     assert done.code == 2
     assert done.err.strip()
     assert "Traceback" not in done.err

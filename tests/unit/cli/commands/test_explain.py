@@ -203,7 +203,9 @@ def test_lowered_depth_shows_decision(
 ) -> None:
     lowered = endpoint(attributes=attributes(device__queue_depth="32"))
     see_machine(monkeypatch, lambda: machine(lowered))
-    output = " ".join(explained(capsys).split())
+    text = explained(capsys)
+    assert text.startswith("sda queue_depth: 32 now; oltp wants 64\n"), "the rule's value"
+    output = " ".join(text.split())
     assert "below the driver's own 254: an administrator's decision" in output
 
 
