@@ -267,6 +267,7 @@ def observe_health(
             configs[path[0]] = (attributes.PCI_CONFIG,)
     offers = survey_requests(configs, deadline=deadline)
     log = read_kernel_log() if with_log else ABSENT
+    has_our_rules = any(map(_OURS.search, list_names(_FOLDERS[0])))
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()
@@ -291,7 +292,7 @@ def observe_health(
         msi_off=processors.find_kernel_option(processors.MSI_OFF),
         elevator=processors.find_kernel_option(processors.ELEVATOR),
         tuned=read_tuned_profile() if runs_tuned or is_one_shot() else ABSENT,
-        unset=udev.read_unset_settings(),
+        unset=udev.read_unset_settings() if has_our_rules else (),
         module_options=read_module_options({module.name for module in machine.modules}),
         io_shares=services.find_io_shares(),
         multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",

@@ -178,13 +178,10 @@ def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: Va
     if tournament.interference:
         # The score is the inverse of the p99, so its highest ratio is the lowest p99.
         metric, ratios = "p99 of a reader with a bulk writer", [1 / ratio for ratio in ratios]
-    effect, low, high = map(_format_effect, (ratios[0], *sorted(ratios[1:])))
+    ratios[1:] = sorted(ratios[1:])
+    effect, low, high = (f"{ratio - 1:+.0%}".replace("%", " %") for ratio in ratios)
     facts = {"metric": metric, "depth": tournament.depth, "before": change.before}
     return fill_message("measured", "tournament", effect=effect, low=low, high=high, **facts)
-
-
-def _format_effect(ratio: float) -> str:
-    return f"{ratio - 1:+.0%}".replace("%", " %")
 
 
 def _describe_source(context: Context, situation: Situation, disk: DiskSearchResult) -> str:

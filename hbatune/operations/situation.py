@@ -295,7 +295,6 @@ def read_situation(request: SituationRequest) -> Situation:
     def scan(disks: Collection[str]) -> Situation:
         machine, filed = load_machine_journal(gather, disks, files)
         machine = interrupts.with_records(machine, filed, files.locked)
-        machine = processors.with_probing(machine, isolated=config.probe.isolated)
         return make_situation(config, profile, machine, names, means, filed)
 
     # LUNs share the budget of an array with other LUNs, which have to be counted.
@@ -383,6 +382,7 @@ def make_situation(
 
     ``filed`` is the journal for this machine.
     """
+    machine = processors.with_probing(machine, isolated=config.probe.isolated)
     return Situation(
         config,
         profile,

@@ -21,8 +21,8 @@ from hbatune.operations import situation as situations
 from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
-from hbatune.policy import match, vendors
-from hbatune.policy.config import load_configuration
+from hbatune.policy import budget, match, vendors
+from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.probe import history
@@ -35,27 +35,30 @@ def take_snapshot(context: Context) -> Snapshot:
 
     Raises UsageError if its policy has errors.
     """
-    paths = context.paths
-    situations.require_readable(paths, paths.counters)
     config, library = load_configuration(), installed_library()
     rules = vendors.load_followed_rules(library, config.site)
     profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
-    deadline = config.act.deadline_seconds
-    means = situations.unlocked_means(paths)
+    return _read_host(context, config, profiles)[0]
+
+
+def _read_host(
+    context: Context, config: Config, profiles: Sequence[Profile] = ()
+) -> tuple[Snapshot, Journal, situations.ScanMeans]:
+    """Return a snapshot with these profiles, and the journal and the means of its machine."""
+    paths, means = context.paths, situations.unlocked_means(context.paths)
+    situations.require_readable(paths, paths.counters)
     avoid = situations.map_stuck_disks(means.stuck)
-    adapter_files = situations.list_adapter_attributes()
-    controller_files = adapter_files[model.TargetKind.CONTROLLER]
-    adapter_files[model.TargetKind.CONTROLLER] = (*controller_files, *CONTROLLER_FILES)
-    disk_files = (*list_attributes(), *FORECAST_FILES)
-    gathered = means.gather(disk_files, config.act, of=adapter_files)
+    files, kind = situations.list_adapter_attributes(), model.TargetKind.CONTROLLER
+    files[kind] = (*files[kind], *CONTROLLER_FILES)
+    gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
     record = rollback_record.load(paths)
     context.note(InterruptedRuns(filed, record, machine, means.stuck))
     options = system.read_module_options(paths.modprobe)
-    return Snapshot(
+    snapshot = Snapshot(
         machine=machine,
-        health=observe_health(machine, deadline=deadline, avoid=avoid),
+        health=observe_health(machine, deadline=config.act.deadline_seconds, avoid=avoid),
         policy=HostPolicy(
             active=config.profile,
             profiles=tuple(profiles),
@@ -69,6 +72,7 @@ def take_snapshot(context: Context) -> Snapshot:
         taken=int(time.time()),
         looks=marks.load_counted(paths.counters),
     )
+    return snapshot, filed, means
 
 
 def get_error_counters(snapshot: Snapshot) -> health.ErrorCounters:
@@ -106,7 +110,7 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
 
     targets = list(request.targets)
     if request.snapshot is None:
-        snapshot = take_snapshot(context)
+        snapshot = _read_host(context, load_configuration())[0]
     else:
         snapshot = load_snapshot(request.snapshot)
         if request.since is not None:
@@ -123,8 +127,7 @@ def check_host(context: Context, request: CheckRequest) -> CheckedHost:
             situations.SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
         )
     inputs = make_check_input(snapshot, situation, targets)
-    not_understood = situation.not_understood if situation else ()
-    return CheckedHost(inputs, run_checks(inputs), not_understood)
+    return CheckedHost(inputs, run_checks(inputs), situation.not_understood if situation else ())
 
 
 def look_at_host(context: Context) -> HostLook:
@@ -148,13 +151,16 @@ def look_at_host(context: Context) -> HostLook:
         failed=installed and system.has_failed(),
     )
     try:
-        look = replace(look, profile=load_configuration().profile)
+        config = load_configuration()
+        look = replace(look, profile=config.profile)
         if hidden is not None:
             return look
-        snapshot, situation = take_snapshot(context), None
+        profile = vendors.load_chosen_profile(None, config) if config.profile else None
+        (snapshot, recorded, means), situation = _read_host(context, config), None
         look = replace(look, adapters=situations.list_serving_adapters(snapshot.machine))
-        if look.profile is not None:
-            situation = situations.read_situation(situations.SituationRequest())
+        if profile is not None:
+            host = snapshot.machine
+            situation = situations.make_situation(config, profile, host, (), means, recorded)
             plan = situation.plan()
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
@@ -175,6 +181,7 @@ def make_check_input(
     machine, counters = snapshot.machine, get_error_counters(snapshot)
     chosen = choose_targets(machine, targets)
     plan = situation.plan() if situation else Plan("", ())
+    has_array = any(map(budget.is_shared, machine.endpoints))
     return CheckInput(
         machine=machine,
         health=snapshot.health,
@@ -186,7 +193,7 @@ def make_check_input(
         counted=counters,
         earlier=health.find_earlier_counters(snapshot.looks, counters),
         looks=snapshot.looks,
-        arrays=installed_library().arrays(),
+        arrays=installed_library().arrays() if has_array else (),
         advice=situations.list_advice(machine, snapshot.policy.site, plan, chosen.ids),
     )
 
@@ -215,17 +222,15 @@ def read_measured_host(
     ``results`` is a copy of a host's history, used instead of this machine's.
     """
     paths, yardsticks = Paths(), installed_library().yardsticks()
-    records: tuple[history.Record, ...] = ()
     if results is not None:
         records = history.load_named(results).records
-    elif snapshot is None:
-        records = history.load(paths.history).records
+    else:
+        records = () if snapshot else history.load(paths.history).records
     loaded = None if snapshot is None else load_snapshot(snapshot)
     active = loaded.policy.active if loaded else load_configuration().profile
     if profile is not None or active is not None:
-        situation = situations.read_situation(
-            situations.SituationRequest(profile=profile, snapshot=loaded)
-        )
+        request = situations.SituationRequest(profile=profile, snapshot=loaded)
+        situation = situations.read_situation(request)
         return MeasuredHost(
             machine=situation.machine,
             journal=situation.journal,

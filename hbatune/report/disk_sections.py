@@ -71,8 +71,10 @@ def _order_target(record: Record) -> NaturalKey:
 
 
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
-    drawn = list(filter(_is_drawable, records))[:MAX_DISKS]
-    rows = [_make_latency_row(record.result) for record in drawn if record.result is not None]
+    results = [record.result for record in records if record.result is not None]
+    # A logarithmic axis cannot show zero.
+    drawn = [result for result in results if min(_list_quantiles(result.figures)) > 0]
+    rows = list(map(_make_latency_row, drawn[:MAX_DISKS]))
     latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
@@ -111,11 +113,6 @@ def _describe_link(link: comparison.LinkShare) -> str:
 
 def _list_quantiles(figures: Figures) -> tuple[float, ...]:
     return figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us
-
-
-def _is_drawable(record: Record) -> bool:
-    # A logarithmic axis cannot show zero.
-    return record.result is not None and min(_list_quantiles(record.result.figures)) > 0
 
 
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:

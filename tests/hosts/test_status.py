@@ -87,6 +87,11 @@ _WITHOUT_DAEMON = """
 note("new")
 hbatune(*APPLY)
 note("applied")
+unused = Path("/etc/hbatune/profiles/unused.toml")
+unused.parent.mkdir(parents=True)
+unused.write_text("title = 1")
+note("invalid profile that is not used")
+unused.unlink()
 (QUEUE / "nr_requests").write_text("100")
 note("drifted")
 hbatune(*APPLY)
@@ -115,6 +120,7 @@ def test_state_without_daemon(built: Build) -> None:
     assert states(answers) == {
         "new": ("not_set_up", 4),
         "applied": ("applied", 4),
+        "invalid profile that is not used": ("applied", 4),
         "drifted": ("drifted", 1),
         "stopped": ("stopped", 4),
         "failed": ("failed", 4),

@@ -181,7 +181,7 @@ def test_check_reports_rise(
         looks = load_counted(paths.COUNTERS)
         host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
         monkeypatch.setattr(
-            "hbatune.operations.snapshot.take_snapshot", lambda context: host_snapshot
+            "hbatune.operations.snapshot._read_host", lambda context, config: (host_snapshot,)
         )
         main(["check"])
         assert list(tmp_path.rglob("*")) == stored, "it writes no file"
