@@ -16,7 +16,9 @@ from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import group_items, natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State, count_settings
+from hbatune.policy.budget import is_shared
 from hbatune.settings.table import SETTINGS
+from hbatune.shipped import fill_message
 from hbatune.text.basic_output import format_count
 from hbatune.text.limit_text import describe_limit, explain_limit
 from hbatune.text.tables import EMPTY_CELL, Cell, Table, load_columns, make_columns
@@ -31,8 +33,6 @@ _ROW_COLUMNS = make_columns(
 )
 _GROUP_COLUMNS = make_columns("id | value | state | text")  # without titles
 _VECTOR_COLUMNS = make_columns("id | value | state | reason")
-
-
 _get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
 _get_row_content = attrgetter(
     "setting", "current", "value", "state", "limit", "rule", "outcome", "errno", "found"
@@ -57,8 +57,7 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
     """Return the reasons of an advice: the vendor's reason, a conflict, a limit, a note."""
     parts = [f"{advice.vendor}: {advice.why} ({advice.source})"]
     if advice.against is not None:
-        rule = f"rule {advice.against} of the profile"
-        parts.append(f"against {rule}, which sets it to {advice.planned}")
+        parts.append(f"against rule {advice.against} of the profile, which sets {advice.planned}")
     if advice.limit is not None:
         parts.append(f"here: {describe_limit(advice.limit)}")
     if advice.note is not None:
@@ -91,7 +90,6 @@ _KINDS = {
 }
 _MOST = 16
 """The maximum number of names and ranges of a row that are all shown."""
-
 _FEW = 8
 """The number of names and ranges that are shown if a row has more."""
 
@@ -115,6 +113,11 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
     show_skipped(differences.plan.left_alone)
+    ids = {row.id for row in differences.rows}
+    disks = [disk for disk in differences.situation.chosen.endpoints if disk.id not in ids]
+    if shared := format_targets([disk.target for disk in disks if is_shared(disk)]):
+        print_line(fill_message("plan", "shared", disks=shared), hang=2)
+        print_line()
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
@@ -204,10 +207,7 @@ def fold_rows(rows: Iterable[N], content: Callable[[N], object]) -> Iterator[tup
 
 
 def group_equal_rows(rows: Iterable[T], content: Callable[[T], object]) -> list[T]:
-    """Return the rows with rows of equal content next to each other, so a table shows it once.
-
-    The order follows the first row of each content.
-    """
+    """Return the rows with rows of equal content next to each other, in their first order."""
     return list(chain.from_iterable(group_items(rows, content).values()))
 
 

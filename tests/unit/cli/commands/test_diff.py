@@ -28,6 +28,7 @@ def test_answer_comes_first_and_counts_disks_without_a_rule(
     assert main(["diff", "--profile", "oltp"]) == 1
     out = capsys.readouterr().out
     assert re.match(r"Profile oltp: \d+ to change, .*1 disk without a rule\..*\n\n", out)
+    assert "\nsdb: left alone, since only the site knows how many hosts use" in out
     assert "Next" not in out, "a pipe gets records"
     monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 100)
     main(["diff", "--profile", "oltp"])
@@ -36,7 +37,9 @@ def test_answer_comes_first_and_counts_disks_without_a_rule(
     command = explain.split()[1:6]
     assert main(command) == 0, "the printed command runs"
     main(["diff", "--profile", "oltp", "sda"])
-    assert "sudo hbatune apply sda --profile oltp " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "sudo hbatune apply sda --profile oltp " in out
+    assert "left alone" not in out
     assert main(["diff", "--profile", "oltp", "sdb"]) == 0
     assert "Next" not in capsys.readouterr().out
 
