@@ -8,8 +8,9 @@ PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 # of it what tests it.
 BUILDING := .venv/building
 TESTING := .venv/testing
-# One worker for each CPU of a small machine; a file's tests stay together, as do its fixtures.
-PARALLEL := -n 2 --dist loadfile
+# A worker for each CPU of a small machine, and one for the times that they wait. A file's tests stay
+# together, as do its fixtures. The files keep their order, because few tests can take long.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup image test unit hosts lab demo deb rpm oci release docs manual bench soak clean
 
@@ -61,14 +62,15 @@ $(TESTING): $(BUILDING)
 image: setup ## the lab's root images, made once and kept outside the checkout; the newest kernel
 	@$(PYTHON) -m tests.lab image
 
-# Both runs are done whatever becomes of the first, so that one command tells everything; it fails
-# where either does. Where the image cannot be made, the lab's tests fail and say why.
+# The packages' tests take longest, so they come first. Both runs are done whatever becomes of the
+# first, so that one command tells everything; it fails where either does. Where the image cannot be
+# made, the lab's tests fail and say why.
 test: ## every test; the lab boots three kernels
 	@test "$$(id -u)" -eq 0 || { ./.ci/packages all; echo "make test needs root: described machines \
 	are mounted, and the lab makes a root file system. As any user: make unit" >&2; exit 1; }
 	@$(MAKE) setup
 	@-$(PYTHON) -m tests.lab image
-	@$(PYTEST) $(PARALLEL) tests/unit tests/hosts; described=$$?; \
+	@$(PYTEST) $(PARALLEL) tests/unit/tools tests/hosts tests/unit; described=$$?; \
 	$(PYTEST) --durations=20 tests/lab && exit $$described
 
 # These two need no browser, QEMU, promtool or debhelper: tests that need one are marked.

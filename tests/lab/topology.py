@@ -134,15 +134,15 @@ _RATES = {"serial": "throttling.bps-total=200000000"}
 
 
 class Topology(StrEnum):
-    """Which adapters a machine has."""
+    """Which adapters a machine has. Guests start in this order, those that take longest first."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
     PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
+    POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
     THROTTLED = "throttled"  # a disk with a limited rate: a long write holds up what is behind it
-    POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
 
 
 QEMUS_OWN = (Topology.MIXED, Topology.PROBED)
