@@ -41,10 +41,10 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         require_lab()
-        emulator()
         if args.command == "image":
             _make_images()
             return 0
+        emulator()
         if args.kernel == NEWEST and not list_releases():
             renew()
         series = find_series(args.kernel)
@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _make_images() -> None:
-    """Make the images at the same time; on a terminal in turn, where each counts its seconds."""
-    with ThreadPoolExecutor(1 if sys.stderr.isatty() else 2) as threads:
-        for making in (threads.submit(debian_12_image), threads.submit(renew)):
+    """Make QEMU and the images at the same time; on a terminal in turn, each with its seconds."""
+    with ThreadPoolExecutor(1 if sys.stderr.isatty() else 3) as threads:
+        for making in [threads.submit(make) for make in (emulator, debian_12_image, renew)]:
             making.result()
 
 
