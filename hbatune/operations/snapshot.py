@@ -165,9 +165,9 @@ def look_at_host(context: Context) -> HostLook:
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
             look = replace(look, counts=counts, skipped=list_skipped(plan.rows))
+        findings = run_checks(make_check_input(snapshot, situation, ()))
     except UsageError as error:
         return replace(look, mistake=error.message)
-    findings = run_checks(make_check_input(snapshot, situation, ()))
     return replace(look, findings=Counter(str(finding.severity) for finding in findings))
 
 

@@ -83,6 +83,7 @@ FILES = {
     f"/etc/hbatune/rules.d/{NAME}.toml": RULE,
     f"/etc/hbatune/profiles/{NAME}.toml": f'title = "{NAME}"\n{RULE}',
     f"/etc/udev/rules.d/99-{NAME}.rules": UDEV_RULE,
+    "/etc/udev/rules.d/89-hbatune.rules": UDEV_RULE,  # only its name is read
     "/etc/tuned/active_profile": f"{NAME}\n",
     f"/etc/tuned/profiles/{NAME}/tuned.conf": TUNED_CONF,
     "/etc/tuned/variables.conf": f"isolated_cores={NAME}\n",

@@ -26,6 +26,7 @@ SENTENCES = {
     "daemon",
     "host_problem",
     "measured",
+    "plan",
     "probe",
     "search",
     "sizing",
