@@ -62,9 +62,9 @@ $(TESTING): $(BUILDING)
 image: setup ## the lab's root images, made once and kept outside the checkout; the newest kernel
 	@$(PYTHON) -m tests.lab image
 
-# The packages' tests take longest, so they come first. Both runs are done whatever becomes of the
-# first, so that one command tells everything; it fails where either does. Where the image cannot be
-# made, the lab's tests fail and say why.
+# The tests of packages and of described machines take longest, so they come first. Both runs are
+# done whatever becomes of the first, so that one command tells everything; it fails where either
+# does. Where the image cannot be made, the lab's tests fail and say why.
 test: ## every test; the lab boots three kernels
 	@test "$$(id -u)" -eq 0 || { ./.ci/packages all; echo "make test needs root: described machines \
 	are mounted, and the lab makes a root file system. As any user: make unit" >&2; exit 1; }

@@ -267,7 +267,7 @@ def observe_health(
             configs[path[0]] = (attributes.PCI_CONFIG,)
     offers = survey_requests(configs, deadline=deadline)
     log = read_kernel_log() if with_log else ABSENT
-    has_our_rules = any(map(_OURS.search, list_names(_FOLDERS[0])))
+    has_our_rules = any(map(_OURS.search, list_names(_FOLDERS[0])))  # udev's library loads slowly
     daemons = services.find_services(DAEMONS)
     irqbalance = services.parse_irqbalance(daemons[IRQBALANCE])
     scripts = irqbalance.scripts if isinstance(irqbalance, Irqbalance) else ()

@@ -48,8 +48,8 @@ def _read_host(
     paths, means = context.paths, situations.unlocked_means(context.paths)
     situations.require_readable(paths, paths.counters)
     avoid = situations.map_stuck_disks(means.stuck)
-    files, kind = situations.list_adapter_attributes(), model.TargetKind.CONTROLLER
-    files[kind] = (*files[kind], *CONTROLLER_FILES)
+    files = situations.list_adapter_attributes()
+    files[model.TargetKind.CONTROLLER] = (*files[model.TargetKind.CONTROLLER], *CONTROLLER_FILES)
     gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)

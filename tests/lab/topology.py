@@ -134,7 +134,7 @@ _RATES = {"serial": "throttling.bps-total=200000000"}
 
 
 class Topology(StrEnum):
-    """Which adapters a machine has. Guests start in this order, those that take longest first."""
+    """Which adapters a machine has. The guests with the longest tests start first."""
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
     PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
