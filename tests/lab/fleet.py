@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.lab.image import DEBIAN_12_KERNELS
 from tests.lab.job import JobDisks, terminal_job
 from tests.lab.kernels import image
-from tests.lab.machine import Machine, MachineEnded
+from tests.lab.machine import ONE_THREAD, Machine, MachineEnded
 from tests.lab.problem import LabError
 from tests.lab.topology import make_disk
 
@@ -75,7 +75,13 @@ def fleet(
             host = FleetHost(name, _free_port(), key)
             console = folder / f"{name}.log"
             machine = Machine(
-                guest_image, series, job=job, disk=disk, console=console, ssh=host.port
+                guest_image,
+                series,
+                job=job,
+                disk=disk,
+                console=console,
+                ssh=host.port,
+                accelerator=ONE_THREAD,
             )
             stack.enter_context(machine)
             machine.start()

@@ -19,6 +19,12 @@ from tests.lab.emulator import Emulator, emulator
 from tests.lab.image import Image
 from tests.lab.topology import QEMUS_OWN, Topology, adapters
 
+THREADS_OF_ITS_OWN = "tcg,thread=multi,tb-size=512"
+"""How QEMU emulates a guest that has this machine's CPUs for itself: both of its own at once."""
+ONE_THREAD = "tcg,thread=single,tb-size=512"
+"""The same for a guest beside others: its CPUs in turn. Its two threads would often wait for each
+other while a third thread has the CPU, and atomic instructions cost more between threads: three
+guests with one fixed load took 132 s so, and 96 s with one thread each."""
 MEMORY = "2G"
 PROCESSORS = 2
 CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
@@ -87,11 +93,12 @@ class Machine:
         topology: Topology = Topology.MIXED,
         terminal: Terminal = Terminal.NONE,
         ssh: int | None = None,
+        accelerator: str = THREADS_OF_ITS_OWN,
     ) -> None:
         self.series = series
         self._image, self._job, self._disk = image, job, disk
         self._console, self._topology, self._terminal = console, topology, terminal
-        self._ssh = ssh
+        self._ssh, self._accelerator = ssh, accelerator
         if topology is Topology.MANY_DRIVES:
             self._patience = MANY_DRIVES_BOOT_SECONDS
         self.resets = 0
@@ -205,7 +212,7 @@ class Machine:
         monitor: socket.socket,
         guest: tuple[socket.socket, socket.socket],
     ) -> list[str]:
-        accelerator = os.environ.get("HBATUNE_LAB_ACCEL", "tcg,thread=multi,tb-size=512")
+        accelerator = os.environ.get("HBATUNE_LAB_ACCEL", self._accelerator)
         image, series = self._image, self.series
         third = "null" if self._terminal is Terminal.NONE else "chardev:terminal"
         return [
