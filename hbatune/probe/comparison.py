@@ -19,6 +19,7 @@ from hbatune.policy.profile import Match, Objective, Profile
 from hbatune.policy.toml_files import escape_name
 from hbatune.probe.result import Pattern, ProbeResult, Subject, Workload
 from hbatune.probe.selection import list_subjects
+from hbatune.shipped import load_texts
 
 HEADROOM_LIMITS = (0.20, 0.40)
 """Fractions of the objective that stay free: enough from the first, ample beyond the second."""
@@ -38,28 +39,6 @@ _CORNERS = {
     Pattern.WRITE: ("write_gb_per_s", "bandwidth", 1e9),
 }
 """The field of a document's array, the field of ``Figures`` and the unit, by pattern."""
-
-EXPORTS = {
-    "ceph": {Pattern.RANDOM_WRITE: "osd_mclock_max_capacity_iops"},
-    "scylla": {
-        Pattern.RANDOM_READ: "read_iops",
-        Pattern.READ: "read_bandwidth",
-        Pattern.RANDOM_WRITE: "write_iops",
-        Pattern.WRITE: "write_bandwidth",
-    },
-}
-"""The programs that results can be exported for, and the name of each rate, in I/Os or bytes per
-second. Scylla's io_properties.yaml requires all four (seastar: doc/io-properties-file.md, and
-apps/iotune/iotune.cc: write_property_file)."""
-
-_CEPH_LIMITS = {
-    Medium.HDD: ("hdd", 50, 500),
-    Medium.SSD: ("ssd", 1000, 80_000),
-    Medium.NVME: ("ssd", 1000, 80_000),
-}
-"""Ceph's name of a medium, and the minimum and maximum IOPS that it accepts from its own benchmark
-(src/common/options/osd.yaml.in: osd_mclock_iops_capacity_low_threshold_hdd,
-osd_mclock_iops_capacity_threshold_hdd, and both with _ssd)."""
 
 
 class Headroom(StrEnum):
@@ -374,9 +353,9 @@ def export_results(
 
     Raise ``HbatuneError`` for a missing rate, or one outside of Ceph's limits for the medium.
     """
-    rates = {}
-    for pattern, name in EXPORTS[program].items():
-        values = list(_list_rates(results, pattern))
+    rates, export = {}, load_texts("exports.toml")[program]
+    for pattern, name in export["rates"].items():
+        values = list(_list_rates(results, Pattern(pattern)))
         if not values:
             raise HbatuneError(f"{mount}: {pattern} has no result that can be trusted")
         rates[name] = round(max(values))
@@ -384,9 +363,9 @@ def export_results(
         # A JSON text is also a YAML text, and the name of a directory is hostile.
         heading = f"  - mountpoint: {json.encode(escape_name(mount)).decode()}"
         return ["disks:", heading, *(f"    {name}: {rate}" for name, rate in rates.items())]
-    if medium not in _CEPH_LIMITS:
+    if medium not in export["limits"]:
         raise HbatuneError(f"{mount}: its medium is unknown, and Ceph's limits depend on it")
-    type, low, high = _CEPH_LIMITS[medium]
+    type, low, high = export["limits"][medium]
     [(name, iops)] = rates.items()
     if not low <= iops <= high:
         problem = f"{iops} IOPS are outside of Ceph's limits for {type}, {low} to {high}"

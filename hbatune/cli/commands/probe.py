@@ -32,7 +32,7 @@ from hbatune.probe.workloads import (
     find_workload,
     load_workloads,
 )
-from hbatune.shipped import fill_message
+from hbatune.shipped import fill_message, load_texts
 from hbatune.text import probe_tables
 from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_path(group, "--watch")
     parser.add_argument("--runtime", metavar="SECONDS", type=arguments.make_seconds_type())
     arguments.add_flags(parser, "--together")
-    parser.add_argument("--export", metavar="PROGRAM", choices=list(comparison.EXPORTS))
+    parser.add_argument("--export", metavar="PROGRAM", choices=list(load_texts("exports.toml")))
     arguments.add_shared(parser, "--profile", "--json")
 
 
@@ -208,7 +208,7 @@ def _check_export(args: argparse.Namespace, chosen: NamedWorkload) -> None:
     if args.export == "scylla" and args.file is None:
         raise UsageError("--export scylla is for a filesystem", hint="name a directory with --file")
     measured = {run.pattern for run in chosen.runs if comparison.is_corner(run)}
-    if not measured.issuperset(comparison.EXPORTS[args.export]):
+    if not measured.issuperset(load_texts("exports.toml")[args.export]["rates"]):
         problem = f"{chosen.name} does not measure all rates of --export {args.export}"
         raise UsageError(problem, hint="use the workload four-corners")
 
