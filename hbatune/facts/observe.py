@@ -27,6 +27,7 @@ from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, R
 from hbatune.facts.services import IRQBALANCE, TUNED, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import is_one_shot, read_tuned_profile
+from hbatune.workers import WorkerPool
 
 # The MSI and MSI-X vectors of a function; absent if it has a line instead.
 _VECTORS = "msi_irqs/"
@@ -245,11 +246,13 @@ def observe_health(
     deadline: float = 10.0,
     avoid: Mapping[str, str] | None = None,
     with_log: bool = True,
+    worker_pool: WorkerPool | None = None,
 ) -> health.Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
 
     ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
-    queue does not answer to the reason. Without the kernel's log, it counts as absent.
+    queue does not answer to the reason. Without the kernel's log, it counts as absent. The
+    ``worker_pool``, if given, does the reading.
     """
     paths: dict[str, tuple[str, ...]] = {}
     for adapter in machine.adapters:
@@ -259,13 +262,14 @@ def observe_health(
         dict(_build_requests(machine, paths)),
         deadline=deadline,
         avoid={e.sysfs: avoided[e.target] for e in machine.endpoints if e.target in avoided},
+        worker_pool=worker_pool,
     )
     # The card's capabilities matter only if no vector is in use.
     configs = {}
     for path in filter(None, paths.values()):
         if isinstance(get_text(survey.get(path[0], {}), _VECTORS), Missing):
             configs[path[0]] = (attributes.PCI_CONFIG,)
-    offers = survey_requests(configs, deadline=deadline)
+    offers = survey_requests(configs, deadline=deadline, worker_pool=worker_pool)
     log = read_kernel_log() if with_log else ABSENT
     has_our_rules = any(map(_OURS.search, list_names(_FOLDERS[0])))  # udev's library loads slowly
     daemons = services.find_services(DAEMONS)

@@ -116,9 +116,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _COST_MODEL = "io.cost.qos"  # enabled for a disk, it uses the weights (block/blk-iocost.c)
 _WEIGHTS = ("io.bfq.weight", "io.weight")
 _DEFAULT_WEIGHT = "100"  # include/linux/blk-cgroup.h: CGROUP_WEIGHT_DFL
-# The numbers of ioprio_get(2); other architectures have 31 (include/uapi/asm-generic/unistd.h).
-_IOPRIO_GET = {"x86_64": 252, "ppc64le": 274, "s390x": 283}
+# The number of ioprio_get(2); other architectures have 31 (include/uapi/asm-generic/unistd.h).
+_IOPRIO_GET = {"x86_64": 252, "ppc64le": 274, "s390x": 283}.get(os.uname().machine, 31)
 _WHO_PROCESS, _CLASS_SHIFT = 1, 13  # include/uapi/linux/ioprio.h
+_LIBC = ctypes.CDLL(None)
 
 
 def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tuple[str, ...]]:
@@ -150,8 +151,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
 
 def _read_io_class(pid: int) -> int:
     """Return the class of a process's own I/O priority: 0 without one, -1 if it ended."""
-    number = _IOPRIO_GET.get(os.uname().machine, 31)
-    return int(ctypes.CDLL(None).syscall(number, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
+    return int(_LIBC.syscall(_IOPRIO_GET, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
 
 
 TUNED = "tuned"

@@ -28,6 +28,7 @@ from hbatune.policy.profile import Profile
 from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
+from hbatune.workers import WorkerPool
 
 
 def take_snapshot(context: Context) -> Snapshot:
@@ -45,12 +46,17 @@ def _read_host(
     context: Context, config: Config, profiles: Sequence[Profile] = ()
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
-    paths, means = context.paths, situations.unlocked_means(context.paths)
+    paths = context.paths
     situations.require_readable(paths, paths.counters)
-    avoid = situations.map_stuck_disks(means.stuck)
     files = situations.list_adapter_attributes()
     files[model.TargetKind.CONTROLLER] = (*files[model.TargetKind.CONTROLLER], *CONTROLLER_FILES)
-    gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
+    with WorkerPool() as worker_pool:
+        means = situations.unlocked_means(paths, worker_pool)
+        gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
+        avoid = situations.map_stuck_disks(means.stuck)
+        observed = observe_health(
+            gathered, deadline=config.act.deadline_seconds, avoid=avoid, worker_pool=worker_pool
+        )
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
     record = rollback_record.load(paths)
@@ -58,7 +64,7 @@ def _read_host(
     options = system.read_module_options(paths.modprobe)
     snapshot = Snapshot(
         machine=machine,
-        health=observe_health(machine, deadline=config.act.deadline_seconds, avoid=avoid),
+        health=observed,
         policy=HostPolicy(
             active=config.profile,
             profiles=tuple(profiles),
