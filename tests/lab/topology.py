@@ -138,10 +138,10 @@ class Topology(StrEnum):
 
     MIXED = "mixed"  # one of each kind that QEMU itself emulates
     PROBED = "probed"  # the same, for files with long probes: one guest for all files takes longest
-    POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
     TRI_MODE = "tri-mode"  # an eHBA 9600, with a drive or two of each kind
     MANY_DRIVES = "many-drives"  # an eHBA 9600 with 224 drives
     HBA_9400 = "hba-9400"  # an HBA 9400-16i, with two drives of each kind
+    POWER = "power"  # a 57B4 with four volumes and three bare drives; an NVMe drive that coalesces
     THROTTLED = "throttled"  # a disk with a limited rate: a long write holds up what is behind it
 
 
