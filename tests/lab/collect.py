@@ -201,6 +201,7 @@ class Lab:
             selected = [item.guest_name for item in items if item.guest == guest]
             if not selected:
                 continue
+            selected = rotate_files(selected, kernels().index(series) / len(kernels()))
             name = series if topology is Topology.MIXED else f"{topology}-{series}"
             guest_folder = folder / name
             shutil.rmtree(guest_folder, ignore_errors=True)
@@ -225,6 +226,17 @@ class Lab:
             self._runs[guest] = GuestRun(machine, guest_folder / "artifacts", places)
         for run in self._runs.values():
             run.start()
+
+
+def rotate_files(tests: list[str], share: float) -> list[str]:
+    """Return the tests so that this share of the files comes last, in the same order.
+
+    Tests that only wait then run at another time on each kernel, and leave the CPU to the others.
+    """
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    begin = files[int(len(files) * share)]
+    position = [test.partition("::")[0] for test in tests].index(begin)
+    return tests[position:] + tests[:position]
 
 
 def _packages(folder: Path) -> list[Path]:

@@ -25,3 +25,11 @@ def test_failure_names_kernel(
     item = collect.GuestItem.from_parent(file, name="test_one[9.9]", topology=Topology.MIXED)
     with pytest.raises(collect.GuestFailure, match=r"9\.9\.1\+deb13-amd64: .*it broke"):
         item.runtest()
+
+
+@pytest.mark.parametrize(("share", "order"), [(0, "aabcd"), (0.34, "bcdaa"), (0.99, "daabc")])
+def test_rotated_files_stay_whole(share: float, order: str) -> None:
+    tests = ["a.py::test_1", "a.py::test_2", "b.py::test", "c.py::test", "d.py::test"]
+    rotated = collect.rotate_files(tests, share)
+    assert "".join(test[0] for test in rotated) == order
+    assert rotated.index("a.py::test_1") < rotated.index("a.py::test_2")
