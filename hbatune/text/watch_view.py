@@ -120,6 +120,7 @@ class View(Struct, frozen=True):
     filter: str = ""
     is_typing: bool = False
     is_paused: bool = False
+    shows_paths: bool = False
 
 
 def react_to_key(view: View, key: str) -> View | None:
@@ -142,6 +143,8 @@ def react_to_key(view: View, key: str) -> View | None:
             return replace(view, is_typing=True, filter="")
         case "p":
             return replace(view, is_paused=not view.is_paused)
+        case "x":
+            return replace(view, shows_paths=not view.shows_paths)
     return replace(view, top=max(0, view.top + _SCROLL_KEYS.get(key, 0)))
 
 
@@ -175,14 +178,15 @@ def keeps_order(ranked: WatchState, state: WatchState) -> bool:
 
 
 def select_rows(picture: Picture, view: View) -> list[Reading]:
-    """Return the readings with the filter's text; without a filter, paths of maps are hidden."""
+    """Return the readings with the filter's text, or without one all except hidden paths."""
     readings = {reading.id: reading for reading in picture.state.disks}
     targets, text = {reading.target for reading in readings.values()}, view.filter.lower()
     rows = []
     for ranked in picture.rank(view.order):
         disk = picture.endpoints[ranked.id]
         words = (disk.target, format_medium(disk), disk.model, disk.adapter or "") if text else ()
-        if text in " ".join(words).lower() if text else disk.map not in targets:
+        is_shown = view.shows_paths or disk.map not in targets
+        if text in " ".join(words).lower() if text else is_shown:
             rows.append(readings[ranked.id])
     return rows
 
@@ -203,12 +207,12 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> Scre
     if len(alerts) > (limit := height // 4):
         alerts[limit:] = [format_count(len(state.alerts), "alert")]
     below = [_make_line(line, "red") for line in alerts]
-    keys = f"q quit  s sort: {view.order}  / filter  p pause"
+    keys = f"q quit  s sort: {view.order}  / filter  p pause  x paths"
     if view.is_typing or view.filter:
         keys = f"filter: {view.filter}  (Enter keeps it, Esc clears it)"
     paused, style = ("paused  ", "reverse") if view.is_paused else ("", "dim")
     below.append(_make_line(wrap_text(paused + keys, width)[0], style))
-    disks = select_rows(picture, View()) if view.filter else rows
+    disks = select_rows(picture, View()) if view.filter or view.shows_paths else rows
     above = _format_head(picture, disks, width)
     if height >= _ROOMY:
         above += [*_format_adapters(picture, width), ()]

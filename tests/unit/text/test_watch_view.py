@@ -139,6 +139,8 @@ def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) ->
         (View(is_typing=True, filter="nv"), "\x1b[A", View(is_typing=True, filter="nv")),
         (View(is_typing=True, filter="nv"), "\n", View(filter="nv")),
         (View(is_typing=True, filter="nv"), "\x1b", View()),
+        (View(), "x", View(shows_paths=True)),
+        (View(shows_paths=True), "x", View()),
         (View(), "q", None),
         (View(), "z", View()),
     ],
@@ -195,7 +197,9 @@ def test_filter_selects_by_adapter() -> None:
     assert select() == ["dm-0"]
     assert select(filter="01:00") == ["sda"]
     assert select(filter="SAS SSD") == ["dm-0", "sda"]
-    assert "0 of 1 disk over the goal" in draw(picture)[1]
+    assert select(shows_paths=True) == ["dm-0", "sda"]
+    for choices in ({}, {"filter": "sda"}, {"shows_paths": True}):
+        assert "0 of 1 disk over the goal" in draw(picture, **choices)[1], "paths count once"
 
 
 @pytest.mark.parametrize(
