@@ -64,7 +64,11 @@ are wall times of whole processes unless a row states otherwise.
 PROMISED = (
     *("start", "status", "status-daemon", "diff-4", "diff-4096", "event-4096", "apply-modelled"),
     *(f"{name}-{series}" for series in DEBIAN_12_KERNELS for name in ("apply", "writing")),
-    *("lock-6.1", "lock-6.12", "lock-7.3", "settle-24-7.3", "settle-240-7.3"),
+    *(
+        f"{name}-{series}"
+        for name in ("lock", "settle-24", "settle-240", "set-24")
+        for series in (*DEBIAN_12_KERNELS, "7.3")
+    ),
 )
 """The names of all results, in the page's order."""
 
