@@ -353,7 +353,8 @@ def export_results(
 
     Raise ``HbatuneError`` for a missing rate, or one outside of Ceph's limits for the medium.
     """
-    rates, export = {}, load_texts("exports.toml")[program]
+    export = load_texts("exports.toml")[program]
+    rates = {}
     for pattern, name in export["rates"].items():
         values = list(_list_rates(results, Pattern(pattern)))
         if not values:

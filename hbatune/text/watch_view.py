@@ -178,15 +178,17 @@ def keeps_order(ranked: WatchState, state: WatchState) -> bool:
 
 
 def select_rows(picture: Picture, view: View) -> list[Reading]:
-    """Return the readings with the filter's text, or without one all except hidden paths."""
+    """Return the readings that match the filter. Without one, paths of maps need the key ``x``."""
     readings = {reading.id: reading for reading in picture.state.disks}
     targets, text = {reading.target for reading in readings.values()}, view.filter.lower()
     rows = []
     for ranked in picture.rank(view.order):
         disk = picture.endpoints[ranked.id]
-        words = (disk.target, format_medium(disk), disk.model, disk.adapter or "") if text else ()
         is_shown = view.shows_paths or disk.map not in targets
-        if text in " ".join(words).lower() if text else is_shown:
+        if text:
+            words = (disk.target, format_medium(disk), disk.model, disk.adapter or "")
+            is_shown = text in " ".join(words).lower()
+        if is_shown:
             rows.append(readings[ranked.id])
     return rows
 

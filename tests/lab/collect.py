@@ -24,7 +24,7 @@ from tests.lab.guestrun import GuestRun
 from tests.lab.image import debian_12_image
 from tests.lab.job import JobDisks, tests_job
 from tests.lab.kernels import find_series, image, kernels
-from tests.lab.machine import ONE_THREAD, THREADS_OF_ITS_OWN, Machine
+from tests.lab.machine import ONE_THREAD, THREAD_PER_CPU, Machine
 from tests.lab.problem import LabError, require_lab
 from tests.lab.progress import step
 from tests.lab.topology import Topology, make_disk
@@ -195,13 +195,14 @@ class Lab:
         make_disk(folder / "disk.img")
         one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
         places = Semaphore(1 if one_by_one else PLACES)
-        # The newest kernel has the longest tests of the 9600: its guest starts before the others'.
-        for topology, series in itertools.product(Topology, reversed(kernels())):
+        every_series = kernels()
+        # The newest kernel first: it has the longest tests of the 9600.
+        for topology, series in itertools.product(Topology, reversed(every_series)):
             guest = topology, series
             selected = [item.guest_name for item in items if item.guest == guest]
             if not selected:
                 continue
-            selected = rotate_files(selected, kernels().index(series) / len(kernels()))
+            selected = rotate_files(selected, every_series.index(series) / len(every_series))
             name = series if topology is Topology.MIXED else f"{topology}-{series}"
             guest_folder = folder / name
             shutil.rmtree(guest_folder, ignore_errors=True)
@@ -219,7 +220,7 @@ class Lab:
                     disk=folder / "disk.img",
                     console=guest_folder / "console.log",
                     topology=topology,
-                    accelerator=THREADS_OF_ITS_OWN if one_by_one else ONE_THREAD,
+                    accelerator=THREAD_PER_CPU if one_by_one else ONE_THREAD,
                 )
             )
             self._machines[guest] = machine
@@ -229,9 +230,9 @@ class Lab:
 
 
 def rotate_files(tests: list[str], share: float) -> list[str]:
-    """Return the tests so that this share of the files comes last, in the same order.
+    """Return the tests with this share of their files, the first ones, moved to the end.
 
-    Tests that only wait then run at another time on each kernel, and leave the CPU to the others.
+    Guests with different shares wait at different times, so the CPUs are busy.
     """
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     begin = files[int(len(files) * share)]

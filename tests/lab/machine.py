@@ -19,12 +19,12 @@ from tests.lab.emulator import Emulator, emulator
 from tests.lab.image import Image
 from tests.lab.topology import QEMUS_OWN, Topology, adapters
 
-THREADS_OF_ITS_OWN = "tcg,thread=multi,tb-size=512"
-"""How QEMU emulates a guest that has this machine's CPUs for itself: both of its own at once."""
+THREAD_PER_CPU = "tcg,thread=multi,tb-size=512"
+"""How QEMU emulates a guest that runs alone: both of its CPUs at the same time."""
 ONE_THREAD = "tcg,thread=single,tb-size=512"
-"""The same for a guest beside others: its CPUs in turn. Its two threads would often wait for each
-other while a third thread has the CPU, and atomic instructions cost more between threads: three
-guests with one fixed load took 132 s so, and 96 s with one thread each."""
+"""How QEMU emulates one of several guests: its CPUs in turn. A thread for each CPU would often wait
+for the other one, which does not run, and atomic instructions cost more between threads. Three
+guests with one fixed load took 132 s with two threads each, and 96 s with one."""
 MEMORY = "2G"
 PROCESSORS = 2
 CPU = "qemu64,-cx16,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand"
@@ -93,7 +93,7 @@ class Machine:
         topology: Topology = Topology.MIXED,
         terminal: Terminal = Terminal.NONE,
         ssh: int | None = None,
-        accelerator: str = THREADS_OF_ITS_OWN,
+        accelerator: str = THREAD_PER_CPU,
     ) -> None:
         self.series = series
         self._image, self._job, self._disk = image, job, disk

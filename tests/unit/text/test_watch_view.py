@@ -185,7 +185,7 @@ def test_scrolled_screen_shows_later_rows() -> None:
     assert [line for line in draw(picture, top=1000) if " sd29 " in line]
 
 
-def test_filter_selects_by_adapter() -> None:
+def test_filter_and_key_show_paths() -> None:
     picture = make_picture(busy("sda", 1.0), busy("dm-0", 1.0))
     path = msgspec.structs.replace(picture.endpoints["sda"], kind=Kind.PATH, map="dm-0")
     endpoints = {"sda": path, "dm-0": endpoint(target="dm-0", id="dm-0", adapter=None)}
