@@ -78,8 +78,8 @@ def read_screen(text, deadline):
             output += os.read(ours, 65536)
         picture = output.decode(errors="replace").rpartition("\x1b[H")[2]
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", picture).replace("\r", "")
-        # A picture is complete once it has its last line.
-        is_complete = re.search(r"(pause|clears it\)) *$", plain) or b"1049h" not in output
+        # The rows are complete once the last line has begun.
+        is_complete = re.search(r"(q quit|filter: ).*$", plain) or b"1049h" not in output
         if re.search(text, plain) and is_complete:
             return plain
     process.kill()
