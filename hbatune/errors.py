@@ -1,7 +1,6 @@
 """The exceptions that stop a command, and the exit codes of all commands.
 
-The exceptions carry data; ``cli`` turns them into text. Help, man page and docs/exit-codes.md show
-the table of exit codes.
+The exceptions carry data; ``cli`` turns them into text.
 """
 
 import errno
@@ -87,39 +86,15 @@ def suggest_remedy(error: OSError, path: object) -> str:
 
 
 class ExitCode(IntEnum):
-    """An exit code of hbatune, with the text of its ``meaning``."""
+    """An exit code of hbatune. ``templates/messages.toml`` has the meanings."""
 
-    meaning: str
-
-    def __new__(cls, number: int, meaning: str) -> "ExitCode":
-        """Create the code of this number."""
-        code = int.__new__(cls, number)
-        code._value_ = number
-        code.meaning = meaning
-        return code
-
-    DONE = 0, "success: no drift and no findings"
-    FOUND = (
-        1,
-        "`diff` or `audit` found drift, `audit` a host that it could not compare, `compare` a "
-        "difference, `check`, `status` or `config check` something; a load is too large for the "
-        "host, or has no figure (`size`). Or a part failed: a file was not read, a setting not set "
-        "or not restored, a probe gave no results, a comparison had no pair of runs. Or a "
-        "regression was reverted (or kept on request)",
-    )
-    USAGE = 2, "bad usage, bad configuration, or not permitted; nothing was written"
-    LOCKED = 3, "another hbatune holds the lock, or is the daemon; a rollback is recorded anyway"
-    NO_DAEMON = 4, "`status`: the daemon is not running"
-    FAULT = 70, "internal error; the message explains how to report it"
-    OUTPUT_FAILED = 74, "completed, but the output could not be written"
-    NOT_THERE = 127, "with `-H`: there is no ssh here, or no hbatune on that host"
-    READER_GONE = (
-        141,
-        "completed, but the reader of the output had exited, as in `hbatune list | head`",
-    )
-    NO_CONNECTION = 255, "with `-H`: ssh could not connect to the host"
-
-
-def list_exit_codes() -> list[tuple[str, str]]:
-    """Return each number with its meaning, in the order of the numbers."""
-    return [(str(code.value), code.meaning) for code in sorted(ExitCode)]
+    DONE = 0
+    FOUND = 1
+    USAGE = 2
+    LOCKED = 3
+    NO_DAEMON = 4
+    FAULT = 70
+    OUTPUT_FAILED = 74
+    NOT_THERE = 127
+    READER_GONE = 141
+    NO_CONNECTION = 255

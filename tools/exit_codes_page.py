@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hbatune.errors import list_exit_codes
+from hbatune.cli.parser import list_exit_codes
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "exit-codes.md"
 
@@ -10,7 +10,7 @@ _INTRODUCTION = """\
 # Exit codes
 
 The exit codes of all commands. `hbatune --help` and hbatune(8) show the same table.
-This page is generated from `hbatune/errors.py`: `make docs`.
+This page is generated from `templates/messages.toml`: `make docs`.
 """
 
 

@@ -17,10 +17,10 @@ from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS
 from hbatune.cli.parser import (
     find_subparsers,
+    list_exit_codes,
     load_help,
     make_full_parser,
 )
-from hbatune.errors import list_exit_codes
 from hbatune.policy.library import Library, list_profiles
 from hbatune.probe.workloads import load_workloads
 from hbatune.settings.table import SETTINGS

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from hbatune import __version__
 from hbatune.cli import COMMANDS, GROUPS
 from hbatune.cli.arguments import GLOBAL_OPTIONS, add_global_options, is_option
-from hbatune.errors import UsageError, list_exit_codes
-from hbatune.shipped import load_texts
+from hbatune.errors import ExitCode, UsageError
+from hbatune.shipped import find_message, load_texts
 from hbatune.text.basic_output import format_sentence
 
 _WIDTH = 80
@@ -282,6 +282,11 @@ def _format_examples(examples: Sequence[tuple[str, str]]) -> str:
         else:
             lines += [f"  {line}", f"  {'':<{widest}}  {purpose}"]
     return "\n".join(lines)
+
+
+def list_exit_codes() -> list[tuple[str, str]]:
+    """Return each number with its meaning, in the order of the numbers."""
+    return [(str(code.value), find_message(code)) for code in sorted(ExitCode)]
 
 
 def _make_epilog() -> str:

@@ -1,10 +1,11 @@
 """The texts that ship: each value has its text, and each text its value."""
 
-from enum import StrEnum
+from enum import Enum
 
 import pytest
 
 from hbatune.agent.status import StallCause
+from hbatune.errors import ExitCode
 from hbatune.fleet.compared_facts import FactKind
 from hbatune.fleet.hosts import HostState, ReadFailure
 from hbatune.probe.comparison import Headroom
@@ -17,7 +18,7 @@ from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
-ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged)
+ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged, ExitCode)
 VALUES = {"alerts", "columns", "csv", "fact_source", "figures", "kernel_change", "open_change"}
 VALUES |= {"unset_setting", "fact_name"}
 SENTENCES = {
@@ -37,7 +38,7 @@ OTHER_TABLES = VALUES | SENTENCES
 
 
 @pytest.mark.parametrize("enumeration", ENUMERATIONS)
-def test_each_member_has_message(enumeration: type[StrEnum]) -> None:
+def test_each_member_has_message(enumeration: type[Enum]) -> None:
     messages = load_texts("messages.toml")[enumeration.__name__]
     assert set(messages) == {member.name for member in enumeration}
     for member in enumeration:

@@ -21,7 +21,7 @@ from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.policy.library import Library, load_profile
 from hbatune.probe.workloads import find_workload
 from hbatune.settings.table import SETTINGS
-from hbatune.shipped import find_shipped
+from hbatune.shipped import find_message, find_shipped
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PARSERS = find_subparsers(make_full_parser())
@@ -174,4 +174,6 @@ def test_exit_codes_appear_in_table() -> None:
     assert ExitCode.NO_DAEMON in set(ExitCode)
     text = format_help_page(None)
     for code in ExitCode:
-        assert re.search(rf"^ +{code.value}  {re.escape(code.meaning[:30])}", text, re.MULTILINE)
+        assert re.search(
+            rf"^ +{code.value}  {re.escape(find_message(code)[:30])}", text, re.MULTILINE
+        )

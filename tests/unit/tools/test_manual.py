@@ -26,6 +26,7 @@ from hbatune.policy.config import (
 from hbatune.policy.profile import LinkMatch, Match, Objective, ProbeSpec, Tolerance
 from hbatune.policy.schema import RuleTable
 from hbatune.settings.table import SETTINGS
+from hbatune.shipped import find_message
 from tools.manual import SHELLS, completion, files, man_pages
 
 
@@ -68,7 +69,9 @@ def test_main_page_names_all_pages() -> None:
     for command in COMMANDS:
         assert f"\n.TP\nhbatune-{command}(8)\n" in text
     assert "hbatune.toml(5), hbatune-rules(5)" in text.partition(".SH SEE ALSO")[2]
-    assert all(f"\n{code.value}\n{code.meaning.replace('`', '')}" in text for code in ExitCode)
+    assert all(
+        f"\n{code.value}\n{find_message(code).replace('`', '')}" in text for code in ExitCode
+    )
     assert all(f"\n.SS {title}\n" in text for title in load_help()["main"]["groups"].values())
 
 
