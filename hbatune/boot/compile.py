@@ -6,14 +6,14 @@ of the file sets the value that the plan would set (``plan.make``), or one that 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from operator import attrgetter
 
 from msgspec import Struct
 
 from hbatune.act import paths
 from hbatune.boot import conditions, lines
 from hbatune.boot.conditions import UdevCondition, build_condition
-from hbatune.boot.lines import END, RuleLine, RuleSection, exclude_key, match_property, set_wish
+from hbatune.boot.lines import RuleLine, RuleSection, exclude_key, match_property, set_wish
+from hbatune.facts import classify, routes
 from hbatune.facts.families import families
 from hbatune.facts.model import Kind, Protocol, Storage, TargetKind
 from hbatune.plan import joint_limits, rows
@@ -21,7 +21,7 @@ from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
 from hbatune.settings.limits import LOADABLE_SCHEDULERS
-from hbatune.settings.setting import UdevWriter
+from hbatune.settings.setting import Cause, UdevWriter
 from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
 
 _INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
@@ -29,12 +29,22 @@ _INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
 
 
 class CompiledRules(Struct, frozen=True):
-    """The sections of a rules file, its settings, and those left to the daemon, with reasons."""
+    """The parts of a rules file that depend on the profile (``udev/hbatune.rules.j2``).
+
+    ``settings`` are set by udev, the ones in ``left`` by the daemon, for a reason. ``skips`` are
+    the lines that skip disks, ``classes`` classify them, and ``wishes`` note the values of the
+    rules. ``needs_names`` is whether a rule depends on a drive's vendor or model.
+    """
 
     profile: str
-    sections: tuple[RuleSection, ...]
-    settings: tuple[str, ...]
-    left: tuple[tuple[str, str], ...]
+    settings: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+    skips: tuple[RuleSection, ...] = ()
+    classes: tuple[RuleSection, ...] = ()
+    wishes: tuple[RuleSection, ...] = ()
+    map_wishes: tuple[RuleLine, ...] = ()
+    sets_maps: bool = False
+    needs_names: bool = False
 
 
 def compile_rules(
@@ -67,30 +77,38 @@ def compile_rules(
             values.setdefault(step.rule.setting, {})[step.text] = None
     for_daemon += _list_inexact(steps, mapped=mapped)
     for_daemon += _list_site_dependent(site, values)
-    sections = list(_select_disks())
-    # Even a profile that sets nothing keeps the marks and baselines of its predecessor.
-    if values:
-        sections += _skip_disks(site, excluded, reverted, steps, mapped=mapped)
-        linked: set[str] = set()
-        for step in steps:
-            if step.rule.when.link != LinkMatch():
-                linked.update(step.rule.when.family)
-        sections += conditions.make_class_sections(linked)
-        for step in steps:
-            if step.condition.possible:
-                sections.append(_make_wish_section(step))
-        sections += _clear_wishes(site, reverted, values)
-        if mapped:
-            sections.append(lines.make_maps_section(_list_map_wishes(steps), values))
-        sections += lines.make_write_sections(values)
-    sections.append(RuleSection("", (lines.make_label(lines.END_LABEL),)))
-    filled = tuple(filter(attrgetter("lines"), sections))
-    return CompiledRules(profile.name, filled, tuple(values), tuple(dict.fromkeys(for_daemon)))
+    linked: set[str] = set()
+    for step in steps:
+        if step.rule.when.link != LinkMatch():
+            linked.update(step.rule.when.family)
+    wishes = [_make_wish_section(step) for step in steps if step.condition.possible]
+    wishes += _clear_wishes(site, reverted, values)
+    return CompiledRules(
+        profile.name,
+        tuple(values),
+        tuple(dict.fromkeys(for_daemon)),
+        skips=tuple(lines.make_skip_sections(site, excluded, [value.id for value in reverted])),
+        classes=tuple(conditions.make_class_sections(linked)),
+        wishes=tuple(wishes),
+        map_wishes=tuple(_list_map_wishes(steps, values)),
+        sets_maps=mapped,
+        needs_names=any(step.rule.when.vendor or step.rule.when.model for step in steps),
+    )
 
 
 def format_rules(compiled: CompiledRules) -> str:
     """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
-    return render_template("udev", "hbatune.rules.j2", compiled=compiled)
+    return render_template(
+        "udev",
+        "hbatune.rules.j2",
+        compiled=compiled,
+        saved_properties=lines.list_saved_properties(),
+        saved_lines=lines.save_values(compiled.settings),
+        writer_line=lines.start_writer(compiled.settings),
+        paths=paths,
+        routes=routes,
+        classify=classify,
+    )
 
 
 def format_writer() -> str:
@@ -161,44 +179,6 @@ def _list_site_dependent(site: Site, settings: Collection[str]) -> Iterator[tupl
         yield f"nr_requests unlike the kernel's {2 * joint_limits.DEFAULT_DEPTH}", reason
 
 
-def _select_disks() -> Iterator[RuleSection]:
-    whole_disks = (
-        (lines.match_key("ACTION", "remove"), END),
-        (exclude_key("SUBSYSTEM", "block"), END),
-        (exclude_key("ENV", "disk", "DEVTYPE"), END),
-        (exclude_key("KERNEL", f"{conditions.DISKS}|{lines.MAP_NAMES}"), END),
-        # An initramfs has neither a journal nor a record of rollbacks to obey.
-        (lines.match_key("TEST", "/etc/initrd-release"), END),
-    )
-    yield RuleSection("Whole disks only.", whole_disks)
-    yield lines.make_import_section()
-
-
-def _skip_disks(
-    site: Site,
-    excluded: Collection[str],
-    reverted: Iterable[rows.RevertedValue],
-    steps: Iterable[_Step],
-    *,
-    mapped: bool,
-) -> Iterator[RuleSection]:
-    # In case a rollback failed to remove the file.
-    rolled_back = (lines.match_key("TEST", str(paths.HANDS_OFF)), END)
-    rolled_back_now = (lines.match_key("TEST", str(paths.HANDS_OFF_NOW)), END)
-    title = "Hands off: everything was rolled back."
-    yield RuleSection(title, (rolled_back, rolled_back_now))
-    yield lines.make_seen_section()
-    new: list[RuleLine] = [lines.match_activated_map()] if mapped else []
-    new.append((exclude_key("ACTION", "add"), END))
-    new.append((match_property(lines.KNOWN_PROPERTY, "1"), END))
-    new += lines.mark_seen()
-    title = "Only as a disk appears: nothing that an administrator set later is undone."
-    yield RuleSection(title, tuple(new))
-    ids = list(map(attrgetter("id"), reverted))
-    has_names = any(step.rule.when.vendor or step.rule.when.model for step in steps)
-    yield from lines.make_skip_sections(site, excluded, ids, asks_for_names=has_names)
-
-
 def _make_wish_section(step: _Step) -> RuleSection:
     """Return the lines that note the wish of one rule: the last one overrides, as in the plan."""
     criteria = step.condition
@@ -214,14 +194,17 @@ def _make_wish_section(step: _Step) -> RuleSection:
     return RuleSection(f"{step.rule.name}: {step.rule.because} ({step.rule.source})", tuple(wishes))
 
 
-def _list_map_wishes(steps: Iterable[_Step]) -> list[RuleLine]:
-    wishes = []
+def _list_map_wishes(steps: Iterable[_Step], settings: Collection[str]) -> Iterator[RuleLine]:
+    """Yield the wishes for a map. A known one gets only ``settings`` that a new table resets."""
     for step in steps:
         if step.maps is not False:
             text = step.text if step.maps and step.text is not None else ""
             is_left = step.maps is None or step.why is not None
-            wishes.append(set_wish(step.rule.setting, text, is_left=is_left))
-    return wishes
+            yield set_wish(step.rule.setting, text, is_left=is_left)
+    unaffected = [name for name in settings if Cause.LOADED not in SETTINGS[name].reset_by]
+    if unaffected:
+        no_wishes = (lines.set_property(lines.make_wish_property(name), "") for name in unaffected)
+        yield match_property(lines.KNOWN_PROPERTY, "1"), *no_wishes
 
 
 def _clear_wishes(

@@ -17,7 +17,7 @@ from hbatune.facts import classify, routes
 from hbatune.facts.classify import Evidence, Sign
 from hbatune.facts.families import families
 from hbatune.facts.family import Family
-from hbatune.facts.model import GENERATIONS, Kind, Medium, Protocol, Storage
+from hbatune.facts.model import GENERATIONS, Kind, Medium, Protocol
 from hbatune.policy.profile import Match, Multipath
 
 FAMILY, PROTOCOL, MEDIUM = ".HBATUNE_FAMILY", ".HBATUNE_PROTOCOL", ".HBATUNE_MEDIUM"
@@ -28,10 +28,8 @@ UNKNOWN = "unknown"
 # (facts/classify.py: classify_medium).
 _TRI_MODE_DOUBT = (Medium.HDD, Medium.NVME)
 
-SCSI, NVME, OTHER = "sd*", "nvme*", "vd*"
-"""The kernel's names of SCSI disks, NVMe namespaces and disks of virtio."""
-DISKS = "|".join((SCSI, NVME, OTHER))
-"""The kernel's names of the disks that udev tunes."""
+SCSI, NVME = "sd*", "nvme*"
+"""The kernel's names of SCSI disks and NVMe namespaces."""
 
 CLASSIFIED_LABEL = "hbatune_classified"
 _PCI, _PORT = ".HBATUNE_PCI", ".HBATUNE_PORT"
@@ -162,17 +160,12 @@ def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...])
 
 def make_class_sections(linked: Collection[str]) -> Iterator[RuleSection]:
     """Yield the lines that classify disks, and for ``linked`` families also their PCI link."""
-    unknown = lines.set_properties((FAMILY, PROTOCOL, MEDIUM, GEN, WIDTH), UNKNOWN)
-    defaults = (set_property(TRI_MODE, "0"), set_property(STORAGE, Storage.LOCAL))
-    yield RuleSection("The device is not classified yet.", (unknown, defaults))
     drivers = [(_match_drivers(f), set_property(FAMILY, f.name)) for f in families()]
     yield RuleSection("Which driver its adapter has.", tuple(drivers))
     for title, section_lines in (
         ("The state of the adapter's PCI Express link.", _detect_link(linked)),
         ("The protocol, from the transport.", _classify_by_transport()),
         ("The protocol, from a SCSI disk's own report.", _classify_scsi()),
-        ("The medium.", _detect_medium()),
-        ("The location of its data.", _detect_storage()),
     ):
         yield RuleSection(title, tuple(section_lines))
 
@@ -216,23 +209,6 @@ def _classify_by_transport() -> Iterator[RuleLine]:
             yield path, END
         elif protocol is not None:
             yield _classify(protocol, path)
-
-
-def _detect_storage() -> Iterator[RuleLine]:
-    """Yield the lines that locate the data, as ``facts.classify.classify_storage`` does."""
-    is_array = set_property(STORAGE, Storage.ARRAY)
-    is_virtual = set_property(STORAGE, Storage.VIRTUAL)
-    yield match_property(PROTOCOL, f"{Protocol.FC}|{Protocol.ISCSI}"), is_array
-    yield match_property(PROTOCOL, f"{Protocol.VIRTIO}|{Protocol.VIRTUAL}"), is_virtual
-    is_sas = match_property(PROTOCOL, Protocol.SAS)
-    yield is_sas, lines.match_attribute("device/access_state", "?*"), is_array
-    for vendors, models in classify.SAS_ARRAYS:
-        vendor = lines.match_attribute("device/vendor", vendors)
-        yield is_sas, vendor, lines.match_attribute("device/model", models), is_array
-    native = (match_key("KERNEL", NVME), match_property(PROTOCOL, Protocol.NVME))
-    yield *native, match_key("ATTRS", "|".join(classify.VIRTUAL_NVME), "model"), is_virtual
-    fabric = match_key("DEVPATH", "*/nvme-fabrics/ctl/*")
-    yield *native, fabric, set_property(STORAGE, Storage.FABRIC)
 
 
 def _classify_scsi() -> Iterator[RuleLine]:
@@ -328,25 +304,6 @@ def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
         if protocols:
             by_protocols.setdefault(tuple(sorted(protocols)), []).append(channel)
     return by_protocols
-
-
-def _detect_medium() -> Iterator[RuleLine]:
-    # The kernel has set `rotational` from page B1h before the event (drivers/scsi/sd.c:
-    # sd_read_block_characteristics), and hbatune has not changed it yet.
-    yield lines.make_label(CLASSIFIED_LABEL)
-    unreliable_protocol, unreliable_medium = classify.UNRELIABLE_MEDIUM
-    for rotational, medium in classify.MEDIUM_BY_ROTATIONAL.items():
-        protocols = f"{Protocol.NVME}"
-        if medium is unreliable_medium:
-            protocols += f"|{unreliable_protocol}"
-        is_medium = lines.match_attribute("queue/rotational", str(int(rotational)))
-        yield lines.exclude_key("ENV", protocols, PROTOCOL), is_medium, set_property(MEDIUM, medium)
-    is_nvme, is_scsi = match_property(PROTOCOL, Protocol.NVME), match_key("KERNEL", SCSI)
-    is_hdd = lines.match_attribute("queue/rotational", "1")
-    yield is_nvme, set_property(MEDIUM, Medium.NVME)
-    yield is_nvme, match_key("KERNEL", NVME), is_hdd, set_property(MEDIUM, Medium.HDD)
-    yield is_nvme, is_scsi, is_hdd, set_property(MEDIUM, "+".join(_TRI_MODE_DOUBT))
-    yield is_nvme, is_scsi, set_property(TRI_MODE, "1")
 
 
 def _classify(protocol: str, *matches: lines.RulePart) -> RuleLine:

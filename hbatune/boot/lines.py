@@ -1,7 +1,8 @@
 """The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
 The rules decide which values a disk gets and save its original ones. A small program writes
-(``udev/hbatune-write.sh.j2``), since udev does not repeat a write that failed.
+(``udev/hbatune-write.sh.j2``), since udev does not repeat a write that failed. The template of the
+file (``udev/hbatune.rules.j2``) has the lines that are the same for every profile.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
@@ -15,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.facts import devices, model, routes
+from hbatune.facts import devices, model
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
-from hbatune.facts.udev import SEEN_PROPERTY, UNSET_PROPERTY, UNSTARTED
+from hbatune.facts.udev import UNSET_PROPERTY
 from hbatune.policy import config, profile
 from hbatune.settings import table
 from hbatune.settings.table import SCHEDULER, SETTINGS
@@ -25,7 +26,6 @@ from hbatune.settings.table import SCHEDULER, SETTINGS
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
 
 _LEFT = ".HBATUNE_SCHEDULER_LEFT"
-_ANY = ".HBATUNE_ANY"
 
 
 class RulePart(Struct, frozen=True):
@@ -76,11 +76,6 @@ def set_property(name: str, value: str) -> RulePart:
     return RulePart("ENV", "=", value, name)
 
 
-def set_properties(names: Iterable[str], value: str) -> RuleLine:
-    """Set these properties to the same value."""
-    return tuple(set_property(name, value) for name in names)
-
-
 def append_parts(matches: Iterable[RuleLine], *parts: RulePart) -> list[RuleLine]:
     """Return the lines with these parts at the end of each."""
     return [(*line, *parts) for line in matches]
@@ -91,14 +86,7 @@ def jump_to(label: str) -> RulePart:
     return RulePart("GOTO", "=", label)
 
 
-def make_label(name: str) -> RuleLine:
-    """Return the destination of a ``jump_to``, a separate rule."""
-    return (RulePart("LABEL", "=", name),)
-
-
-END_LABEL = "hbatune_end"
-"""The label at the end of the file."""
-END = jump_to(END_LABEL)
+END = jump_to("hbatune_end")
 """Skips the device."""
 
 
@@ -130,33 +118,14 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def make_import_section() -> RuleSection:
-    """Return the lines that keep mark and original values, of all settings, in udev's database."""
-    names = [SEEN_PROPERTY, UNSET_PROPERTY]
+def list_saved_properties() -> Iterator[str]:
+    """Yield the properties in which the original values of all settings of disks are saved."""
     for name, setting in SETTINGS.items():
         if setting.on is model.TargetKind.ENDPOINT:
-            names.append(table.make_property_name(name))
-    title = "Keep the mark of this device and its original values through all later events."
-    return RuleSection(title, tuple((RulePart("IMPORT", "==", name, "db"),) for name in names))
+            yield table.make_property_name(name)
 
 
-def make_write_sections(values: Collection[str]) -> Iterator[RuleSection]:
-    """Yield the lines that save the current values, and start the program that writes."""
-    checks: list[RuleLine] = []
-    for name in values:
-        checks.append((match_property(make_wish_property(name), "?*"), set_property(_ANY, "1")))
-    checks.append((exclude_key("ENV", "1", _ANY), END))
-    yield RuleSection("Nothing to set: nothing to save.", tuple(checks))
-    yield RuleSection("Save the values before the first write.", tuple(_save_values(values)))
-    no_result = match_property(UNSET_PROPERTY, ""), set_property(UNSET_PROPERTY, "")  # not stored
-    writes = [(set_property(UNSET_PROPERTY, UNSTARTED),), _start_writer(values), no_result]
-    if table.NR_REQUESTS in values:
-        left = (match_property(make_wish_property(SCHEDULER), ""), match_property(_LEFT, "1"))
-        writes.insert(0, (*left, set_property(make_wish_property(table.NR_REQUESTS), "")))
-    yield RuleSection("In order, each write until the kernel takes it.", tuple(writes))
-
-
-def _save_values(values: Collection[str]) -> Iterator[RuleLine]:
+def save_values(values: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):
         saved = table.make_property_name(name)
@@ -168,7 +137,7 @@ def _save_values(values: Collection[str]) -> Iterator[RuleLine]:
                     yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
-def _start_writer(values: Collection[str]) -> RuleLine:
+def start_writer(values: Collection[str]) -> RuleLine:
     """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
     udev's own assignment does not repeat a write that the kernel refuses with EBUSY. The program is
@@ -187,8 +156,6 @@ def _start_writer(values: Collection[str]) -> RuleLine:
 
 KNOWN_PROPERTY = ".HBATUNE_KNOWN"
 """Whether the disk has been seen before this event."""
-_NUMBER = "DISKSEQ"
-"""The disk's sequence number, a property of every event since Linux 5.15 (block/genhd.c)."""
 
 _WWIDS = ("device/wwid", "wwid")  # SCSI disk, NVMe namespace
 _WWID = ".HBATUNE_WWID"
@@ -205,43 +172,6 @@ _KERNELS_OWN = re.compile(
     r"[sv]d[a-z]+|nvme\d+(c\d+)?(n\d+)?|(host|virtio|dm-|irq)\d+"
     r"|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 )
-_ODD = "*[!] -[^-~]*"
-"""Matches a text with a backslash, or with anything that is not printable ASCII."""
-
-
-def make_seen_section() -> RuleSection:
-    """Return the lines that check whether a disk was seen.
-
-    An `add` event does not mean that a disk is new, since udev can announce all disks again. A
-    disk counts as seen once these rules have run for it, which udev's database keeps until the
-    disk is removed, or once hbatune has marked its number (``act.marks``). An initramfs does
-    not have these rules: a disk found there is new at its first `add` after the switch.
-    """
-    known = set_property(KNOWN_PROPERTY, "1")
-    # udev substitutes only in the value of a TEST match. Without a number it would name the
-    # directory.
-    marked = match_key("TEST", f"{paths.SEEN}/$env{{{_NUMBER}}}")
-    lines = (
-        (match_property(SEEN_PROPERTY, "?*"), known),
-        (match_property(_NUMBER, "?*"), marked, known),
-    )
-    return RuleSection("Whether this very disk was seen before.", lines)
-
-
-def mark_seen() -> Iterator[RuleLine]:
-    """Yield the lines that mark the disk as seen, by its number, or without one on old kernels."""
-    yield (set_property(SEEN_PROPERTY, f"$env{{{_NUMBER}}}"),)
-    yield match_property(SEEN_PROPERTY, ""), set_property(SEEN_PROPERTY, "unnumbered")
-
-
-_MAPS, _TUNE = "hbatune_maps", "hbatune_tune"
-MAP_NAMES = "dm-*"
-"""The kernel's names of maps."""
-_SKIP_ZONED = (
-    match_attribute("queue/zoned", "?*"),
-    exclude_key("ATTR", "none", "queue/zoned"),
-    END,
-)
 
 
 def is_for_maps(criteria: profile.Match) -> bool | None:
@@ -253,60 +183,13 @@ def is_for_maps(criteria: profile.Match) -> bool | None:
     return True if replace(criteria, kind=(), multipath=()) == profile.Match() else None
 
 
-def match_activated_map() -> RuleLine:
-    """Return the line that sends a map to its own lines when its table was just activated.
-
-    device-mapper's rules set DM_ACTIVATION: a plain `change` does not have it, but the `add` of a
-    map that the initramfs has activated does (dmsetup's 55-dm.rules).
-    """
-    kernel, action = match_key("KERNEL", MAP_NAMES), match_key("ACTION", "add|change")
-    uuid = match_property("DM_UUID", f"{routes.MULTIPATH_UUID}*")
-    return kernel, action, match_property("DM_ACTIVATION", "1"), uuid, jump_to(_MAPS)
-
-
-def make_maps_section(wishes: Iterable[RuleLine], settings: Collection[str]) -> RuleSection:
-    """Return the lines of dm-multipath maps, which disks skip; both continue after them.
-
-    A map is tuned when it is activated or gets another table, which is a `change` event. For a
-    known map, only the ``settings`` that a new table resets are wished for. udev does not know
-    a map's protocol and medium, which follow from its paths.
-    """
-    known = match_property(KNOWN_PROPERTY, "1")
-    lines: list[RuleLine] = [(jump_to(_TUNE),), make_label(_MAPS)]
-    # Coldplug, and a path that failed or returned (drivers/md/dm-uevent.c): neither loads a table.
-    lines.append((known, match_key("ACTION", "add"), END))
-    lines.append((known, match_property("DM_ACTION", "PATH_*"), END))
-    lines += (*mark_seen(), _SKIP_ZONED, *wishes)
-    unaffected = [name for name in settings if table.Cause.LOADED not in SETTINGS[name].reset_by]
-    if unaffected:
-        lines.append((known, *set_properties(map(make_wish_property, unaffected), "")))
-    lines.append(make_label(_TUNE))
-    return RuleSection("Maps, as they are activated.", tuple(lines))
-
-
 def make_skip_sections(
-    site: config.Site, excluded: Collection[str], reverted: Collection[str], *, asks_for_names: bool
+    site: config.Site, excluded: Collection[str], reverted: Collection[str]
 ) -> Iterator[RuleSection]:
-    """Yield the lines that skip disks, including the ones with the ``excluded`` ids.
+    """Yield the lines that skip the disks of [site], and the ones with the ``excluded`` ids.
 
-    ``reverted`` are ids that later lines match (``match_disks``). ``asks_for_names`` is whether any
-    rule depends on a drive's vendor or model.
+    ``reverted`` are ids that later lines match (``match_disks``).
     """
-    lines: tuple[RuleLine, ...] = (
-        (match_key("DEVPATH", "/devices/virtual/*"), END),
-        (match_property("DM_MULTIPATH_DEVICE_PATH", "1"), END),
-        _SKIP_ZONED,
-        (match_attribute("size", "0"), END),
-    )
-    title = "Hands off: maps and their paths, what is zoned, what has no capacity."
-    yield RuleSection(title, lines)
-    if asks_for_names:
-        odd: list[RuleLine] = []
-        for path in ("device/vendor", "device/model"):
-            odd.append((match_attribute(path, _ODD), END))
-            odd.append((match_attribute(path, " *"), END))
-        title = "Hands off: a name that is not all plain, which globs would read otherwise."
-        yield RuleSection(title, tuple(odd))
     skipped, wishless = list[RuleLine](), list[RuleLine]()
     for name in site.exclude:
         skipped += _match_named_disks(name)

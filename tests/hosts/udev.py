@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 from hbatune.act import paths
-from hbatune.boot.compile import CompiledRules, format_writer
+from hbatune.boot.compile import CompiledRules, format_rules, format_writer
 from hbatune.boot.lines import RuleLine, RulePart
 from hbatune.facts.model import SAVED_PREFIX
 from hbatune.settings.setting import UdevWriter, parse_selected
@@ -21,6 +22,7 @@ from tests.hosts.namespace import run
 
 _PARENTS = {"KERNELS", "SUBSYSTEMS", "DRIVERS", "ATTRS"}
 _ENV = re.compile(r"\$env\{([.\w]+)\}")
+_PART = re.compile(r'([A-Z]+)(?:\{([^}]+)\})?(==|!=|=)"([^"]*)"(?:, |$)')
 _KEPT = re.compile(r"[^A-Za-z0-9#+\-.:=@_/ $%?,]")
 
 
@@ -38,7 +40,7 @@ class Event:
 
     def run(self, compiled: CompiledRules) -> "Event":
         """Go through the rules."""
-        lines = [line for section in compiled.sections for line in section.lines]
+        lines = parse_rules(compiled)
         at = 0
         while at < len(lines):
             target = self._line(lines[at])
@@ -168,6 +170,19 @@ class Event:
             assert "%" not in text
             return text
         return _KEPT.sub("_", (self._attribute(match[1]) or "").rstrip())
+
+
+@lru_cache(maxsize=8)
+def parse_rules(compiled: CompiledRules) -> tuple[RuleLine, ...]:
+    """Return the lines of the rules file, each with its parts."""
+    lines = []
+    for text in format_rules(compiled).splitlines():
+        if text and not text.startswith("#"):
+            parts = _PART.findall(text)
+            assert "".join(match[0] for match in _PART.finditer(text)) == text
+            line = (RulePart(key, op, value, name or None) for key, name, op, value in parts)
+            lines.append(tuple(line))
+    return tuple(lines)
 
 
 def _labelled(lines: Sequence[RuleLine], target: str) -> int:

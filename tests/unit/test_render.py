@@ -126,10 +126,9 @@ def test_attribute_path_allows_only_id(name: str) -> None:
 def test_unsafe_rule_value_is_refused(value: str) -> None:
     with pytest.raises(UnsafeNameError):
         require_safe("udev_value", value)
+    section = RuleSection("t", ((match_key("KERNEL", value),),))
     with pytest.raises(UnsafeNameError):
-        format_rules(
-            CompiledRules("p", (RuleSection("t", ((match_key("KERNEL", value),),)),), (), ())
-        )
+        format_rules(CompiledRules("p", ("nomerges",), wishes=(section,)))
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])

@@ -42,9 +42,9 @@ def lines(rules: CompiledRules) -> list[str]:
 
 def part(rules: CompiledRules, title: str) -> list[str]:
     """Return the lines of the section whose title starts with ``title``."""
-    [section] = [candidate for candidate in rules.sections if candidate.title.startswith(title)]
-    text = format_rules(msgspec.structs.replace(rules, sections=(section,), left=()))
-    return [line for line in text.split("\n") if line and not line.startswith("#")]
+    sections = format_rules(rules).split("\n\n")
+    [section] = [text for text in sections if text.startswith(f"# {title}")]
+    return [line for line in section.splitlines() if not line.startswith("#")]
 
 
 def find_program(rules: CompiledRules) -> tuple[int, list[str]]:
