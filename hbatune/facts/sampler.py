@@ -72,8 +72,6 @@ class Sample(Struct, frozen=True):
     counters: dict[str, dict[str, int]] = {}
 
 
-SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
-
 _DISKSTATS = "/proc/diskstats"
 _USED_FIELDS = 13  # of a line; the counts of discards and flushes follow
 _BLOCK = "/sys/class/block"
@@ -210,8 +208,8 @@ def parse_disk_sample(device: str, counters: Sequence[str], depth: int | None) -
     """
     reads, _, read_sectors, read_ms, writes = map(int, counters[:5])
     _, written_sectors, write_ms, in_flight, busy_ms = map(int, counters[5:10])
-    read_bytes, written_bytes = read_sectors * SECTOR_BYTES, written_sectors * SECTOR_BYTES
-    written = (writes, written_bytes, write_ms)
+    read_bytes = read_sectors * attributes.SECTOR_BYTES
+    written = (writes, written_sectors * attributes.SECTOR_BYTES, write_ms)
     return DiskSample(device, reads, read_bytes, read_ms, *written, in_flight, busy_ms, depth)
 
 
