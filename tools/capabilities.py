@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.family import Depth, Family, Mechanism, Option, Purpose, Vectors
+from hbatune.facts.family import Depth, Family, Option, Purpose, Vectors
 
 
 class Access(StrEnum):
@@ -49,12 +49,11 @@ def _vectors(family: Family) -> Cell:
 
 
 def _coalescing(family: Family) -> Cell:
-    if not family.coalescing:
-        return Cell(Access.ABSENT)
-    settable = any(lever.mechanism is not Mechanism.FIXED for lever in family.coalescing)
-    return Cell(
-        Access.SET if settable else Access.FIXED, tuple(lever.name for lever in family.coalescing)
-    )
+    if family.coalescing:
+        return Cell(Access.SET, family.coalescing)
+    if family.fixed_coalescing:
+        return Cell(Access.FIXED, (family.fixed_coalescing,))
+    return Cell(Access.ABSENT)
 
 
 def _firmware(family: Family) -> Cell:

@@ -124,7 +124,7 @@ def _refused(entry: Setting) -> Iterator[str]:
 
 def _drivers(entry: Setting) -> Iterator[str]:
     for family in families():
-        if any(lever.name == entry.name for lever in family.coalescing):
+        if entry.name in family.coalescing:
             yield f"`{family.name}`"
 
 

@@ -19,16 +19,14 @@ from hbatune.facts.families import GENERIC, declared, family_named, family_of
 from hbatune.facts.family import Family, identify_product
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
-from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
-
-_ADDRESS = r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
+from hbatune.facts.routes import PCI_ADDRESS, Branch, Routes, get_class_dir, get_kernel_name
 
 
 def list_pci_path(address: str) -> tuple[str, ...]:
     """Return the directories of a PCI function and of all ports above it, the root port last."""
     directory = os.path.realpath(f"/sys/bus/pci/devices/{address}")
     functions = []
-    while re.match(_ADDRESS, get_kernel_name(directory)):
+    while re.fullmatch(PCI_ADDRESS, get_kernel_name(directory)):
         functions.append(directory)
         directory = directory.rpartition("/")[0]
     return tuple(functions)

@@ -40,6 +40,8 @@ EXEMPT_FEATURE = 0x09
 ERROR_COUNTER = "device/ioerr_cnt"
 # The bytes of a logical block: the kernel refuses direct I/O of no multiple (block/fops.c).
 BLOCK_SIZE_FILE = "queue/logical_block_size"
+# The unit of sizes and counters, also for devices with larger sectors (linux/blk_types.h).
+SECTOR_BYTES = 512
 # The configuration space of a PCI function: bytes, like VPD pages.
 PCI_CONFIG = "config"
 

@@ -87,12 +87,7 @@ def is_link(name: str) -> bool:
 def resolve_link(name: str) -> str:
     """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
     kernel = _follow_link(name)
-    if kernel is None:
-        return name
-    directory = os.path.realpath(f"{_BLOCK}/{kernel}")
-    if _is_partition(directory):
-        return os.path.basename(os.path.dirname(directory))
-    return kernel
+    return name if kernel is None else _read_disk_name(f"{_BLOCK}/{kernel}")
 
 
 def _follow_link(name: str) -> str | None:
@@ -106,9 +101,14 @@ def _follow_link(name: str) -> str | None:
     return node.removeprefix(_DEV).replace("/", "!")
 
 
-def _is_partition(directory: str) -> bool:
-    # block/partitions/core.c: part_partition_show
-    return os.path.exists(f"{directory}/partition")
+def _read_disk_name(link: str) -> str:
+    """Return the disk of a link to a block device: of a partition, the disk that it is on."""
+    with suppress(OSError):
+        # block/partitions/core.c: part_partition_show. The link of a partition ends in
+        # DISK/PARTITION.
+        if os.path.exists(f"{link}/partition"):
+            return os.readlink(link).split("/")[-2]
+    return get_kernel_name(link)
 
 
 def find_block_device(name: str) -> str | None:
@@ -126,15 +126,11 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
-    # Containers often lack these links. sysfs has the names as well, one in each of thousands of
-    # files: the name of a volume is compared in the form that it has there.
-    mapper_name = short.removeprefix("mapper/")
-    volume_name = mapper_name.replace("-", "--").replace("/", "-", 1)
+    # Containers often lack these links. sysfs has the names as well.
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            current = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
-            is_volume = current == volume_name and read_label(kernel) == short
-            if current == mapper_name or is_volume:
+            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
+            if mapper_name == short.removeprefix("mapper/") or read_label(kernel) == short:
                 return kernel
     return None
 
@@ -158,8 +154,8 @@ def list_lower_devices(kernel: str) -> tuple[str, ...]:
     directory = find_disk_directory(kernel)
     if directory is None:
         return ()
-    if _is_partition(directory):
-        return (get_kernel_name(os.path.dirname(directory)),)
+    if (disk := _read_disk_name(f"{_BLOCK}/{kernel}")) != kernel:
+        return (disk,)
     if not routes.is_virtual(directory) or routes.is_head(directory) or is_map(directory):
         return ()
     return tuple(sorted(list_lower_disks(directory)))
@@ -167,13 +163,8 @@ def list_lower_devices(kernel: str) -> tuple[str, ...]:
 
 def list_lower_disks(directory: str) -> set[str]:
     """Return the whole disks that the links of a device point to, directly or as partitions."""
-    disks = set()
-    for name in list_names(f"{directory}/slaves"):
-        lower = f"{directory}/slaves/{name}"
-        with suppress(OSError):
-            # The link of a partition ends in DISK/PARTITION.
-            disks.add(os.readlink(lower).split("/")[-2] if _is_partition(lower) else name)
-    return disks
+    names = list_names(f"{directory}/slaves")
+    return {_read_disk_name(f"{directory}/slaves/{name}") for name in names}
 
 
 class NamedStack(Struct, frozen=True):
@@ -310,13 +301,8 @@ class Stack:
 
 def _find_whole_disk(device: str, disks: Mapping[str, str]) -> str | None:
     """Return the disk with this kernel name, or the disk of the partition with this name."""
-    if device in disks:
-        return device
-    with suppress(OSError):
-        # The link of a partition ends in DISK/PARTITION.
-        parent = os.readlink(f"{_BLOCK}/{device}").split("/")[-2]
-        return parent if parent in disks else None
-    return None
+    disk = _read_disk_name(f"{_BLOCK}/{device}")
+    return disk if disk in disks else None
 
 
 def find_disk_directory(name: str) -> str | None:

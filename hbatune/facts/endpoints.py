@@ -21,7 +21,6 @@ MULTIPATH_FAMILY = "dm_multipath"  # of maps that device-mapper makes
 SUSPENDED = "suspended"  # the state of a map whose I/O waits
 
 _MAX_DEPTH = 4096  # drivers/scsi/scsi.c: scsi_device_max_queue_depth
-_SECTOR = 512  # linux/blk_types.h: the unit of a size, also for devices with larger sectors
 
 # The zone models (block/blk-sysfs.c: queue_zoned_show).
 _ZONED = {"none": False, "host-aware": True, "host-managed": True}
@@ -298,7 +297,7 @@ def _get_node(name: str) -> str:
 
 def _get_size(survey: Attributes) -> int | Missing:
     sectors = attributes.parse_integer(survey, "size")
-    return sectors * _SECTOR if isinstance(sectors, int) else sectors
+    return sectors * attributes.SECTOR_BYTES if isinstance(sectors, int) else sectors
 
 
 def _limit_depth(adapter: Adapter | None, host: Host | None, evidence: Evidence) -> int | Missing:

@@ -109,22 +109,6 @@ class Interrupts(Struct, frozen=True):
         return (Role.ADMIN if matches else Role.UNKNOWN), False
 
 
-class Mechanism(StrEnum):
-    """The mechanism that sets coalescing."""
-
-    NVME_FEATURE = "NVMe feature"
-    HOST_ATTRIBUTE = "host attribute"
-    MODULE_OPTION = "module option"
-    FIXED = "fixed"  # the driver sets it once and offers no way to change it
-
-
-class Coalescing(Struct, frozen=True):
-    """One control of interrupt coalescing: the name of an attribute, an option or a feature."""
-
-    mechanism: Mechanism
-    name: str
-
-
 class Purpose(StrEnum):
     """The purpose of a module option."""
 
@@ -241,7 +225,8 @@ class Family(Struct, frozen=True):
     is whether all hardware queues of a host share one tag set, so requests are allocated once for
     each LUN and not for each queue (drivers/scsi/scsi_lib.c: scsi_mq_setup_tags). ``credits`` are
     host attributes with the number of commands that the firmware offers. ``inspected`` are host
-    attributes that checks read. If ``coalescing`` is empty, it cannot be controlled.
+    attributes that checks read. ``coalescing`` are the attributes, options and features that
+    control interrupt coalescing. ``fixed_coalescing`` is the coalescing that a driver sets once.
     """
 
     name: str
@@ -268,7 +253,8 @@ class Family(Struct, frozen=True):
     credits: tuple[str, ...] = ()
     inspected: tuple[str, ...] = ()
     interrupts: Interrupts = Interrupts(Vectors.UNKNOWN)
-    coalescing: tuple[Coalescing, ...] = ()
+    coalescing: tuple[str, ...] = ()
+    fixed_coalescing: str = ""
     options: tuple[Option, ...] = ()
 
     def __post_init__(self) -> None:

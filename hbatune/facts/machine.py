@@ -107,8 +107,11 @@ def _gather_disks(
     None if a name is not a disk or another disk may have the same route. None for NVMe with several
     paths or over fabrics, since their ids depend on all devices.
     """
-    wanted = _add_related(devices, names)
-    if wanted is None:
+    disks = {name.removeprefix(_DEV) for name in names}
+    directories, _ = part.find_related_disks(disks)
+    wanted = directories.keys()
+    # The ids of NVMe with several paths depend on all devices.
+    if disks - wanted or any(map(routes.is_head, directories.values())):
         return None
     selected: dict[str, Place] = {}
     serving = set()
@@ -142,28 +145,6 @@ def _gather_disks(
     machine = assembly.build_machine(devices, branches, groups, survey, request)
     chosen = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in wanted)
     return replace(machine, endpoints=chosen) if len(chosen) == len(wanted) else None
-
-
-def _add_related(devices: Devices, names: Iterable[str]) -> frozenset[str] | None:
-    """Return the named disks with their maps and the maps' paths; None for any other name."""
-    disks = set(map(get_kernel_name, devices.places))
-    joining: dict[str, list[str]] = {}
-    for name in devices.maps:
-        for lower in devices.stack.below.get(name, ()):
-            joining.setdefault(lower, []).append(name)
-    related: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop().removeprefix(_DEV)
-        if name in related:
-            continue
-        if name in devices.maps and not routes.is_head(devices.maps[name]):
-            waiting += disks.intersection(devices.stack.below[name])
-        elif name not in disks:
-            return None
-        related.add(name)
-        waiting += joining.get(name, ())
-    return frozenset(related)
 
 
 def _select_branches(branches: Iterable[Branch], needed: Collection[Branch]) -> Iterator[Branch]:

@@ -434,5 +434,5 @@ def _list_phys(host: str) -> tuple[str, ...]:
 
 
 def _get_escaped(values: Attributes, name: str) -> str | Missing:
-    value = get_text(values, name) if name in values else ABSENT
+    value = get_text(values, name)
     return value if isinstance(value, Missing) else escape_text(value)

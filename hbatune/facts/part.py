@@ -119,25 +119,20 @@ def _iterate_branches(machine: model.Machine) -> Iterator[Branch]:
             yield routes.parse_branch(above)
 
 
-def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
-    """Return the named disks, the disks of named SCSI hosts, and their related devices.
+def find_related_disks(
+    names: Iterable[str],
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the directories of the named disks, their maps and these maps' paths, and the maps.
 
-    InsufficientFactsError for an adapter, a new host, and a disk on a new host.
+    A name of anything else is skipped. The maps are the names of their paths, by name.
     """
     directories: dict[str, str] = {}
     maps: dict[str, tuple[str, ...]] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in directories:
-            continue
-        if any(adapter.find_host(name) for adapter in cached.adapters.values()):
-            waiting += cached.of_host(name)
-            continue
         directory = find_disk_directory(name)
-        if directory is None:
-            if any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
-                raise InsufficientFactsError(f"{name} is an adapter or a new host")
+        if name in directories or directory is None:
             continue
         if routes.is_head(directory):
             maps |= devices.find_hidden_paths([name], list_names(_BLOCK))
@@ -152,8 +147,25 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         elif not devices.can_be_endpoint(name, directory):
             continue
         else:
-            waiting += filter(_is_map, list_names(f"{directory}/holders"))
+            waiting += list_names(f"{directory}/holders")  # maps, and others that are skipped
         directories[name] = directory
+    return directories, maps
+
+
+def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
+    """Return the named disks, the disks of named SCSI hosts, and their related devices.
+
+    InsufficientFactsError for an adapter, a new host, and a disk on a new host.
+    """
+    disk_names = set[str]()
+    for name in names:
+        if any(adapter.find_host(name) for adapter in cached.adapters.values()):
+            disk_names |= cached.of_host(name)
+        elif any(os.path.exists(f"{folder}/{name}") for folder in _ADAPTERS):
+            raise InsufficientFactsError(f"{name} is an adapter or a new host")
+        else:
+            disk_names.add(name)
+    directories, maps = find_related_disks(disk_names)
     disks = dict(sorted(directories.items(), key=itemgetter(1)))
     places, joining, parallel = {}, {}, set()
     for name, path in disks.items():
@@ -166,8 +178,3 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         if place.target and os.path.exists(f"{_PARALLEL}/{place.target}"):
             parallel.add(place.target)
     return Devices(disks, places, joining, (), frozenset(parallel), Stack(maps, {}))
-
-
-def _is_map(name: str) -> bool:
-    directory = find_disk_directory(name)
-    return directory is not None and routes.is_virtual(directory) and devices.is_map(directory)

@@ -6,8 +6,8 @@ A depth is a field of the SCSI device. Reading its file never waits, even if the
 
 import os
 from collections.abc import Collection
-from contextlib import suppress
 
+from hbatune.facts.attributes import read_text
 from hbatune.facts.families import family_of
 from hbatune.facts.family import Family
 
@@ -15,7 +15,7 @@ _HOSTS = "/sys/class/scsi_host"
 _BLOCK = "/sys/class/block"
 # The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=).
 MAX_OPEN_FILES = 256
-# Bytes: more than any depth and any driver's name.
+# Bytes: more than any depth.
 _MAX_BYTES = 64
 
 
@@ -60,7 +60,4 @@ class DepthFiles:
 
 def find_host_family(name: str) -> Family:
     """Return the family of a SCSI host (``host0``), or the generic family if it was removed."""
-    text = b""
-    with suppress(OSError), open(f"{_HOSTS}/{name}/proc_name", "rb", buffering=0) as file:
-        text = file.read(_MAX_BYTES)
-    return family_of(text.decode("ascii", "replace").strip())
+    return family_of(read_text(f"{_HOSTS}/{name}/proc_name").strip())

@@ -19,7 +19,7 @@ from hbatune.facts.names import group_items
 MULTIPATH_UUID = "mpath-"
 
 # Compiled by re at first use: most commands use none of them, and start sooner.
-_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 SAS_ADDRESS = "sas_address"  # drivers/scsi/scsi_transport_sas.c, for an end device
 
@@ -31,7 +31,7 @@ _TARGET_NAME, _IFACE = "targetname", "ifacename"  # drivers/scsi/scsi_transport_
 _PORTAL = ("persistent_address", "persistent_port")
 
 _WORLD_WIDE = r"0x0*[1-9a-f][0-9a-f]*"  # all zeros are not a name
-_USB = rf".*/({_PCI})/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
+_USB = rf".*/({PCI_ADDRESS})/usb\d+/.*/\d+-([\d.]+:[\d.]+)/"
 # A boot assigns their numbers: drivers/virtio/virtio.c, drivers/scsi/fcoe/fcoe_sysfs.c.
 _NUMBERED = r"virtio\d+|ctlr_\d+"
 _DEFAULT_IFACE = ("", "default", "(null)", "<null>")
@@ -186,7 +186,7 @@ def _find_last(path: str, text: str) -> str | None:
 def _find_last_pci(path: str) -> str | None:
     end = len(path)
     while (start := path.rfind("/", 0, end)) >= 0:
-        if path[end - 2 : end - 1] == "." and re.fullmatch(_PCI, path[start + 1 : end]):
+        if path[end - 2 : end - 1] == "." and re.fullmatch(PCI_ADDRESS, path[start + 1 : end]):
             return path[:end]
         end = start
     return None

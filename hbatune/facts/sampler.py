@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from hbatune.facts import adapters, attributes, health, model
 from hbatune.facts.attributes import Attributes, parse_integer
-from hbatune.loader import close_on_exit
 
 _STAT = "/proc/stat"
 # NVMe: below the controller (drivers/nvme/host/hwmon.c); SCSI: from the module drivetemp.
@@ -27,8 +26,8 @@ class DiskSample(Struct, frozen=True, gc=False):
     """A block device's counters since it appeared, and its I/Os in flight now.
 
     Read and write times are summed over all I/Os, ``busy_ms`` is the time with any I/O in flight.
-    The times wrap at 2**32. ``device`` is its number, ``8:0``. ``depth`` is the queue_depth of a
-    SCSI device.
+    The times wrap at 2**32. ``device`` is its number, ``8:0``, or its name. ``depth`` is the
+    queue_depth of a SCSI device.
     """
 
     device: str
@@ -73,16 +72,14 @@ class Sample(Struct, frozen=True):
     counters: dict[str, dict[str, int]] = {}
 
 
-SECTOR_BYTES = 512  # bytes, also for devices with larger sectors (Documentation/block/stat.rst)
-
 _DISKSTATS = "/proc/diskstats"
 _USED_FIELDS = 13  # of a line; the counts of discards and flushes follow
 _BLOCK = "/sys/class/block"
-_DEPTH, _MAX_BYTES = "queue_depth", 64
+_DEPTH = "queue_depth"
 _SCSI_FILES = {_DEPTH: _DEPTH, health.COMMAND_ERRORS: "ioerr_cnt", "timeouts": "iotmo_cnt"}
 _NVME_FILES = {health.COMMAND_ERRORS: "command_error_count"}
 _NVME_FILES |= dict(zip(health.NVME_COUNTERS, health.NVME_COUNTERS, strict=True))
-"""The files of a disk's device by the names of their numbers, and the bytes to read of each."""
+"""The files of a disk's device by the names of their numbers."""
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
 
@@ -163,7 +160,8 @@ class Sampler:
                 if id is None:
                     continue
                 try:
-                    current = parse_disk_sample(fields, self._depths.get(id))
+                    device = f"{fields[0]}:{fields[1]}"
+                    current = parse_disk_sample(device, fields[3:], self._depths.get(id))
                 except ValueError:  # one invalid line must not affect the other disks
                     continue
                 last = self._last.get(id)
@@ -203,33 +201,27 @@ def _add_count(counts: dict[str, int], name: str, count: int | model.Missing) ->
         counts[name] = counts.get(name, 0) + count
 
 
-def parse_disk_sample(fields: Sequence[str], depth: int | None) -> DiskSample:
-    """Return a line of /proc/diskstats as a sample (Documentation/admin-guide/iostats.rst).
+def parse_disk_sample(device: str, counters: Sequence[str], depth: int | None) -> DiskSample:
+    """Return a disk's counters as a sample (Documentation/admin-guide/iostats.rst).
 
-    Raises ``ValueError`` for any other line.
+    Raises ``ValueError`` for any other texts.
     """
-    reads, _, read_sectors, read_ms, writes = map(int, fields[3:8])
-    _, written_sectors, write_ms, in_flight, busy_ms = map(int, fields[8:_USED_FIELDS])
-    device, read_bytes = f"{fields[0]}:{fields[1]}", read_sectors * SECTOR_BYTES
-    written = (writes, written_sectors * SECTOR_BYTES, write_ms)
+    reads, _, read_sectors, read_ms, writes = map(int, counters[:5])
+    _, written_sectors, write_ms, in_flight, busy_ms = map(int, counters[5:10])
+    read_bytes = read_sectors * attributes.SECTOR_BYTES
+    written = (writes, written_sectors * attributes.SECTOR_BYTES, write_ms)
     return DiskSample(device, reads, read_bytes, read_ms, *written, in_flight, busy_ms, depth)
 
 
 def _read_files(directory: str, files: Mapping[str, str]) -> dict[str, int]:
     """Return the numbers in these files of a device, without unreadable ones."""
+    values = attributes.read_attributes(directory, tuple(files.values()))
     numbers: dict[str, int] = {}
-    try:
-        # One descriptor for all files: they must not be files of two devices.
-        opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return numbers
-    with close_on_exit(opened) as device:
-        for number, file in files.items():
-            with suppress(OSError, ValueError):
-                opened_file = os.open(file, os.O_RDONLY | os.O_CLOEXEC, dir_fd=device)
-                with close_on_exit(opened_file) as descriptor:
-                    # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimals.
-                    numbers[number] = int(os.read(descriptor, _MAX_BYTES), 0)
+    for name, file in files.items():
+        # SCSI prints 0x1f (drivers/scsi/scsi_sysfs.c: show_iostat), NVMe decimals.
+        number = parse_integer(values, file, 0)
+        if isinstance(number, int):
+            numbers[name] = number
     return numbers
 
 
@@ -265,32 +257,19 @@ def read_reset_counts() -> dict[str, int]:
     return counts
 
 
-class Activity(Struct, frozen=True):
-    """A block device's counters at one moment.
+def read_disk_sample(sysfs: Path | str) -> DiskSample | model.Missing:
+    """Read the counters of the block device whose sysfs directory is ``sysfs``.
 
-    ``reads`` and ``writes`` were completed since boot, ``io_ticks_ms`` is the time with I/O in
-    flight, ``in_flight`` the I/Os in flight now. With ``queue/iostats`` at 0, all of them stop
-    counting (block/blk-mq.c: blk_do_io_stat).
+    With ``queue/iostats`` at 0, all of them stop counting (block/blk-mq.c: blk_do_io_stat).
     """
-
-    reads: int
-    writes: int
-    io_ticks_ms: int
-    in_flight: int
-
-
-def read_activity(sysfs: Path | str) -> Activity | model.Missing:
-    """Read the activity of the block device whose sysfs directory is ``sysfs``."""
     directory = Path(sysfs)
     try:
-        stat = (directory / "stat").read_text(encoding="ascii").split()
-        in_flight = (directory / "inflight").read_text(encoding="ascii").split()
-        reads, writes = map(int, in_flight)
-        # Fields 1, 5 and 10 (Documentation/block/stat.rst).
-        return Activity(int(stat[0]), int(stat[4]), int(stat[9]), reads + writes)
+        # Documentation/block/stat.rst: the fields of /proc/diskstats after the name.
+        counters = (directory / "stat").read_text(encoding="ascii").split()
+        return parse_disk_sample(directory.name, counters, None)
     except OSError as error:
         return attributes.explain_failed_device(error)
-    except (ValueError, IndexError) as error:
+    except ValueError as error:
         return model.Missing(model.Reason.UNPARSABLE, text=str(error))
 
 

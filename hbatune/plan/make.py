@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts import attributes, families
-from hbatune.facts.family import Mechanism
 from hbatune.facts.model import Endpoint, Machine, Missing, Protocol, Reason, Role, TargetKind
 from hbatune.facts.targets import Target, make_target
 from hbatune.plan import joint_limits
@@ -524,16 +523,14 @@ def list_unsettable_coalescing(machine: Machine, matcher: Matcher) -> Iterator[R
     """
     for adapter in machine.adapters:
         family = families.family_named(adapter.family)
-        if family is families.GENERIC:
+        if family is families.GENERIC or family.coalescing or adapter.pci is None:
             continue
-        levers = family.coalescing
-        settable = any(lever.mechanism is not Mechanism.FIXED for lever in levers)
         rule = matcher.won(build_adapter_traits(adapter, TargetKind.CONTROLLER)).get("coalescing")
-        if adapter.pci is None or settable or rule is None or isinstance(rule.effect, Leave):
+        if rule is None or isinstance(rule.effect, Leave):
             continue
         name, kind = adapter.target, TargetKind.CONTROLLER
         target = Target(name, name, name, None, kind, directory="", attributes={})
         verdict = EvaluatedSetting(State.ABSENT, limit=LimitReason(Limit.NO_COALESCING))
-        if levers:
+        if family.fixed_coalescing:
             verdict = EvaluatedSetting(State.FIXED, limit=LimitReason(Limit.SET_ONCE))
         yield _make_row(target, rule, attributes.ABSENT, verdict)

@@ -35,7 +35,7 @@ _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
 MAX_UTILISATION = 0.10  # busy above this fraction of time
 LOAD_SAMPLES = 4
 SAMPLE_INTERVAL_S = 0.1  # seconds between two samples
-Reader = Callable[[str], sampler.Activity | model.Missing]
+Reader = Callable[[str], sampler.DiskSample | model.Missing]
 
 
 def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipped | None:
@@ -151,7 +151,10 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
 
 
 def find_busy_subjects(
-    subjects: Sequence[Subject], *, read: Reader = sampler.read_activity, clock: Clock | None = None
+    subjects: Sequence[Subject],
+    *,
+    read: Reader = sampler.read_disk_sample,
+    clock: Clock | None = None,
 ) -> dict[str, Skipped]:
     """Sample all subjects together for 0.3 s; return the reasons by target not to probe them.
 
@@ -165,7 +168,7 @@ def find_busy_subjects(
         for member in subject.members:
             if SETTINGS["iostats"].read(member.attributes) != 0:
                 directories.append(member.sysfs)
-    series: dict[str, list[sampler.Activity | model.Missing]] = {}
+    series: dict[str, list[sampler.DiskSample | model.Missing]] = {}
     for directory in chain.from_iterable(counted.values()):
         series[directory] = []
     started = clock.now()
@@ -187,14 +190,14 @@ def find_busy_subjects(
 
 
 def _find_refusal(
-    target: str, readings: Sequence[sampler.Activity | model.Missing], seconds: float
+    target: str, readings: Sequence[sampler.DiskSample | model.Missing], seconds: float
 ) -> Skipped | None:
-    samples = [sample for sample in readings if isinstance(sample, sampler.Activity)]
+    samples = [sample for sample in readings if isinstance(sample, sampler.DiskSample)]
     if len(samples) < len(readings):
         return Skipped(target, Skip.UNREADABLE)
     # The kernel adds up the time of an I/O when it completes, so the ticks do not show hung I/O.
     waiting = sum(sample.in_flight > 0 for sample in samples)
-    ticks = (samples[-1].io_ticks_ms - samples[0].io_ticks_ms) / 1000
+    ticks = (samples[-1].busy_ms - samples[0].busy_ms) / 1000
     load = Load(
         utilisation=min(1.0, max(0.0, ticks / seconds)) if seconds > 0 else 0.0,
         in_flight=max(sample.in_flight for sample in samples),

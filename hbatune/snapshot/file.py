@@ -86,12 +86,8 @@ def _is_understood(rule: Rule | OptionRule) -> bool:
     return setting.format.check(rule.effect.value) is None
 
 
-def describe_fault(snapshot: Snapshot) -> str | None:
-    """Describe the first inconsistent name or reference of a snapshot, or return None."""
-    return next(_find_faults(snapshot), None)
-
-
 def _find_faults(snapshot: Snapshot) -> Iterator[str]:
+    """Describe each inconsistent name or reference of a snapshot."""
     machine, health = snapshot.machine, snapshot.health
     adapters = machine.adapters_by_target
     endpoints = machine.endpoints_by_target
@@ -199,7 +195,7 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
-    if (problem := describe_fault(snapshot)) is not None:
+    if (problem := next(_find_faults(snapshot), None)) is not None:
         raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
     return snapshot
 

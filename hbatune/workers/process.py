@@ -1,7 +1,6 @@
 """Processes with a unique identity: the kernel reuses pids."""
 
 import os
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -21,16 +20,7 @@ class Process(Struct, frozen=True):
 
 def find_this_process() -> Process:
     """Return the process that runs this code."""
-    return _get_current(os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _get_current(pid: int) -> Process:
-    return find_process(pid)
-
-
-# A fork may get the pid of a process before its parent, whose start time is cached.
-os.register_at_fork(after_in_child=_get_current.cache_clear)
+    return find_process(os.getpid())
 
 
 def find_process(pid: int) -> Process:

@@ -25,22 +25,15 @@ _prctl = _LIBC.prctl  # resolved once, not in each worker
 class Worker(Struct, eq=False):
     """A worker process and the pipes to it; ``work`` is the function that it applies to tasks."""
 
-    pid: int
+    process: Process
     tasks: int  # descriptor that the parent writes tasks to
     replies: int  # descriptor that the parent reads replies from
     work: object = None
-    started: Process | None = None
 
     @property
-    def process(self) -> Process:
-        """The worker's process, read once: /proc is slow, and a worker does many tasks."""
-        if self.started is None:
-            # The parent has not waited for it, so the kernel has not reused the pid.
-            current = find_process(self.pid)
-            if not current.start_time:  # /proc could not be read
-                return current
-            self.started = current
-        return self.started
+    def pid(self) -> int:
+        """The pid of its process."""
+        return self.process.pid
 
     def do(self, work: object, task: object) -> None:
         """Send it a task, and the function unless it has that; BrokenPipeError if it has died."""
@@ -137,7 +130,8 @@ class WorkerPool:
             _serve(tasks_in, replies_out, parent)
         os.close(tasks_in)
         os.close(replies_out)
-        return Worker(pid, tasks_out, replies_in)
+        # The parent has not waited for it, so the kernel has not reused the pid.
+        return Worker(find_process(pid), tasks_out, replies_in)
 
 
 def _serve(tasks: int, replies: int, parent: int) -> None:  # pragma: no cover  (runs in the worker)

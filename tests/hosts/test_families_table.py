@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.families import families
-from hbatune.facts.family import Family, Mechanism, Purpose
+from hbatune.facts.family import Family, Purpose
 from hbatune.facts.model import Attribute
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import State
 from hbatune.policy.profile import Exactly
+from hbatune.settings.table import SETTINGS
 from tests.hosts.conftest import Surveyed
 from tests.hosts.parts import real_parameters
 from tests.hosts.wished_profiles import wishes
@@ -123,10 +124,8 @@ def test_family_options_and_attributes_exist(surveyed: Survey, name: str) -> Non
         real_parameters(name, options)
     attributes = host_attributes(described)
     for lever in family.coalescing:
-        if lever.mechanism is Mechanism.HOST_ATTRIBUTE:
-            assert lever.name in attributes
-        if lever.mechanism is Mechanism.MODULE_OPTION:
-            assert lever.name in options
+        if lever in SETTINGS:  # the others are features of NVMe
+            assert lever in (options if SETTINGS[lever].at_load else attributes)
 
 
 def test_depth_file_mode_matches_table(surveyed: Survey) -> None:

@@ -23,10 +23,6 @@ FAMILY = family.Family(
         family.Vectors.MANAGED,
         (family.Handler(r"hpsa\d+-msix\d+", managed=True), family.Handler(r"hpsa\d+-msi")),
     ),
-    coalescing=(
-        # hpsa.c: hpsa_enter_performant_mode
-        family.Coalescing(
-            family.Mechanism.FIXED, "10 µs or 4 commands, in its first I/O accelerator mode"
-        ),
-    ),
+    # hpsa.c: hpsa_enter_performant_mode
+    fixed_coalescing="10 µs or 4 commands, in its first I/O accelerator mode",
 )

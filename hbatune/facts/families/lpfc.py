@@ -38,13 +38,13 @@ FAMILY = family.Family(
         # 5,000 to 5,000,000 interrupts/s, on SLI-4 only; SLI-3 returns EINVAL. With 0, the driver
         # adapts the delay to the load; a fixed high rate is an interrupt storm.
         # lpfc_attr.c: lpfc_fcp_imax_store
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_fcp_imax"),
+        "lpfc_fcp_imax",
         # SLI-3, such as the LP10000, takes both when it configures its link: 0 (off) to 63 ms, and
         # 1 (off) to 255 commands.
         # lpfc_mbox.c: lpfc_config_link
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_delay"),
+        "lpfc_cr_delay",
         # lpfc_mbox.c: lpfc_config_link
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "lpfc_cr_count"),
+        "lpfc_cr_count",
     ),
     options=(
         family.Option("lpfc_lun_queue_depth", family.Purpose.LUN_DEPTH, 1, 512),

@@ -70,7 +70,7 @@ FAMILY = family.Family(
     coalescing=(
         # 0 to 2; 2 switches it off.
         # megaraid_sas_base.c: megasas_init_fw
-        family.Coalescing(family.Mechanism.MODULE_OPTION, "perf_mode"),
+        "perf_mode",
     ),
     options=(
         family.Option("msix_vectors", family.Purpose.VECTORS, own=0),

@@ -78,7 +78,7 @@ FAMILY = family.Family(
     ),
     coalescing=(
         # mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode
-        family.Coalescing(family.Mechanism.MODULE_OPTION, "perf_mode"),
+        "perf_mode",
     ),
     options=(
         family.Option("max_queue_depth", family.Purpose.HOST_DEPTH, 1, 30000, own=-1),

@@ -17,7 +17,7 @@ FAMILY = family.Family(
         # Set Features: aggregation threshold in bits 7:0, time in bits 15:8, in 100 µs. 0 in either
         # switches it off. The kernel never sets it, so a reset of the controller clears it.
         # NVMe base specification: Interrupt Coalescing
-        family.Coalescing(family.Mechanism.NVME_FEATURE, "feature 08h"),
+        "feature 08h",
     ),
     options=(
         family.Option("io_queue_depth", family.Purpose.HOST_DEPTH, 2, 4095),

@@ -22,10 +22,10 @@ FAMILY = family.Family(
     coalescing=(
         # Both take effect when the adapter is reset. The timer is 100 to 25,500 µs.
         # qla_attr.c: qla2x00_zio_timer_store
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio_timer"),
+        "zio_timer",
         # 0 or 1; a write resets the link.
         # qla_attr.c: qla2x00_zio_store
-        family.Coalescing(family.Mechanism.HOST_ATTRIBUTE, "zio"),
+        "zio",
     ),
     options=(
         family.Option("ql2xmaxqdepth", family.Purpose.LUN_DEPTH),

@@ -39,10 +39,11 @@ def test_family_claims_cite_sources(name: str) -> None:
     lines = inspect.getsource(import_module(f"hbatune.facts.families.{name}")).splitlines()
     claims = 0
     for before, line in pairwise(map(str.strip, lines)):
-        if re.match(r"(interrupts=|coalescing=\()?family\.(Interrupts|Coalescing)\(", line):
+        is_lever = line.removesuffix(",").strip('"') in family.coalescing
+        if is_lever or line.startswith(("interrupts=", "fixed_coalescing=")):
             claims += 1
             assert CITED.match(before), line
-    assert claims == 1 + len(family.coalescing)
+    assert claims == 1 + len(family.coalescing) + bool(family.fixed_coalescing)
     assert all(trap["source"] for trap in load_traps().get(name, ()))
 
 
@@ -51,8 +52,8 @@ def test_coalescing_options_are_levers(name: str) -> None:
     family = FAMILIES[name]
     names = [option.name for option in family.options]
     assert len(set(names)) == len(names)
-    levers = {lever.name for lever in family.coalescing}
-    assert {o.name for o in family.options if o.purpose is Purpose.COALESCING} <= levers
+    levers = {o.name for o in family.options if o.purpose is Purpose.COALESCING}
+    assert levers <= set(family.coalescing)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

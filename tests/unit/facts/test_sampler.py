@@ -66,7 +66,7 @@ def test_update_replaces_named_disks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["", "8 0 sda", "8 0 sda 1 2 3 4 5 6 7 8 nine", "8 0 sda 1 2"])
 def test_invalid_line_raises(line: str) -> None:
     with pytest.raises(ValueError, match=r"unpack|invalid literal"):
-        parse_disk_sample(line.split(), None)
+        parse_disk_sample("8:0", line.split()[3:], None)
 
 
 def test_resets_are_counted_by_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,58 +4,60 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
-from hbatune.facts.sampler import Activity, read_activity
+from hbatune.facts.sampler import DiskSample, read_disk_sample
 from hbatune.probe.guard import Clock, Reader, find_busy_subjects
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from tests.unit.machines import endpoint
 
-STAT = "  5040 11 300962 1130 2291 400 60232 3000 0 1860 4130 0 0 0 0 12 100\n"
+STAT = "  5040 11 300962 1130 2291 400 60232 3000 2 1860 4130 0 0 0 0 12 100\n"
 
 
-def device(directory: Path, stat: str = STAT, inflight: str = "       0        2\n") -> Path:
-    """Make the two files of a block device's directory."""
+def device(directory: Path, stat: str = STAT) -> Path:
+    """Make the file with the counters of a block device."""
     (directory / "stat").write_text(stat)
-    (directory / "inflight").write_text(inflight)
     return directory
 
 
 def test_counters_are_read(tmp_path: Path) -> None:
-    assert read_activity(device(tmp_path)) == Activity(5040, 2291, 1860, 2)
+    assert read_disk_sample(device(tmp_path)) == DiskSample(
+        tmp_path.name, 5040, 300962 * 512, 1130, 2291, 60232 * 512, 3000, in_flight=2, busy_ms=1860
+    )
 
 
 def test_removed_device_is_vanished(tmp_path: Path) -> None:
-    activity = read_activity(tmp_path / "sda")
-    assert isinstance(activity, Missing)
-    assert activity.reason is Reason.VANISHED
+    sample = read_disk_sample(tmp_path / "sda")
+    assert isinstance(sample, Missing)
+    assert sample.reason is Reason.VANISHED
 
 
 def test_unreadable_counter_is_reported(tmp_path: Path) -> None:
     device(tmp_path)
     (tmp_path / "stat").unlink()
     (tmp_path / "stat").mkdir()
-    activity = read_activity(tmp_path)
-    assert isinstance(activity, Missing)
-    assert activity.reason is Reason.UNREADABLE
+    sample = read_disk_sample(tmp_path)
+    assert isinstance(sample, Missing)
+    assert sample.reason is Reason.UNREADABLE
 
 
-@pytest.mark.parametrize(
-    ("stat", "inflight"), [("1 2 3", "0 0"), ("", "0 0"), (STAT, "x"), (STAT, "1")]
-)
-def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str, inflight: str) -> None:
-    activity = read_activity(device(tmp_path, stat, inflight))
-    assert isinstance(activity, Missing)
-    assert activity.reason is Reason.UNPARSABLE
+@pytest.mark.parametrize("stat", ["1 2 3", "", STAT.replace("1860", "x")])
+def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str) -> None:
+    sample = read_disk_sample(device(tmp_path, stat))
+    assert isinstance(sample, Missing)
+    assert sample.reason is Reason.UNPARSABLE
 
 
-def replay(**series: list[Activity | Missing]) -> Reader:
+def replay(**series: list[DiskSample | Missing]) -> Reader:
     """Return a reader that answers with these samples, by the last part of the directory."""
-    waiting: dict[str, Iterator[Activity | Missing]] = {k: iter(v) for k, v in series.items()}
+    waiting: dict[str, Iterator[DiskSample | Missing]] = {k: iter(v) for k, v in series.items()}
     return lambda directory: next(waiting[Path(directory).name])
 
 
-def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[Activity | Missing]:
+def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[DiskSample | Missing]:
     """Return samples of a device with these busy times, in milliseconds since boot."""
-    return [Activity(0, 0, used, pending) for used, pending in zip(ticks, in_flight, strict=True)]
+    return [
+        DiskSample("", 0, 0, 0, 0, 0, 0, pending, used)
+        for used, pending in zip(ticks, in_flight, strict=True)
+    ]
 
 
 class FakeTime:
@@ -109,7 +111,7 @@ def test_disabled_counters_give_no_verdict() -> None:
 
 
 def test_unreadable_counters_give_no_verdict() -> None:
-    readings: list[Activity | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
+    readings: list[DiskSample | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
     assert verdict(replay(sda=readings), DISK) == Skipped("sda", Skip.UNREADABLE)
 
 

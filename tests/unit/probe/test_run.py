@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.facts.model import Missing, Reason
-from hbatune.facts.sampler import Activity
+from hbatune.facts.sampler import DiskSample
 from hbatune.probe import guard
 from hbatune.probe.guard import Clock, Reader, find_busy_subjects
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
@@ -18,9 +18,14 @@ STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
 SHORT = Workload(ramp=0, runtime=0.1)
 
 
-def idle(_: str) -> Activity | Missing:
+def sample_disk(in_flight: int = 0) -> DiskSample:
+    """Return a disk's counters with this number of I/Os in flight."""
+    return DiskSample("", 0, 0, 0, 0, 0, 0, in_flight, 0)
+
+
+def idle(_: str) -> DiskSample | Missing:
     """Say of every device that nobody uses it."""
-    return Activity(0, 0, 0, 0)
+    return sample_disk()
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +99,8 @@ def test_small_blocks_are_not_run(disks: list[Subject], tmp_path: Path) -> None:
 def test_busy_disk_is_skipped(
     disks: list[Subject], tmp_path: Path, sampled_by: Callable[[Reader], None]
 ) -> None:
-    def read(sysfs: str) -> Activity | Missing:
-        return Activity(0, 0, 0, 4 if sysfs.endswith("sda") else 0)
+    def read(sysfs: str) -> DiskSample | Missing:
+        return sample_disk(4 if sysfs.endswith("sda") else 0)
 
     sampled_by(read)
     first, second = probe_subjects(disks[:2], SHORT)
@@ -120,8 +125,8 @@ def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
 
 
 def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:
-    def read(sysfs: str) -> Activity | Missing:
-        return Activity(0, 0, 0, 0 if sysfs.endswith("sdb") else 4)
+    def read(sysfs: str) -> DiskSample | Missing:
+        return sample_disk(0 if sysfs.endswith("sdb") else 4)
 
     host = machine(endpoint(target="sda"), endpoint(target="sdb"))
     sampled_by(read)
@@ -130,7 +135,7 @@ def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:
 
 
 def test_unprobeable_disk_is_not_sampled(sampled_by: Callable[[Reader], None]) -> None:
-    def read(_: str) -> Activity | Missing:
+    def read(_: str) -> DiskSample | Missing:
         raise AssertionError("was sampled")
 
     hung = endpoint(state=Missing(Reason.UNREADABLE))

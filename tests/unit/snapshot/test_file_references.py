@@ -12,7 +12,6 @@ from hbatune.snapshot.file import (
     Snapshot,
     SnapshotError,
     decode_snapshot,
-    describe_fault,
     encode_snapshot,
     load_snapshot,
 )
@@ -37,7 +36,7 @@ def altered(**changes: object) -> Snapshot:
 @pytest.mark.parametrize("path", sorted(RECORDED.iterdir()), ids=lambda path: path.stem)
 def test_consistent_machine_is_faultless(path: Path) -> None:
     assert load_snapshot(path).machine.endpoints
-    assert describe_fault(snapshot(MADE)) is None
+    assert decode_snapshot(encode_snapshot(snapshot(MADE)), path) == snapshot(MADE)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,9 @@ def test_health_must_match_machine() -> None:
         replace(host_snapshot.health, adapters={}),
         replace(host_snapshot.health, disks={**host_snapshot.health.disks, "sdz": disk_health()}),
     ):
-        assert "do not agree" in str(describe_fault(replace(host_snapshot, health=health)))
+        broken = encode_snapshot(replace(host_snapshot, health=health))
+        with pytest.raises(SnapshotError, match="do not agree"):
+            decode_snapshot(broken, Path("host"))
 
 
 def test_newer_rules_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
