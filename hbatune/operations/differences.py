@@ -14,7 +14,7 @@ from hbatune.facts.targets import Target, choose_targets, list_targets, make_tar
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy import match, profile
-from hbatune.policy.budget import DepthBudget
+from hbatune.policy.budget import DepthBudget, compute_budgets
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
@@ -150,7 +150,8 @@ class _Explainer:
         for item in self._situation.advice(self._plan):
             names_by_id.setdefault(item.id, []).append(item.setting)
             advice.setdefault((item.id, item.setting), []).append(item)
-        budgets = self._situation.budgets
+        arrays = installed_library().arrays()
+        budgets = compute_budgets(self._situation.machine, self._situation.site, arrays)
         for target in self._targets:
             matched = self._matcher.matched(self.traits[target.id])
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]

@@ -144,13 +144,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         require_affordable(plan)
         writer.require_writable(situation.machine, {row.id for row in plan.drift})
         config = situation.config
-        policy = boot_files.BootPolicy(
-            situation.profile,
-            situation.boot_site,
-            situation.journal,
-            situation.rollbacks.ids,
-            plan.memory.roomy,
-        )
+        policy = boot_files.make_policy(situation, plan)
     else:
         library = installed_library()
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)

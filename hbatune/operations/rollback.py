@@ -148,10 +148,7 @@ def restore_targets(
                 finished = context.attempt(Task.SAVE_JOURNAL, settle, JournalError) and finished
             finished = boot_files.remove_options(context, machine) and finished
         else:
-            # Read again: the rollback has removed entries.
-            remaining = journal.load_with_current_ids(paths.journal, machine)[0]
-            refreshed = boot_files.refresh_active_rules(context, config, remaining, stuck)
-            finished = refreshed and finished
+            finished = boot_files.refresh_active_rules(context, config, stuck) and finished
     context.nudge()
     return RollbackResult(rows, machine, finished, losses=filed.losses)
 
