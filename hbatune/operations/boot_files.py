@@ -330,7 +330,7 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
     command = find_initramfs_command()
     changed = set(modules)
-    if roots := changed & module_options.find_root_modules(machine):
-        context.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
-    elif changed:
-        context.note(InitramfsStale(tuple(sorted(changed)), command))
+    roots = changed & module_options.find_root_modules(machine)
+    if changed:
+        stale = tuple(sorted(roots or changed))
+        context.note(InitramfsStale(stale, command, of_root=bool(roots)))

@@ -56,7 +56,7 @@ from hbatune.settings import limits, table
 from hbatune.settings.setting import FixedSetting
 from hbatune.text.limit_text import describe_limit
 
-DEPTH = "queue_depth"
+DEPTH = table.QUEUE_DEPTH
 
 
 class Measured(Struct, frozen=True):

@@ -34,7 +34,7 @@ GEN1_ARRAY_DEPTH = 64
 SHARE_RULE_PREFIX = "site-array-"
 """The prefix of the name of a rule for a LUN's share of its array's limit."""
 
-_IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
+OPTIMIZED = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
 
 
 def is_shared(endpoint: Endpoint) -> bool:
@@ -133,12 +133,12 @@ def compute_budgets(
         array = _find_array(endpoint, site.array, listed)
         if array is not None:
             described.append((endpoint, array))
-            luns_by_port[_identify_port(endpoint, array)] += 1
+            luns_by_port[array.name, find_port(endpoint)] += 1
             paths_by_lun[_identify_lun(endpoint)].append(endpoint)
     budgets: dict[str, DepthBudget] = {}
     for endpoint, array in described:
         make = library.find_model(endpoint.vendor, endpoint.model, arrays)
-        luns = luns_by_port[_identify_port(endpoint, array)]
+        luns = luns_by_port[array.name, find_port(endpoint)]
         port = _compute_port_share(array, make, luns, site.vendors)
         paths = _count_serving_paths(paths_by_lun[_identify_lun(endpoint)])
         lun = compute_lun_limit(array.lun_limit, make, array.data_drives, paths)
@@ -213,12 +213,9 @@ def _find_array(
     return None
 
 
-def _identify_port(endpoint: Endpoint, array: SiteArray) -> tuple[str, str]:
-    """Return the key of a port's limit, which all of this host's paths through the port share.
-
-    The port is its name, or host, channel and target of the address.
-    """
-    return array.name, endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0]
+def find_port(endpoint: Endpoint) -> str:
+    """Return the name of an array's port, or host, channel and target of the address."""
+    return endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0]
 
 
 def _identify_lun(endpoint: Endpoint) -> str:
@@ -238,7 +235,7 @@ def _count_serving_paths(paths: Collection[Endpoint]) -> int:
     kernel does not know yet counts, because it may become optimized.
     """
     states = [path.access for path in paths]
-    return sum(isinstance(state, Missing) or state in _IN_USE for state in states) or len(paths)
+    return sum(isinstance(state, Missing) or state in OPTIMIZED for state in states) or len(paths)
 
 
 def _compute_port_share(
