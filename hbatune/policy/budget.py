@@ -3,14 +3,14 @@
 Only these facts may lower a depth. The arithmetic is data, which `explain` can show.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
 from hbatune.facts.ids import WORLD_WIDE, extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
-from hbatune.facts.names import matches_glob
+from hbatune.facts.names import group_items, matches_glob
 from hbatune.policy import library, match
 from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
@@ -124,8 +124,6 @@ def compute_budgets(
     names = match.SiteNames(machine) if lists else None
     listed = {targets: names.meant(targets) for targets in lists} if names else {}
     described: list[tuple[Endpoint, SiteArray]] = []
-    luns_by_port: dict[tuple[str, str], int] = defaultdict(int)
-    paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in machine.endpoints:
         # Only the paths of a map have a queue_depth.
         if not is_shared(endpoint) or endpoint.kind is Kind.MAP:
@@ -133,8 +131,8 @@ def compute_budgets(
         array = _find_array(endpoint, site.array, listed)
         if array is not None:
             described.append((endpoint, array))
-            luns_by_port[array.name, find_port(endpoint)] += 1
-            paths_by_lun[_identify_lun(endpoint)].append(endpoint)
+    luns_by_port = Counter((array.name, find_port(endpoint)) for endpoint, array in described)
+    paths_by_lun = group_items((endpoint for endpoint, _ in described), _identify_lun)
     budgets: dict[str, DepthBudget] = {}
     for endpoint, array in described:
         make = library.find_model(endpoint.vendor, endpoint.model, arrays)
