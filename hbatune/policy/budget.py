@@ -165,12 +165,11 @@ def make_site_rules(
             drives_by_id |= dict.fromkeys(names.meant((target,)), count)
     for endpoint in machine.endpoints:
         members = drives_by_id.get(endpoint.id)
-        properties = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-        is_volume = endpoint.protocol is Protocol.VOLUME
-        if members and is_volume and properties.family == "ipr":
+        if members and endpoint.protocol is Protocol.VOLUME and endpoint.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
             why = LimitReason(Limit.DRIVES, (DEPTH_PER_DRIVE, members))
-            if properties.gen == 1:
+            traits = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+            if traits.gen == 1:
                 depth = max(depth, GEN1_ARRAY_DEPTH)
                 facts = (*why.facts, GEN1_ARRAY_DEPTH)
                 why = LimitReason(Limit.DRIVES_AT_LEAST, facts)
