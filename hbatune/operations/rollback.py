@@ -4,10 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
-from msgspec import Struct
-
 from hbatune.act import executor, journal, rollback_record, system
-from hbatune.act.journal import Journal, JournalError, Loss, LostError
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
@@ -16,33 +14,11 @@ from hbatune.facts import assembly, model
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import find_named_targets
 from hbatune.operations import boot_files, situation
-from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
+from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, RollbackResult, Task
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
-
-
-class RollbackResult(Struct, frozen=True):
-    """The result of a rollback.
-
-    ``finished`` is whether all files are updated: its record, the journal, the active profile, the
-    udev rules, the module options and the list for irqbalance. An old one could set values again.
-    ``read`` is whether the devices could be read. If not, udev may have saved values that no row
-    contains. ``losses`` are the original values that the journal has lost.
-    """
-
-    rows: tuple[Restored, ...]
-    machine: model.Machine
-    finished: bool
-    read: bool = True
-    losses: tuple[Loss, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every value is restored and every file could be written."""
-        restored = all(row.done for row in self.rows)
-        return self.finished and self.read and not self.losses and restored
 
 
 def roll_back_targets(
@@ -155,8 +131,8 @@ def restore_targets(
 
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
-) -> tuple[tuple[Restored, ...], model.Machine, tuple[Loss, ...]]:
-    """Return the rows, machine and losses of ``roll_back_targets``, without any write or lock.
+) -> RollbackResult:
+    """Return the planned result of ``roll_back_targets``, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
     """
@@ -170,7 +146,7 @@ def preview_rollback(
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
-    return plan.rows(None), machine, filed.losses
+    return RollbackResult(plan.rows(None), machine, finished=False, losses=filed.losses)
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
