@@ -58,7 +58,7 @@ class BootPolicy(Struct, frozen=True):
 
 def make_policy(situation: Situation, plan: Plan) -> BootPolicy:
     """Return the input of the udev rules for a situation with this plan."""
-    # With the disks that the links in [site] lead to now, since udev cannot follow these.
+    # udev cannot follow the links in [site], so it gets the disks that they lead to now.
     site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_link)
     rolled_back, room = situation.rollbacks.ids, plan.memory.roomy
     return BootPolicy(situation.profile, site, situation.journal, rolled_back, room)
