@@ -83,10 +83,14 @@ class Judge:
         order, self._facts = self._order, facts
         self.new = facts.new
         self.chosen: frozenset[str] | None = None  # the ids of the events, or everything
+        ids_by_event = {event: _find_event_ids(facts.machine, event) for event in order.events}
         if order.names is not None:
-            ids = (_find_event_ids(facts.machine, event) for event in order.events)
-            self.chosen = frozenset().union(*ids)
-        self._causes = _find_causes(order, facts.machine)
+            self.chosen = frozenset().union(*ids_by_event.values())
+        self._causes: dict[str, set[Cause]] = {}
+        for event, ids in ids_by_event.items():
+            if event.cause is not None:
+                for id in ids:
+                    self._causes.setdefault(id, set()).add(event.cause)
         self._rescaled = set()
         for row in facts.rows:
             if row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets:
@@ -239,16 +243,6 @@ def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
         deadline=facts.config.act.deadline_seconds,
         worker_pool=facts.worker_pool,
     )
-
-
-def _find_causes(order: Order, machine: Machine) -> dict[str, set[Cause]]:
-    """Return by id why the kernel has reset values, as the events of the order show."""
-    causes: dict[str, set[Cause]] = {}
-    for event in order.events:
-        if event.cause is not None:
-            for id in _find_event_ids(machine, event):
-                causes.setdefault(id, set()).add(event.cause)
-    return causes
 
 
 def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
