@@ -1,6 +1,6 @@
 """Restore the values in the journal, and ensure that no part of hbatune sets them again."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
@@ -42,12 +42,15 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     It needs no lock: no other hbatune writes to the targets after it. A failure is a note, and the
     values are restored anyway. Raises UnknownTargetError.
     """
-    if not targets:
-        return _record_ids(context, None)
-    with WorkerPool() as worker_pool:
-        machine = situation.unlocked_means(context.paths, worker_pool).gather((), config.act)
-    filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
-    return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
+    paths = context.paths
+    record = partial(rollback_record.record_everything, paths)
+    if targets:
+        with WorkerPool() as worker_pool:
+            machine = situation.unlocked_means(paths, worker_pool).gather((), config.act)
+        filed, _ = journal.load_with_current_ids(paths.journal, machine)
+        ids = sorted(_find_ids(targets, machine, filed) or ())
+        record = partial(rollback_record.record_targets, ids, paths)
+    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
 @contextmanager
@@ -191,14 +194,6 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     machine = model.Machine("", "", boot, 0, 0, (), ())
     rows = list_unread(filed, None, error)
     return RollbackResult(rows, machine, finished, read=False)
-
-
-def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
-    """Record a rollback of these ids, or of everything; return whether it is durable."""
-    record = partial(rollback_record.record_everything, context.paths)
-    if ids is not None:
-        record = partial(rollback_record.record_targets, ids, context.paths)
-    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
