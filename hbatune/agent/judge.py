@@ -5,8 +5,7 @@ array's limit, or drift. Only a change after hbatune set the value is drift, and
 decides how to handle drift.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -26,32 +25,6 @@ _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
 _MAX_LUNS = 2
 """LUNs of a drive behind a driver that restores depths: a drive with two actuators has two."""
-
-
-def compute_depth_levels(
-    rows: Iterable[Row],
-    ramps: Mapping[str, Ramp],
-    order: Order,
-    *,
-    chosen: Collection[str] | None,
-    new: Collection[str],
-    reset: Collection[str] = (),
-) -> dict[str, DepthLevel]:
-    """Return by id the levels of ``chosen`` queue depths that the kernel lowers on a full queue.
-
-    Depths in ``reset`` do not ramp, although the commands that a reset has ended count as errors.
-    """
-    levels = {}
-    for row in rows:
-        ramp = ramps.get(row.id) if row.setting == QUEUE_DEPTH else None
-        depths = _get_depths(row)
-        if ramp is None or depths is None or not (chosen is None or row.id in chosen):
-            continue
-        # At the last pass, the id may have belonged to another disk with other counters.
-        previous = None if row.id in new else order.levels.get(row.id)
-        level = compute_depth_level(*depths, ramp.errors, previous)
-        levels[row.id] = replace(level, ramping=False) if row.id in reset else level
-    return levels
 
 
 def compute_depth_level(
@@ -110,53 +83,35 @@ class Judge:
         order, self._facts = self._order, facts
         self.new = facts.new
         self.chosen: frozenset[str] | None = None  # the ids of the events, or everything
+        ids_by_event = {event: _find_event_ids(facts.machine, event) for event in order.events}
         if order.names is not None:
-            ids = (_find_event_ids(facts.machine, event) for event in order.events)
-            self.chosen = frozenset().union(*ids)
-        # A driver has reset only values that differ from the values that hbatune has set.
-        reset_keys = facts.unlike_set & facts.drivers_own.keys()
-        reset_values = {key: facts.drivers_own[key] for key in reset_keys}
-        find_origin = make_origin_finder(
-            order, facts.machine, facts.new, reset_values, facts.reshared
-        )
-        rescaled = set()
+            self.chosen = frozenset().union(*ids_by_event.values())
+        self._causes: dict[str, set[Cause]] = {}
+        for event, ids in ids_by_event.items():
+            if event.cause is not None:
+                for id in ids:
+                    self._causes.setdefault(id, set()).add(event.cause)
+        self._rescaled = set()
         for row in facts.rows:
             if row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets:
-                rescaled.add((row.id, ASYNC_DEPTH))
-
-        def find_row_origin(row: Row) -> ChangeOrigin:
-            origin = find_origin(row)
-            # The kernel has rescaled it together with a changed nr_requests.
-            is_rescaled = origin is ChangeOrigin.DRIFT and row.key in rescaled
-            return ChangeOrigin.RESET if is_rescaled else origin
-
-        self._origin = find_row_origin
+                self._rescaled.add((row.id, ASYNC_DEPTH))
         self._ramps = _find_ramps(facts)
-        reset: set[str] = set()
+        self.levels: dict[str, DepthLevel] = {}
         self.resettable: dict[str, tuple[Value, ...]] = {}
         for row in facts.rows:
-            if row.setting != QUEUE_DEPTH or row.state not in (State.OK, State.DRIFT):
-                continue
-            if row.state is State.DRIFT and self._origin(row) is ChangeOrigin.RESET:
-                reset.add(row.id)
-            driver_value = facts.drivers_own.get((row.id, QUEUE_DEPTH))
-            if driver_value is not None and row.value != driver_value:
-                self.resettable[row.target] = list_reset_values(row, driver_value)
-        chosen = self.chosen
-        self.levels = compute_depth_levels(
-            facts.rows, self._ramps, order, chosen=chosen, new=self.new, reset=reset
-        )
+            if row.setting == QUEUE_DEPTH:
+                self._note_depth(row)
         # An event affects other devices too: if a LUN appears, the other LUNs' share shrinks.
+        chosen = self.chosen
         scope = None if chosen is None else chosen | {id for id, _ in facts.reshared}
         return PassScope(scope, self._choose_skipped, self._is_ignored)
 
     def change(self, row: Row, reconciled: PassResult) -> SettingChange:
         """Return how a row with a wrong value was handled."""
         assert row.value is not None
-        key = (row.id, row.setting)
-        result = reconciled.done.get(key, row)
+        result = reconciled.done.get(row.key, row)
         written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
-        handled = self._handled.get(key, written)
+        handled = self._handled.get(row.key, written)
         ramping = handled is Handled.RAMPING
         is_hanging = result.outcome in (Outcome.BLOCKED, Outcome.STUCK)
         return SettingChange(
@@ -169,24 +124,74 @@ class Judge:
             handled=handled,
             outcome=result.outcome,
             errno=result.errno,
-            origin=self._origin(row),
+            origin=self._find_origin(row),
             step_seconds=self._ramps[row.id].step_seconds if ramping else None,
             reason=describe_limit(result.limit) or None if is_hanging else None,
         )
+
+    def _note_depth(self, row: Row) -> None:
+        """Note the level of a queue depth, and the values to which its driver may reset it.
+
+        A depth that was reset does not ramp, although the commands that a reset has ended count as
+        errors.
+        """
+        is_reset = False
+        if row.state in (State.OK, State.DRIFT):
+            is_reset = row.state is State.DRIFT and self._find_origin(row) is ChangeOrigin.RESET
+            driver_value = self._facts.drivers_own.get(row.key)
+            if driver_value is not None and row.value != driver_value:
+                self.resettable[row.target] = list_reset_values(row, driver_value)
+        ramp, depths = self._ramps.get(row.id), _get_depths(row)
+        if ramp is None or depths is None or not (self.chosen is None or row.id in self.chosen):
+            return
+        # At the last pass, the id may have belonged to another disk with other counters.
+        previous = None if row.id in self.new else self._order.levels.get(row.id)
+        level = compute_depth_level(*depths, ramp.errors, previous)
+        self.levels[row.id] = replace(level, ramping=False) if is_reset else level
+
+    def _find_origin(self, row: Row) -> ChangeOrigin:
+        """Return the origin of a row's wrong value.
+
+        A driver restores its own value after a reset, which raises an event, and after a firmware
+        report, which does not. In the second case only the value shows it. A depth that the kernel
+        raises again after full queues passes the driver's value, and only an event distinguishes
+        this from a reset.
+        """
+        order, facts, key = self._order, self._facts, row.key
+        # This comes first: a new device has no former value that could be reset or changed.
+        if row.id in facts.new:
+            return ChangeOrigin.NEW
+        causes = self._causes.get(row.id, set())
+        if find_setting(row.setting).reset_by & causes:
+            return ChangeOrigin.RESET
+        tried = key in order.due or key in order.waiting
+        if key in facts.reshared and not tried:
+            return ChangeOrigin.SHARE
+        # A driver has reset only values that differ from the values that hbatune has set.
+        driver_value = facts.drivers_own.get(key) if key in facts.unlike_set else None
+        if driver_value is not None:
+            has_drivers_value = row.current in list_reset_values(row, driver_value)
+            evidence = has_drivers_value + (Cause.RESET in causes)
+            if evidence > is_ramping(row, order.levels):
+                return ChangeOrigin.RESET
+        if tried:
+            return ChangeOrigin.UNSET
+        # The kernel has rescaled it together with a changed nr_requests.
+        return ChangeOrigin.RESET if key in self._rescaled else ChangeOrigin.DRIFT
 
     def _is_ignored(self, row: Row) -> bool:
         """Return whether a row in the scope is neither written nor reported."""
         if self._choose_policy(row) is DriftReaction.IGNORE:
             return True
         is_named = self.chosen is None or row.id in self.chosen
-        return not is_named and self._origin(row) is not ChangeOrigin.SHARE
+        return not is_named and self._find_origin(row) is not ChangeOrigin.SHARE
 
     def _choose_skipped(self, drift: Iterable[Row]) -> Collection[RowKey]:
         """Return the settings that must not be written, and note how they are handled."""
         order, self._handled = self._order, {}
         skipped: set[RowKey] = set()
         for row in drift:
-            key, origin, policy = (row.id, row.setting), self._origin(row), self._choose_policy(row)
+            key, origin, policy = row.key, self._find_origin(row), self._choose_policy(row)
             if policy is DriftReaction.IGNORE:
                 skipped.add(key)
             # The order matters: a run's switching explains any value, and a ramp is assumed for a
@@ -205,52 +210,9 @@ class Judge:
 
     def _choose_policy(self, row: Row) -> DriftReaction:
         """Return how to handle a row. The configuration only decides about drift."""
-        if self._origin(row) is not ChangeOrigin.DRIFT:
+        if self._find_origin(row) is not ChangeOrigin.DRIFT:
             return DriftReaction.REPAIR
         return self._facts.config.daemon.about(row.setting)
-
-
-def make_origin_finder(
-    order: Order,
-    machine: Machine,
-    new: Collection[str],
-    drivers_own: Mapping[RowKey, Value],
-    reshared: Collection[RowKey],
-) -> Callable[[Row], ChangeOrigin]:
-    """Return a function that returns the origin of a row's wrong value. ``new`` are ids.
-
-    ``drivers_own`` are the values that a driver restores. The driver restores them after a reset,
-    which raises an event, and after a firmware report, which does not. In the second case only the
-    value shows it. A depth that the kernel raises again after full queues passes the driver's
-    value, and only an event distinguishes this from a reset. ``reshared`` are the depths that equal
-    an outdated share of an array's limit (``PassFacts``).
-    """
-    causes: defaultdict[str, set[Cause]] = defaultdict(set)
-    for event in order.events:
-        if event.cause is not None:
-            for id in _find_event_ids(machine, event):
-                causes[id].add(event.cause)
-
-    def origin(row: Row) -> ChangeOrigin:
-        # This comes first: a new device has no former value that could be reset or changed.
-        if row.id in new:
-            return ChangeOrigin.NEW
-        row_causes = causes.get(row.id, set())
-        if find_setting(row.setting).reset_by & row_causes:
-            return ChangeOrigin.RESET
-        key = (row.id, row.setting)
-        tried = key in order.due or key in order.waiting
-        if key in reshared and not tried:
-            return ChangeOrigin.SHARE
-        driver_value = drivers_own.get(key)
-        if driver_value is not None:
-            has_drivers_value = row.current in list_reset_values(row, driver_value)
-            evidence = has_drivers_value + (Cause.RESET in row_causes)
-            if evidence > is_ramping(row, order.levels):
-                return ChangeOrigin.RESET
-        return ChangeOrigin.UNSET if tried else ChangeOrigin.DRIFT
-
-    return origin
 
 
 def list_reset_values(row: Row, driver_value: Value) -> tuple[Value, ...]:

@@ -30,7 +30,6 @@ from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status, Times
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.sampler import read_reset_counts
-from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 from hbatune.processes import has_living_author, read_clock_id
 from hbatune.settings.table import Cause
@@ -189,7 +188,7 @@ class DaemonLoop:
             return
         self._add_resets(current_time)
         self._refresh_configuration()
-        config, profile = self._configuration.policy.config, self._configuration.policy.profile
+        profile = self._configuration.policy.profile
         reason, events = self._schedule.take()
         # Read at each pass: a rollback overrides the configuration.
         records = rollback_record.load(self._paths)
@@ -199,13 +198,13 @@ class DaemonLoop:
             return
         order = self._history.order(reason, events, current_time)
         try:
-            server = self._order_pass(order, config, profile)
+            server = self._order_pass(order, profile)
         except (ChildError, HangingPassesError) as error:
             self._handle_report(order, PassReport(error=error.message, hint=error.hint))
             return
         self._running = server, order, time.monotonic()
 
-    def _order_pass(self, order: Order, config: Config, profile: Profile) -> Server:
+    def _order_pass(self, order: Order, profile: Profile) -> Server:
         """Order a pass and return the process that makes it.
 
         A partial pass uses the existing process, which knows the other devices. A full pass uses a
@@ -230,7 +229,7 @@ class DaemonLoop:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        passes = work.PassMaker(config, profile)
+        passes = work.PassMaker(policy.config, profile)
         server = start_server(passes.make, orders.encode(order), on_idle=passes.rest)
         self._server = server, policy, current_time
         return server
@@ -507,18 +506,18 @@ class DaemonLoop:
         self._end_server()
         config = self._configuration.policy.config.daemon
         if config.rollback_on_stop and not has_living_author(self._paths.replacing):
-            self._reporter.restored(self._restore_values().error)
+            self._reporter.restored(self._restore_values())
         self._reporter.ended()
 
-    def _restore_values(self) -> PassReport:
+    def _restore_values(self) -> str | None:
         config = self._configuration.policy.config
         try:
-            server = start_server(lambda _: work.restore_all(config))
+            server = start_server(lambda _: orders.encode(work.restore_all(config)))
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
-            return orders.decode_report(work.restore_all(config))
+            return work.restore_all(config)
         sent = _await_answer(server, RESTORE_ALL_TIMEOUT_S)
-        return orders.decode_report(sent) if sent else PassReport(error=ChildFailure.OVERDUE)
+        return orders.decode_error(sent) if sent else ChildFailure.OVERDUE
 
 
 def _await_answer(server: Server, seconds: float) -> bytes | None:

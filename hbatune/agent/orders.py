@@ -207,7 +207,8 @@ PIECE_SIZE = 64
 """The maximum number of disks and of changes in a piece."""
 
 encode = msgpack.Encoder().encode
-"""Encodes an order or the result of a probe."""
+"""Encodes an order, the result of a probe, or an error."""
+decode_error = msgpack.Decoder(str | None).decode
 decode_order = msgpack.Decoder(Order).decode
 _decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
 _decode_piece = msgpack.Decoder(PassReport).decode

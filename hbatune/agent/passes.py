@@ -76,18 +76,17 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory) -> bytes
     return orders.encode_report(report)
 
 
-def restore_all(config: Config) -> bytes:
-    """Restore all values in the journal. Raises nothing."""
+def restore_all(config: Config) -> str | None:
+    """Restore all values in the journal. Return the error, if any. Raises nothing."""
     problems = _Problems()
     try:
         rows = rollback.restore_all(_make_context(problems), config)
     except (HbatuneError, OSError) as error:
-        return orders.encode_report(PassReport(error=str(error)))
+        return str(error)
     failures = sum(not row.done for row in rows)
-    problem = problems.last
     if failures:
-        problem = HbatuneError(f"{failures} of {len(rows)} values could not be restored").message
-    return orders.encode_report(PassReport(error=problem))
+        return HbatuneError(f"{failures} of {len(rows)} values could not be restored").message
+    return problems.last
 
 
 class _Problems:

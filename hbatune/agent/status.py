@@ -326,7 +326,7 @@ def load_status(path: Path) -> Status | None:
 
 def load_last_status(path: Path) -> Status | None:
     """Return the last daemon's status, even if it has ended. Raises as ``load_status`` does."""
-    file = loader.StateFile(
+    return loader.StateFile(
         "the status",
         Status,
         SCHEMA,
@@ -334,8 +334,7 @@ def load_last_status(path: Path) -> Status | None:
         StatusError,
         hint="restart hbatune.service, which writes it again",
         version_hint="restart hbatune.service: another version wrote it",
-    )
-    return file.load(path)
+    ).load(path)
 
 
 def save(path: Path, status: Status) -> OSError | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import hbatune
 from hbatune import children
 from hbatune.agent import orders
-from hbatune.agent.orders import NewEndpointProbe, PassReport, decode_report, encode_report
+from hbatune.agent.orders import NewEndpointProbe, PassReport, encode_report
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -65,10 +65,10 @@ class PassMaker:
             self._memory.last.renew_worker()
 
 
-def restore_all(config: Config) -> bytes:
-    """Restore all values in the journal. Return the encoded report. Raises nothing."""
+def restore_all(config: Config) -> str | None:
+    """Restore all values in the journal. Return the error, if any. Raises nothing."""
     if _is_replaced():
-        return encode_report(PassReport(error=_restore_by_successor()))
+        return _restore_by_successor()
     from hbatune.agent import passes
 
     return passes.restore_all(config)
@@ -87,7 +87,7 @@ def put_back_for_predecessor() -> None:
     except HbatuneError:
         # The daemon's own configuration may be even older. An error must not prevent the restore.
         config = Config()
-    error = decode_report(restore_all(config)).error
+    error = restore_all(config)
     if error is not None:
         print(error)
 

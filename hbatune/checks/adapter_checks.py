@@ -385,8 +385,7 @@ def find_target_limits(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for endpoint in inputs.machine.endpoints:
         depth = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
         if endpoint.host is not None and endpoint.address and depth is not None:
-            target = endpoint.address.rpartition(":")[0]
-            depths[endpoint.host.name].setdefault(target, []).append(depth)
+            depths[endpoint.host.name].setdefault(endpoint.scsi_target, []).append(depth)
     for adapter, health in inputs.list_adapter_health():
         for host in adapter.hosts:
             limit = _read_number(health, host.name, "lpfc_tgt_queue_depth")

@@ -92,8 +92,7 @@ def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             continue
         model = library.find_model(endpoint.vendor, endpoint.model, inputs.arrays)
         if model is not None and model.port_limit is not None:
-            address = endpoint.address or endpoint.id
-            port = (model.name, endpoint.port or address.rpartition(":")[0])
+            port = (model.name, budget.find_port(endpoint))
             depths[port].append(depth)
             arrays[port] = model, endpoint.adapter
     adapters = {adapter.target: adapter for adapter in inputs.adapters}

@@ -19,6 +19,7 @@ from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.facts.names import group_items
 from hbatune.plan.kernel_changes import OPTIMAL_SIZE
+from hbatune.policy.budget import OPTIMIZED
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
 from hbatune.settings import limits, table
 
@@ -202,9 +203,6 @@ def find_unusable_disks(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.ADVICE, endpoint, _NoCapacity())
 
 
-_OPTIMIZED = ("active/optimized", "optimized")
-
-
 class _SinglePath(CheckEvidence, frozen=True):
     profile: str
     objective_ms: float
@@ -357,7 +355,7 @@ def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 def _find_preferred(paths: Iterable[Endpoint]) -> str | None:
     """Return the adapter that the LUN prefers, or None if it prefers none or several."""
     preferring = {path.adapter for path in paths if path.preferred is True}
-    serving = preferring or {path.adapter for path in paths if path.access in _OPTIMIZED}
+    serving = preferring or {path.adapter for path in paths if path.access in OPTIMIZED}
     return serving.pop() if len(serving) == 1 else None
 
 

@@ -20,12 +20,11 @@ from hbatune.settings import limits, table
 from hbatune.shipped import load_texts
 from hbatune.text.limit_text import describe_limit
 
-_AFFINITY = "irq_affinity"
 _PLACED = (State.OK, State.DRIFT)
 _DIGITS = re.compile(r"[0-9a-f]{5}")  # part of a WWN or map name, but of no vendor name
 _READ_BY_IOTUNE = frozenset({"nr_requests", "scheduler", "nomerges"})
 _NAMES = {setting.path.rpartition("/")[2]: name for name, setting in table.SETTINGS.items()}
-_NAMES["smp_affinity"] = _AFFINITY  # the same as smp_affinity_list, in another form
+_NAMES["smp_affinity"] = table.IRQ_AFFINITY  # the same as smp_affinity_list, in another form
 
 
 class _UnreadTuned(CheckEvidence, frozen=True):
@@ -83,7 +82,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """
     if inputs.health.daemons.get("irqbalance") is not True:
         return
-    placed = sum(row.setting == _AFFINITY and row.state in _PLACED for row in inputs.rows)
+    placed = sum(row.setting == table.IRQ_AFFINITY and row.state in _PLACED for row in inputs.rows)
     policy, policies = str(paths.IRQ_POLICY), inputs.health.irq_policies
     start = policy if placed and policy not in policies else None
     evidence = _RunningIrqbalance(placed, policies, policy, start)

@@ -301,7 +301,5 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     # Read again: the apply has lifted rollbacks and changed reverted values.
     filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
     records = rollback_record.load(context.paths).with_current_ids(situation.machine)
-    policy = boot_files.BootPolicy(
-        situation.profile, situation.boot_site, filed, records.ids, plan.memory.roomy
-    )
-    return boot_files.refresh_rules(context, policy)
+    after = replace(situation, journal=filed, rollbacks=records)
+    return boot_files.refresh_rules(context, boot_files.make_policy(after, plan))

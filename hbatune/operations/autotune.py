@@ -8,7 +8,7 @@ are saved as local rules, which `apply` then follows.
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from hbatune.search import depth as depths
 from hbatune.search import tournament as tournaments
 from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
-from hbatune.search.tournament import DiskSearchResult, End, TournamentConclusion, Unjudged
+from hbatune.search.tournament import DiskSearchResult, End, NotJudged, Unjudged
 from hbatune.settings.limits import find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import FixedSetting, Value
 from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
@@ -112,35 +112,25 @@ class DiskSearch:
             self._search_schedulers()
         except SearchEndedError as error:
             search.ended, search.outcome, search.doubtful = error.end, error.outcome, error.doubtful
-            answered = search.depth is not None and search.depth.answer is not None
-            self._note_unjudged((QUEUE_DEPTH,), Unjudged.ENDED, unless=answered)
-            self._note_unjudged(
-                tournaments.READ_SETTINGS, Unjudged.ENDED, unless=search.settings is not None
-            )
-            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.ENDED)
+            if search.depth is None or search.depth.answer is None:
+                self._note_unjudged(NotJudged((QUEUE_DEPTH,), Unjudged.ENDED))
+            if search.settings is None:
+                self._note_unjudged(NotJudged(tournaments.READ_SETTINGS, Unjudged.ENDED))
+            self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, Unjudged.ENDED))
         if (first := self._probes.first) is not None:
             search.blank, search.result = first.blank, search.result or first
         return search
 
-    def _note_unjudged(
-        self,
-        settings: Collection[str],
-        reason: Unjudged,
-        detail: str | None = None,
-        *,
-        outcome: Skipped | None = None,
-        unless: bool = False,
-    ) -> None:
-        """Note settings as not evaluated, unless they were, or are noted already."""
-        names = tuple(settings)
-        if unless or any(set(entry.settings) & set(names) for entry in self.found.not_judged):
-            return
-        self.found.not_judged.append(tournaments.NotJudged(names, reason, detail, outcome))
+    def _note_unjudged(self, unjudged: NotJudged) -> None:
+        """Note settings that were not evaluated, unless they are noted already."""
+        if all(entry.settings != unjudged.settings for entry in self.found.not_judged):
+            self.found.not_judged.append(unjudged)
 
     def _search_depth(self) -> None:
         result, room = self.found, find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
-            self._note_unjudged((QUEUE_DEPTH,), Unjudged.FIXED, describe_limit(room.limit))
+            detail = describe_limit(room.limit)
+            self._note_unjudged(NotJudged((QUEUE_DEPTH,), Unjudged.FIXED, detail))
             return
         result.depth = tournaments.FoundDepth(room.current, room.deepest, ())
         search = DepthSearch(room.current, room.deepest, self._means.objective_us)
@@ -207,12 +197,12 @@ class DiskSearch:
             self._score_rate,
         )
         if self.found.settings is None:
-            self._note_unjudged(tournaments.READ_SETTINGS, Unjudged.NO_CHOICE)
+            self._note_unjudged(NotJudged(tournaments.READ_SETTINGS, Unjudged.NO_CHOICE))
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
         if self._means.beside is None:
-            self._note_unjudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES)
+            self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES))
             return
         outcome = None
         try:
@@ -225,7 +215,8 @@ class DiskSearch:
             outcome = error.outcome
         if self.found.schedulers is None:
             reason = Unjudged.NO_CHOICE if outcome is None else Unjudged.NOT_WRITABLE
-            self._note_unjudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
+            unjudged = NotJudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
+            self._note_unjudged(unjudged)
 
     def _play_tournament(
         self, tried: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
@@ -246,7 +237,7 @@ class DiskSearch:
                 if not isinstance(reading, Missing):
                     current[name] = reading
         answer, search = tournaments.answer_tournament(played), self.found
-        if answer.word is TournamentConclusion.BEST:
+        if answer.word is tournaments.TournamentConclusion.BEST:
             search.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
                 change = ValueChange(search.target, name, current.get(name), value)

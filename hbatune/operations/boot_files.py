@@ -21,6 +21,7 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
 from hbatune.errors import HbatuneError, suggest_remedy
+from hbatune.facts import devices
 from hbatune.facts.adapters import find_initramfs_command
 from hbatune.facts.model import Machine, Role
 from hbatune.facts.targets import find_adapters
@@ -29,6 +30,7 @@ from hbatune.operations.situation import ScanMeans, Situation, SituationRequest,
 from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Site
+from hbatune.policy.match import expand_site_for_udev
 from hbatune.policy.profile import Profile
 from hbatune.render import UnsafeNameError, render_template
 
@@ -52,6 +54,14 @@ class BootPolicy(Struct, frozen=True):
     filed: Journal
     rolled_back: Collection[str] = ()
     room: bool = True
+
+
+def make_policy(situation: Situation, plan: Plan) -> BootPolicy:
+    """Return the input of the udev rules for a situation with this plan."""
+    # udev cannot follow the links in [site], so it gets the disks that they lead to now.
+    site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_link)
+    rolled_back, room = situation.rollbacks.ids, plan.memory.roomy
+    return BootPolicy(situation.profile, site, situation.journal, rolled_back, room)
 
 
 def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[placement.Piece]]:
@@ -114,17 +124,13 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     return not changed or _reload_udev(context)
 
 
-def refresh_active_rules(
-    context: Context, config: Config, filed: Journal, stuck: Iterable[lock.Claim]
-) -> bool:
+def refresh_active_rules(context: Context, config: Config, stuck: Iterable[lock.Claim]) -> bool:
     """Compile the active profile's rules again, if there is one and hbatune is installed."""
     if config.profile is None or not has_rules(context):
         return True
     means = ScanMeans(context.paths, tuple(stuck))
     situation = read_situation(SituationRequest(config=config, means=means))
-    rolled_back, room = situation.rollbacks.ids, situation.plan().memory.roomy
-    site = situation.boot_site
-    return refresh_rules(context, BootPolicy(situation.profile, site, filed, rolled_back, room))
+    return refresh_rules(context, make_policy(situation, situation.plan()))
 
 
 def withdraw_rules(context: Context) -> bool:
@@ -324,7 +330,7 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     """Note that the initramfs must be rebuilt, if it loads one of these modules."""
     command = find_initramfs_command()
     changed = set(modules)
-    if roots := changed & module_options.find_root_modules(machine):
-        context.note(InitramfsStale(tuple(sorted(roots)), command, of_root=True))
-    elif changed:
-        context.note(InitramfsStale(tuple(sorted(changed)), command))
+    roots = changed & module_options.find_root_modules(machine)
+    if changed:
+        stale = tuple(sorted(roots or changed))
+        context.note(InitramfsStale(stale, command, of_root=bool(roots)))

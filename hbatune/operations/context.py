@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hbatune.act import rollback_record, system
 from hbatune.act.executor import Means
-from hbatune.act.journal import Journal
+from hbatune.act.journal import Journal, Loss
 from hbatune.act.lock import Claim, Lock
 from hbatune.act.paths import Paths
 from hbatune.errors import HbatuneError
@@ -187,12 +187,26 @@ class UnmatchedNames(Struct, frozen=True):
     names: tuple[UnmatchedName, ...]
 
 
-class RolledBack(Struct, frozen=True):
-    """The result of a rollback that was part of another operation (``RollbackResult``)."""
+class RollbackResult(Struct, frozen=True):
+    """The result of a rollback, and a note if the rollback was part of another operation.
+
+    ``finished`` is whether all files are updated: its record, the journal, the active profile, the
+    udev rules, the module options and the list for irqbalance. An old one could set values again.
+    ``read`` is whether the devices could be read. If not, udev may have saved values that no row
+    contains. ``losses`` are the original values that the journal has lost.
+    """
 
     rows: tuple[Restored, ...]
     machine: model.Machine
-    lost: bool = False
+    finished: bool
+    read: bool = True
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every value is restored and every file could be written."""
+        restored = all(row.done for row in self.rows)
+        return self.finished and self.read and not self.losses and restored
 
 
 Message = (
@@ -208,7 +222,7 @@ Message = (
 )
 """A note with one sentence. ``text/notes`` prints the other notes as lists and tables."""
 
-Note = Message | InterruptedRuns | UnmatchedNames | RolledBack
+Note = Message | InterruptedRuns | UnmatchedNames | RollbackResult
 
 
 class Advance(Protocol):

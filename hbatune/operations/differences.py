@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,11 +11,12 @@ from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.facts.model import TargetKind
+from hbatune.facts.names import group_items
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy import match, profile
-from hbatune.policy.budget import DepthBudget
+from hbatune.policy.budget import DepthBudget, compute_budgets
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
@@ -142,15 +144,13 @@ class _Explainer:
 
     def explain_targets(self, setting: str | None) -> Iterator[SettingExplanation]:
         """Yield explanations of each target's settings."""
+        advice = group_items(self._situation.advice(self._plan), attrgetter("id", "setting"))
         names_by_id: dict[str, list[str]] = {}
-        advice: dict[tuple[str, str], list[Advice]] = {}
         # These need no rule of the profile: a budget, a restore of the baseline, or advice.
-        for id, name in self._rows:
+        for id, name in (*self._rows, *advice):
             names_by_id.setdefault(id, []).append(name)
-        for item in self._situation.advice(self._plan):
-            names_by_id.setdefault(item.id, []).append(item.setting)
-            advice.setdefault((item.id, item.setting), []).append(item)
-        budgets = self._situation.budgets
+        arrays = installed_library().arrays()
+        budgets = compute_budgets(self._situation.machine, self._situation.site, arrays)
         for target in self._targets:
             matched = self._matcher.matched(self.traits[target.id])
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]

@@ -25,7 +25,7 @@ from hbatune.errors import HbatuneError, LockRole, UsageError
 from hbatune.facts import assembly, devices
 from hbatune.facts.udev import find_marked_disks
 from hbatune.operations import boot_files, rollback
-from hbatune.operations.context import Context, Event, RolledBack, Task
+from hbatune.operations.context import Context, Event, Task
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import State
@@ -144,13 +144,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         require_affordable(plan)
         writer.require_writable(situation.machine, {row.id for row in plan.drift})
         config = situation.config
-        policy = boot_files.BootPolicy(
-            situation.profile,
-            situation.boot_site,
-            situation.journal,
-            situation.rollbacks.ids,
-            plan.memory.roomy,
-        )
+        policy = boot_files.make_policy(situation, plan)
     else:
         library = installed_library()
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
@@ -327,7 +321,7 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     ):
         # Without the journal, values that are not restored yet could never be restored.
         done = rollback.restore_targets(context, config, recorded=recorded)
-        context.note(RolledBack(done.rows, done.machine, bool(done.losses)))
+        context.note(done)
         # A loss is reported once: the next uninstallation finds no loss and continues.
         remains = bool(done.losses) or not done.read or paths.journal.exists()
         if not done.complete and remains:

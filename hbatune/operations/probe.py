@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ from hbatune.errors import UsageError
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.machine import Scope, gather_machine
 from hbatune.facts.model import Adapter, Endpoint, Machine, Protocol, Storage
+from hbatune.facts.names import group_items
 from hbatune.facts.processors import with_probing
 from hbatune.facts.targets import select_endpoints
 from hbatune.operations.context import Advance, Context, HistoryFull, Phase, RunsAhead, Task
@@ -56,7 +58,7 @@ from hbatune.settings import limits, table
 from hbatune.settings.setting import FixedSetting
 from hbatune.text.limit_text import describe_limit
 
-DEPTH = "queue_depth"
+DEPTH = table.QUEUE_DEPTH
 
 
 class Measured(Struct, frozen=True):
@@ -143,12 +145,9 @@ def find_standings(
     It is the result closest to the documents' workload. The link is compared with the highest
     throughput that can be trusted (D4-9). Missing disks are omitted.
     """
-    by_target: dict[str, list[ProbeResult]] = {}
-    for result in results:
-        by_target.setdefault(result.target, []).append(result)
     standings = {}
     yardsticks = installed_library().yardsticks()
-    for target, measured in by_target.items():
+    for target, measured in group_items(results, attrgetter("target")).items():
         closest = min(measured, key=comparison.measure_distance)
         fastest = max(measured, key=lambda run: (run.doubt is None, run.figures.bandwidth))
         standing = comparison.compare_on_machine(closest, machine, profile, yardsticks)

@@ -1,13 +1,11 @@
 """Restore the values in the journal, and ensure that no part of hbatune sets them again."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
-from msgspec import Struct
-
 from hbatune.act import executor, journal, rollback_record, system
-from hbatune.act.journal import Journal, JournalError, Loss, LostError
+from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
@@ -16,33 +14,11 @@ from hbatune.facts import assembly, model
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import find_named_targets
 from hbatune.operations import boot_files, situation
-from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, Task
+from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, RollbackResult, Task
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
 from hbatune.workers import WorkerPool
-
-
-class RollbackResult(Struct, frozen=True):
-    """The result of a rollback.
-
-    ``finished`` is whether all files are updated: its record, the journal, the active profile, the
-    udev rules, the module options and the list for irqbalance. An old one could set values again.
-    ``read`` is whether the devices could be read. If not, udev may have saved values that no row
-    contains. ``losses`` are the original values that the journal has lost.
-    """
-
-    rows: tuple[Restored, ...]
-    machine: model.Machine
-    finished: bool
-    read: bool = True
-    losses: tuple[Loss, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every value is restored and every file could be written."""
-        restored = all(row.done for row in self.rows)
-        return self.finished and self.read and not self.losses and restored
 
 
 def roll_back_targets(
@@ -66,12 +42,15 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     It needs no lock: no other hbatune writes to the targets after it. A failure is a note, and the
     values are restored anyway. Raises UnknownTargetError.
     """
-    if not targets:
-        return _record_ids(context, None)
-    with WorkerPool() as worker_pool:
-        machine = situation.unlocked_means(context.paths, worker_pool).gather((), config.act)
-    filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
-    return _record_ids(context, sorted(_find_ids(targets, machine, filed) or ()))
+    paths = context.paths
+    record = partial(rollback_record.record_everything, paths)
+    if targets:
+        with WorkerPool() as worker_pool:
+            machine = situation.unlocked_means(paths, worker_pool).gather((), config.act)
+        filed, _ = journal.load_with_current_ids(paths.journal, machine)
+        ids = sorted(_find_ids(targets, machine, filed) or ())
+        record = partial(rollback_record.record_targets, ids, paths)
+    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
 @contextmanager
@@ -148,18 +127,15 @@ def restore_targets(
                 finished = context.attempt(Task.SAVE_JOURNAL, settle, JournalError) and finished
             finished = boot_files.remove_options(context, machine) and finished
         else:
-            # Read again: the rollback has removed entries.
-            remaining = journal.load_with_current_ids(paths.journal, machine)[0]
-            refreshed = boot_files.refresh_active_rules(context, config, remaining, stuck)
-            finished = refreshed and finished
+            finished = boot_files.refresh_active_rules(context, config, stuck) and finished
     context.nudge()
     return RollbackResult(rows, machine, finished, losses=filed.losses)
 
 
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
-) -> tuple[tuple[Restored, ...], model.Machine, tuple[Loss, ...]]:
-    """Return the rows, machine and losses of ``roll_back_targets``, without any write or lock.
+) -> RollbackResult:
+    """Return the planned result of ``roll_back_targets``, without any write or lock.
 
     Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
     """
@@ -173,7 +149,7 @@ def preview_rollback(
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
-    return plan.rows(None), machine, filed.losses
+    return RollbackResult(plan.rows(None), machine, finished=False, losses=filed.losses)
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
@@ -218,14 +194,6 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     machine = model.Machine("", "", boot, 0, 0, (), ())
     rows = list_unread(filed, None, error)
     return RollbackResult(rows, machine, finished, read=False)
-
-
-def _record_ids(context: Context, ids: Collection[str] | None) -> bool:
-    """Record a rollback of these ids, or of everything; return whether it is durable."""
-    record = partial(rollback_record.record_everything, context.paths)
-    if ids is not None:
-        record = partial(rollback_record.record_targets, ids, context.paths)
-    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:

@@ -138,19 +138,6 @@ class Situation(Struct, frozen=True):
         return list_advice(self.machine, self.site, plan, self.chosen.ids)
 
     @property
-    def boot_site(self) -> configuration.Site:
-        """The site for the udev rules, with the disks that its links lead to now.
-
-        udev cannot follow such links when it applies a rule.
-        """
-        return match.expand_site_for_udev(self.machine, self.config.site, devices.resolve_link)
-
-    @property
-    def budgets(self) -> Mapping[str, budget.DepthBudget]:
-        """The budgets of LUNs on arrays that the configuration describes, by endpoint id."""
-        return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
-
-    @property
     def unmatched(self) -> tuple[configuration.UnmatchedName, ...]:
         """The names in [site] that match nothing on this machine."""
         return match.list_unmatched_names(self.machine, self.site)

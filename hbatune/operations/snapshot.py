@@ -86,19 +86,6 @@ def get_error_counters(snapshot: Snapshot) -> health.ErrorCounters:
     return health.collect_counters(snapshot.machine, snapshot.health, snapshot.taken)
 
 
-class CheckRequest(Struct, frozen=True, kw_only=True):
-    """The host to check: this machine, or the host of a ``snapshot``, compared ``since`` an older.
-
-    Without a ``profile``, the host's active profile is compared, if any. Without ``targets``,
-    everything is checked.
-    """
-
-    profile: str | None = None
-    targets: Sequence[str] = ()
-    snapshot: Path | None = None
-    since: Path | None = None
-
-
 class CheckedHost(Struct, frozen=True):
     """The findings of the checks, with their input, and ``not_understood`` of the situation."""
 
@@ -107,30 +94,38 @@ class CheckedHost(Struct, frozen=True):
     not_understood: tuple[str, ...]
 
 
-def check_host(context: Context, request: CheckRequest) -> CheckedHost:
-    """Run the checks. Nothing is written: the daemon stores the error counters to compare with.
+def check_host(
+    context: Context,
+    targets: Sequence[str],
+    profile: str | None,
+    *,
+    file: Path | None,
+    since: Path | None,
+) -> CheckedHost:
+    """Check this machine, or the host of a snapshot ``file``, compared ``since`` an older one.
 
+    Without a ``profile``, the host's active profile is compared, if any. Without ``targets``,
+    everything is checked. Nothing is written: the daemon stores the error counters to compare with.
     Raises UsageError for a profile or a target that does not exist.
     """
     from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
 
-    targets = list(request.targets)
-    if request.snapshot is None:
+    if file is None:
         snapshot = _read_host(context, load_configuration())[0]
     else:
-        snapshot = load_snapshot(request.snapshot)
-        if request.since is not None:
-            older = load_snapshot(request.since)
+        snapshot = load_snapshot(file)
+        if since is not None:
+            older = load_snapshot(since)
             before, current = older.machine, snapshot.machine
             # A host may have been renamed during a boot.
             if before.boot_id != current.boot_id and before.hostname != current.hostname:
-                problem = f"{str(request.since)!r} is of another host, {before.hostname}"
+                problem = f"{str(since)!r} is of another host, {before.hostname}"
                 raise UsageError(problem, hint=f"name an earlier snapshot of {current.hostname}")
             snapshot = replace(snapshot, looks=(get_error_counters(older),))
     situation = None
-    if request.profile or snapshot.policy.active:
+    if profile or snapshot.policy.active:
         situation = situations.read_situation(
-            situations.SituationRequest(profile=request.profile, targets=targets, snapshot=snapshot)
+            situations.SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
         )
     inputs = make_check_input(snapshot, situation, targets)
     return CheckedHost(inputs, run_checks(inputs), situation.not_understood if situation else ())

@@ -3,14 +3,14 @@
 Only these facts may lower a depth. The arithmetic is data, which `explain` can show.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
 from hbatune.facts.ids import WORLD_WIDE, extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, Storage
-from hbatune.facts.names import matches_glob
+from hbatune.facts.names import group_items, matches_glob
 from hbatune.policy import library, match
 from hbatune.policy.config import LimitScope, Site, SiteArray, Vendors
 from hbatune.policy.profile import AtLeast, AtMost, Effect, Exactly, Leave, Match, Origin, Rule
@@ -34,7 +34,7 @@ GEN1_ARRAY_DEPTH = 64
 SHARE_RULE_PREFIX = "site-array-"
 """The prefix of the name of a rule for a LUN's share of its array's limit."""
 
-_IN_USE = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
+OPTIMIZED = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVMe)
 
 
 def is_shared(endpoint: Endpoint) -> bool:
@@ -124,8 +124,6 @@ def compute_budgets(
     names = match.SiteNames(machine) if lists else None
     listed = {targets: names.meant(targets) for targets in lists} if names else {}
     described: list[tuple[Endpoint, SiteArray]] = []
-    luns_by_port: dict[tuple[str, str], int] = defaultdict(int)
-    paths_by_lun: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in machine.endpoints:
         # Only the paths of a map have a queue_depth.
         if not is_shared(endpoint) or endpoint.kind is Kind.MAP:
@@ -133,12 +131,12 @@ def compute_budgets(
         array = _find_array(endpoint, site.array, listed)
         if array is not None:
             described.append((endpoint, array))
-            luns_by_port[_identify_port(endpoint, array)] += 1
-            paths_by_lun[_identify_lun(endpoint)].append(endpoint)
+    luns_by_port = Counter((array.name, find_port(endpoint)) for endpoint, array in described)
+    paths_by_lun = group_items((endpoint for endpoint, _ in described), _identify_lun)
     budgets: dict[str, DepthBudget] = {}
     for endpoint, array in described:
         make = library.find_model(endpoint.vendor, endpoint.model, arrays)
-        luns = luns_by_port[_identify_port(endpoint, array)]
+        luns = luns_by_port[array.name, find_port(endpoint)]
         port = _compute_port_share(array, make, luns, site.vendors)
         paths = _count_serving_paths(paths_by_lun[_identify_lun(endpoint)])
         lun = compute_lun_limit(array.lun_limit, make, array.data_drives, paths)
@@ -167,12 +165,11 @@ def make_site_rules(
             drives_by_id |= dict.fromkeys(names.meant((target,)), count)
     for endpoint in machine.endpoints:
         members = drives_by_id.get(endpoint.id)
-        properties = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-        is_volume = endpoint.protocol is Protocol.VOLUME
-        if members and is_volume and properties.family == "ipr":
+        if members and endpoint.protocol is Protocol.VOLUME and endpoint.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
             why = LimitReason(Limit.DRIVES, (DEPTH_PER_DRIVE, members))
-            if properties.gen == 1:
+            traits = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
+            if traits.gen == 1:
                 depth = max(depth, GEN1_ARRAY_DEPTH)
                 facts = (*why.facts, GEN1_ARRAY_DEPTH)
                 why = LimitReason(Limit.DRIVES_AT_LEAST, facts)
@@ -213,12 +210,9 @@ def _find_array(
     return None
 
 
-def _identify_port(endpoint: Endpoint, array: SiteArray) -> tuple[str, str]:
-    """Return the key of a port's limit, which all of this host's paths through the port share.
-
-    The port is its name, or host, channel and target of the address.
-    """
-    return array.name, endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0]
+def find_port(endpoint: Endpoint) -> str:
+    """Return the name of an array's port, or host, channel and target of the address."""
+    return endpoint.port or (endpoint.address or endpoint.id).rpartition(":")[0]
 
 
 def _identify_lun(endpoint: Endpoint) -> str:
@@ -238,7 +232,7 @@ def _count_serving_paths(paths: Collection[Endpoint]) -> int:
     kernel does not know yet counts, because it may become optimized.
     """
     states = [path.access for path in paths]
-    return sum(isinstance(state, Missing) or state in _IN_USE for state in states) or len(paths)
+    return sum(isinstance(state, Missing) or state in OPTIMIZED for state in states) or len(paths)
 
 
 def _compute_port_share(

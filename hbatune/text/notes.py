@@ -102,8 +102,8 @@ def show_note(note: Note) -> None:
             print_leftovers(note.journal, note.rollbacks, note.machine, note.stuck)
         case context.UnmatchedNames():
             print_unmatched(note.names)
-        case context.RolledBack():
-            show_restored(note.rows, note.machine, lost=note.lost)
+        case context.RollbackResult():
+            show_restored(note.rows, note.machine, lost=bool(note.losses))
         case context.EventNote(event=Event.FILE_REMOVED):
             print_line(format_note(note))
         case _ if not (is_quiet() and _is_information(note)):

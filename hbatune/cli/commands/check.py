@@ -14,7 +14,7 @@ from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
 from hbatune.cli import arguments, command_context
 from hbatune.errors import ExitCode, UsageError
-from hbatune.operations.snapshot import CheckRequest, check_host
+from hbatune.operations.snapshot import check_host
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.plan_tables import fold_rows, group_equal_rows, label_targets, list_uses
@@ -62,10 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 1 if any is more than informational."""
     if args.snapshot is None and args.since is not None:
         raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-    request = CheckRequest(
-        profile=args.profile, targets=args.targets, snapshot=args.snapshot, since=args.since
-    )
-    checked = check_host(command_context.make_context(), request)
+    context = command_context.make_context()
+    checked = check_host(context, args.targets, args.profile, file=args.snapshot, since=args.since)
     print_not_understood(checked.not_understood)
     inputs, findings = checked.inputs, checked.findings
     if args.since is not None and inputs.earlier is None:

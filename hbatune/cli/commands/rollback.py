@@ -35,15 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore the values in the journal; exit 1 if a value could not be restored."""
     if args.dry_run:
-        preview = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
-        (rows, machine, losses), complete = preview, True
+        done = preview_rollback(make_context(), args.targets, disrupt=args.allow_reset)
     else:
         arguments.require_root("rollback")
         done = roll_back_targets(make_context(), args.targets, disrupt=args.allow_reset)
-        rows, machine, losses, complete = done.rows, done.machine, done.losses, done.complete
     if args.json:
-        terminal.show_json(RollbackDocument(rows, plan_tables.count_outcomes(rows), losses))
+        outcomes = plan_tables.count_outcomes(done.rows)
+        terminal.show_json(RollbackDocument(done.rows, outcomes, done.losses))
     else:
         show = notes.show_preview if args.dry_run else notes.show_restored
-        show(rows, machine, lost=bool(losses))
-    return 0 if complete else 1
+        show(done.rows, done.machine, lost=bool(done.losses))
+    return 0 if args.dry_run or done.complete else 1

@@ -568,9 +568,9 @@ def test_rollback_on_stop_restores_values(
     bench.policy = replace(bench.policy, config=config)
     back = bench.folder / "back"
 
-    def put_back(config: Config) -> bytes:
+    def put_back(config: Config) -> str | None:
         back.write_text("yes")
-        return encode_report(PassReport(error=problem))
+        return problem
 
     monkeypatch.setattr(passes, "restore_all", put_back)
     bench.run()
@@ -708,7 +708,7 @@ def test_refused_fork_delays_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 def test_package_replacement_skips_rollback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
-    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
+    monkeypatch.setattr(passes, "restore_all", lambda config: None)
     process = find_this_process()
     paths.REPLACING.write_text(f"{process.pid} {process.start_time}\n")
     bench.run()
@@ -724,7 +724,7 @@ def test_package_replacement_skips_rollback(bench: Bench, monkeypatch: pytest.Mo
 def test_stale_marker_is_ignored(bench: Bench, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
-    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
+    monkeypatch.setattr(passes, "restore_all", lambda config: None)
     paths.REPLACING.write_text(text)
     bench.run()
     assert bench.recorder.of("restored") == [(None,)]
@@ -738,7 +738,7 @@ def test_refused_fork_still_restores(bench: Bench, monkeypatch: pytest.MonkeyPat
         refuse_first_fork(monkeypatch)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(passes, "restore_all", lambda config: encode_report(PassReport()))
+    monkeypatch.setattr(passes, "restore_all", lambda config: None)
     bench.run(starve)
     assert bench.recorder.of("restored") == [(None,)]
 

@@ -1,9 +1,11 @@
 """Queue depths that a driver puts back: found without an event, and not taken for somebody's."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.judge import compute_depth_levels, make_origin_finder
+from hbatune.agent.judge import Judge
 from hbatune.agent.monitor import (
     FAST_POLL_DURATION_S,
     FAST_POLL_INTERVAL_S,
@@ -21,16 +23,20 @@ from hbatune.agent.orders import (
     SettingChange,
 )
 from hbatune.facts.ramps import Ramp
-from hbatune.plan.rows import Row, State
+from hbatune.operations.reconcile import PassFacts, PassResult
+from hbatune.plan.rows import Row, RowKey, State
+from hbatune.policy.config import Config
 from hbatune.settings.table import Cause, Value
 from hbatune.watch.subjects import find_subjects
+from hbatune.workers import WorkerPool
 from tests.unit.machines import endpoint, machine
 
 DRIVERS = 32
 WANTED = 64
 MACHINE = machine(endpoint(target="sda", id="id-sda"))
 HOST = find_subjects(MACHINE)
-OWN = {("id-sda", "queue_depth"): DRIVERS}
+OWN: Mapping[RowKey, Value] = {("id-sda", "queue_depth"): DRIVERS}
+POOL = WorkerPool()
 
 
 def make_report(*written: str, **more: object) -> PassReport:
@@ -132,17 +138,32 @@ def depth(current: int) -> Row:
     return Row("sda", "id-sda", "0000:01:00.0", "queue_depth", *wanted, None, "", "", "deeper")
 
 
+@pytest.fixture(autouse=True)
+def _ramps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each LUN has had enough errors for a ramp."""
+    ramps = {"id-sda": Ramp(50, None)}
+    monkeypatch.setattr("hbatune.agent.judge.find_ramps", lambda *luns, **how: ramps)
+
+
+def judge(row: Row, order: Order, own_values: Mapping[RowKey, Value]) -> Judge:
+    """Return the judge of a pass that finds this row."""
+    nothing, drifting = frozenset[str](), frozenset({row.key})
+    judging = Judge(order)
+    judging(PassFacts(MACHINE, (row,), nothing, nothing, own_values, drifting, Config(), POOL))
+    return judging
+
+
 def origin(
     current: int,
     *,
     event: DeviceEvent | None = None,
     ramping: bool = False,
-    own_values: dict[tuple[str, str], Value] | None = None,
+    own_values: Mapping[RowKey, Value] = OWN,
 ) -> ChangeOrigin:
     levels = {"id-sda": DepthLevel(40, 0, 0, ramping=ramping)}
     order = Order(PassReason.EVENT, () if event is None else (event,), levels=levels)
-    values = OWN if own_values is None else own_values
-    return make_origin_finder(order, MACHINE, (), values, ())(depth(current))
+    row = depth(current)
+    return judge(row, order, own_values).change(row, PassResult(MACHINE, (row,), {}, {})).origin
 
 
 WAS_RESET = DeviceEvent("0000:01:00.0", Cause.RESET)
@@ -168,11 +189,8 @@ def test_ramping_past_default_is_drift() -> None:
 
 
 def test_reset_errors_start_no_ramp() -> None:
-    order = Order(PassReason.EVENT, levels={"id-sda": DepthLevel(WANTED, 0, 0)})
-    levels = [
-        compute_depth_levels(
-            [depth(32)], {"id-sda": Ramp(50, None)}, order, chosen=None, new=(), reset=ids
-        )
-        for ids in ((), ("id-sda",))
-    ]
-    assert [level["id-sda"].ramping for level in levels] == [True, False]
+    before = {"id-sda": DepthLevel(WANTED, 0, 0)}
+    event = DeviceEvent("sda")
+    for events, is_ramp in (((event,), True), ((event, WAS_RESET), False)):
+        order = Order(PassReason.EVENT, events, levels=before)
+        assert judge(depth(48), order, OWN).levels["id-sda"].ramping is is_ramp

@@ -13,10 +13,8 @@ from hbatune.agent import orders, passes, work
 from hbatune.agent.orders import (
     Order,
     PassReason,
-    PassReport,
     decode_probe,
     decode_report,
-    encode_report,
 )
 from hbatune.errors import UsageError
 from hbatune.policy import config as configuration
@@ -60,12 +58,12 @@ def test_installed_version_restores_values(successor: Path, problem: str) -> Non
         "    Path(__file__).with_name('done').touch()\n"
         f"    print({problem!r})\n"
     )
-    assert decode_report(work.restore_all(Config())).error == (problem or None)
+    assert work.restore_all(Config()) == (problem or None)
     assert (successor / "agent/done").exists()
 
 
 def test_broken_successor_is_reported(successor: Path) -> None:
-    assert decode_report(work.restore_all(Config())).error == (
+    assert work.restore_all(Config()) == (
         f"{REPLACED}, and what is installed now does not run: install it again"
     )
 
@@ -73,7 +71,7 @@ def test_broken_successor_is_reported(successor: Path) -> None:
 def test_hung_successor_times_out(successor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (successor / "agent/work.py").write_text("import time\ntime.sleep(1000)\n")
     monkeypatch.setattr(work, "RESTORE_TIMEOUT_S", 0.2)
-    assert decode_report(work.restore_all(Config())).error == (
+    assert work.restore_all(Config()) == (
         f"{REPLACED}, and restoring the values failed: it did not end within 0.2 s"
     )
 
@@ -96,9 +94,9 @@ def test_predecessor_restore_survives_mistake(
 
     configs = []
 
-    def put_back(config: Config) -> bytes:
+    def put_back(config: Config) -> str | None:
         configs.append(config)
-        return encode_report(PassReport(error=error))
+        return error
 
     monkeypatch.setattr(configuration, "load_configuration", configured)
     monkeypatch.setattr(passes, "restore_all", put_back)

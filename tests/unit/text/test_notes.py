@@ -46,7 +46,7 @@ SENTENCES: list[Message] = [
 SHOWN: list[Note] = [
     context.InterruptedRuns(Journal("boot"), RollbackRecords(), machine(), ()),
     context.UnmatchedNames(()),
-    context.RolledBack((), machine()),
+    context.RollbackResult((), machine(), finished=True),
     EventNote(Event.FILE_REMOVED, FILE),
 ]
 
