@@ -83,14 +83,15 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     return words
 
 
-def describe_standing(
-    result: ProbeResult, standing: comparison.Standing, profile: str
+def describe_standings(
+    standings: Mapping[str, tuple[ProbeResult, comparison.Standing]], profile: str
 ) -> Iterator[str]:
-    """Yield a line each on the objective and the link, if known."""
-    if standing.goal is not None:
-        yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
-    for link in standing.links:
-        yield f"{result.target}: {_describe_link(link)}."
+    """Yield a line each on the objective and the link of each target, if known."""
+    for target, (_, standing) in standings.items():
+        if standing.goal is not None:
+            yield f"{target}: {_describe_goal(standing.goal, profile)}."
+        for link in standing.links:
+            yield f"{target}: {_describe_link(link)}."
 
 
 def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> str:

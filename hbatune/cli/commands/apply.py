@@ -123,13 +123,11 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
 
 
 def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
-    from hbatune.text.probe_tables import describe_standing, show_document_tables
+    from hbatune.text.probe_tables import describe_standings, show_document_tables
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
-    lines: list[str] = []
-    for result, standing in applied.standings.values():
-        lines += describe_standing(result, standing, applied.plan.profile)
+    lines = list(describe_standings(applied.standings, applied.plan.profile))
     for line in lines:
         print_line(line)
     results = [result for result, _ in applied.standings.values()]

@@ -245,9 +245,7 @@ def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
 
 def _print_conclusions(probed: ProbeRuns) -> None:
     profile = probed.profile.name if probed.profile else ""
-    lines: list[str] = []
-    for result, standing in probed.standings.values():
-        lines += probe_tables.describe_standing(result, standing, profile)
+    lines = list(probe_tables.describe_standings(probed.standings, profile))
     lines += probe_tables.describe_mixes(probed.results)
     if probed.together is not None:
         lines += probe_tables.describe_together(probed.together)
