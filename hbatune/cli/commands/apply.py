@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
     arguments.add_targets(parser, "what to tune")
-    arguments.add_shared(parser, "--profile")
-    arguments.add_flags(parser, "--dry-run", "--once", "--no-probe", "--verify", "--keep-worse")
-    arguments.add_path(parser, "--file", metavar="DIR")
-    arguments.add_path(parser, "--watch")
-    arguments.add_flags(parser, "--destructive", "--probe-shared", "--all")
-    arguments.add_shared(parser, "--allow-reset", "--module-options", "--json")
+    arguments.add_options(parser, "--profile", "--dry-run", "--once", "--no-probe", "--verify")
+    arguments.add_options(parser, "--keep-worse", "--file", "--watch", "--destructive")
+    arguments.add_options(parser, "--probe-shared", "--all", "--allow-reset", "--module-options")
+    arguments.add_options(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:

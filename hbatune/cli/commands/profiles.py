@@ -4,7 +4,7 @@ import argparse
 
 from msgspec import Struct, to_builtins
 
-from hbatune.cli.arguments import add_shared
+from hbatune.cli.arguments import add_options
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
@@ -43,7 +43,7 @@ class ProfileDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?")
-    add_shared(parser, "--json", "--no-pager")
+    add_options(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
