@@ -82,9 +82,10 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
     if args.json:
-        from hbatune.text.apply_document import make_plan_document
+        from hbatune.text.documents import make_diff_document
 
-        show_json(make_plan_document(planned.plan, planned.rows, planned.situation.machine))
+        machine = planned.situation.machine
+        show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
     else:
         show_differences(planned, unfold=args.all)
         print_line("Nothing was written.")
