@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hbatune.probe.together import TogetherResult
 
 
-READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
 _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
 """Columns of a chart without its two bars, and the minimum cells and depths of a chart."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
@@ -331,9 +330,6 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-NO_PAIR_NOTE = "no adapter has two of these disks with results, so none were probed together"
-
-
 def describe_together(together: Together) -> Iterator[str]:
     """Yield a line for each run on the disks of an adapter, or the reason for no run."""
     for result in together.results:
@@ -343,7 +339,8 @@ def describe_together(together: Together) -> Iterator[str]:
     for failed in together.failed:
         yield f"{failed.target}: not probed together: {explain_missing_result(failed)}."
     if not together.results and not together.failed:
-        yield f"Not probed together: {NO_PAIR_NOTE}."
+        reason = "no adapter has two of these disks with results, so none were probed together"
+        yield f"Not probed together: {reason}."
 
 
 def _describe_figures(result: TogetherResult) -> str:
