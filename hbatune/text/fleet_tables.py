@@ -345,7 +345,7 @@ def show_comparison(comparison: HostComparison) -> None:
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
-    fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
+    fact, reason = load_columns("differences")
     # The names of hosts are from their snapshots.
     table = Table([fact, *map(Column, names), reason])
     for difference in differences:
