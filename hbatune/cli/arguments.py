@@ -48,34 +48,31 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
             option.default = argparse.SUPPRESS
 
 
-def add_flags(parser: "argparse._ActionsContainer", *names: str) -> None:
-    """Add options without a value, whose help is in templates/commands.toml."""
-    for name in names:
-        parser.add_argument(name, action="store_true")
-
-
-def add_path(parser: "argparse._ActionsContainer", name: str, metavar: str = "FILE") -> None:
-    """Add a file or a directory: an option, or an argument if the name has no hyphens."""
-    parser.add_argument(name, metavar=metavar, type=Path)
-
-
-_FLAG = {"action": "store_true"}
-_SHARED: "dict[str, Mapping[str, Any]]" = {
-    "--allow-reset": _FLAG,
-    "--json": _FLAG,
-    "--module-options": _FLAG,
+_FILE = {"metavar": "FILE", "type": Path}
+_FORMS: "dict[str, Mapping[str, Any]]" = {
+    "--file": {"metavar": "DIR", "type": Path},
+    "--html": _FILE,
+    "--metrics": _FILE,
     "--no-pager": {"action": "store_false", "dest": "pager"},
     "--profile": {"metavar": "P"},
     "--root": {"metavar": "DIR", "type": Path, "default": Path("/")},
-    "--snapshot": {"metavar": "FILE", "type": Path},
+    "--since": {"metavar": "OLD", "type": Path},
+    "--snapshot": _FILE,
+    "--watch": _FILE,
 }
-"""The options that several commands share, each with its form."""
+"""The forms of options with a value, and of options that are true unless they are given."""
 
 
-def add_shared(parser: "argparse.ArgumentParser", *options: str) -> None:
-    """Add options that several commands share. Without --no-pager, a pager shows the text."""
+def add_options(parser: "argparse._ActionsContainer", *options: str) -> None:
+    """Add options, whose help is in templates/commands.toml. One without a form is a flag.
+
+    Without --no-pager, a pager shows the text.
+    """
     for option in options:
-        parser.add_argument(option, **_SHARED[option])
+        parser.add_argument(option, **_FORMS.get(option, {"action": "store_true"}))
+
+
+add_flags = add_shared = add_options  # earlier names, in `config`, `status` and `watch`
 
 
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace, TracebackType
 
 from hbatune import TYPE_CHECKING
-from hbatune.cli import COMMANDS, GROUPS, streams
+from hbatune.cli import GROUPS, streams
 from hbatune.errors import ExitCode, HbatuneError
 from hbatune.text.basic_output import page_output, set_output_options
 
@@ -96,14 +96,12 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _parse_arguments(arguments: list[str]) -> "tuple[ModuleType, Any]":
-    """Return the module and the arguments of the command, without a parser if not needed.
+    """Return the module and the arguments of the command, without a parser for the daemon.
 
     Building a parser takes as long as starting the interpreter, and a daemon would keep it.
     """
-    if len(arguments) == 1 and arguments[0] in COMMANDS:
-        module = import_module(f"hbatune.cli.commands.{arguments[0]}")
-        if hasattr(module, "NO_ARGUMENTS"):
-            return module, SimpleNamespace(**NO_OPTIONS, **module.NO_ARGUMENTS)
+    if arguments == ["daemon"]:
+        return import_module("hbatune.cli.commands.daemon"), SimpleNamespace(**NO_OPTIONS)
     from hbatune.cli.parser import make_parser
 
     parser, command_module = make_parser(arguments)

@@ -20,7 +20,6 @@ from hbatune.facts.health import (
     SERIOUS_COUNTERS,
     ErrorCounters,
     ErrorKind,
-    Health,
 )
 from hbatune.facts.model import (
     Adapter,
@@ -128,17 +127,9 @@ def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
 
     The most important types come first.
     """
-    gathered = _GatheredFacts(names)
-    _add_facts(gathered, snapshot)
+    gathered = _GatheredFacts(snapshot, names)
+    gathered.add_common()
     return gathered.list_facts()
-
-
-def _add_facts(gathered: "_GatheredFacts", snapshot: Snapshot) -> None:
-    machine, health = snapshot.machine, snapshot.health
-    products = map_adapter_names(machine)
-    _add_adapters(gathered, machine, health, products)
-    _add_disks(gathered, machine, health, products)
-    _add_host(gathered, snapshot)
 
 
 def map_adapter_names(machine: Machine) -> dict[str, str]:
@@ -147,28 +138,19 @@ def map_adapter_names(machine: Machine) -> dict[str, str]:
 
 
 class _GatheredFacts:
-    """The values gathered for each fact, with at most ``names`` target names for each value.
+    """The values gathered from a host, with at most ``names`` target names for each value.
 
     ``aliases`` replaces the names of subjects.
     """
 
-    def __init__(self, names: int, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, names: int, aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self._snapshot, self._machine, self._health = snapshot, snapshot.machine, snapshot.health
+        self._products = map_adapter_names(snapshot.machine)
         self._names = names
         self._aliases = aliases or {}
         self._values: dict[tuple[FactKind, str, str], dict[Scalar, list[str]]] = {}
-
-    def add(
-        self, kind: FactKind, subject: str, aspect: str, value: object, target: str = ""
-    ) -> None:
-        """Add a value. A value that does not exist for this device is skipped."""
-        if isinstance(value, Missing) and value.reason is Reason.ABSENT:
-            return
-        if isinstance(value, Missing):
-            value = None
-        scalar = shorten_text(value) if isinstance(value, str) else value
-        assert scalar is None or isinstance(scalar, bool | int | float | str)
-        key = (kind, self._aliases.get(subject, subject), aspect)
-        self._values.setdefault(key, {}).setdefault(scalar, []).append(target)
 
     def list_facts(self) -> tuple[HostFact, ...]:
         """Return all facts in their order."""
@@ -181,63 +163,129 @@ class _GatheredFacts:
             facts.append(HostFact(*key, tuple(found)))
         return tuple(facts)
 
+    def add_common(self) -> None:
+        """Add the facts that are compared between peers, too."""
+        self._add_adapters()
+        self._add_disks()
+        self._add_host()
+
+    def add_models(self) -> None:
+        """Add the models and sizes of disks."""
+        for disk in _list_disks(self._machine):
+            subject = _format_disk_subject(disk, self._products)
+            self._add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
+            self._add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
+
+    def add_interrupts(self) -> None:
+        """Add the number of CPUs that serve each adapter."""
+        serving: dict[str, set[str]] = defaultdict(set)
+        for vector in self._machine.vectors:
+            if vector.role is Role.DATA and vector.effective:
+                serving[vector.adapter].add(vector.effective)
+        name = fill_message("fact_name", "cpus")
+        for adapter, cpus in serving.items():
+            self._add(FactKind.INTERRUPTS, self._products[adapter], name, len(cpus), adapter)
+
+    def add_counters(self, before: ErrorCounters | None) -> None:
+        """Add each counter's sum over the disks of a model or the adapters of a product."""
+        disks = _list_disks(self._machine)
+        subjects = map_disk_subjects(self._machine, disks) | self._products
+        sums: dict[tuple[str, str], int] = defaultdict(int)
+        for target, values in get_error_counters(self._snapshot).values.items():
+            for name, count in values.items():
+                increase = count - (before.value(target, name) if before else 0)
+                if target in subjects and name != COMMAND_ERRORS and increase > 0:
+                    sums[subjects[target], name] += increase
+        for (subject, name), count in sums.items():
+            is_logged_error = name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
+            is_serious = name in SERIOUS_COUNTERS or is_logged_error
+            self._add(FactKind.ERRORS if is_serious else FactKind.COUNTERS, subject, name, count)
+
+    def _add(
+        self, kind: FactKind, subject: str, aspect: str, value: object, target: str = ""
+    ) -> None:
+        """Add a value. A value that does not exist for this device is skipped."""
+        if isinstance(value, Missing) and value.reason is Reason.ABSENT:
+            return
+        if isinstance(value, Missing):
+            value = None
+        scalar = shorten_text(value) if isinstance(value, str) else value
+        assert scalar is None or isinstance(scalar, bool | int | float | str)
+        key = (kind, self._aliases.get(subject, subject), aspect)
+        self._values.setdefault(key, {}).setdefault(scalar, []).append(target)
+
+    def _add_adapters(self) -> None:
+        machine, products = self._machine, self._products
+        vectors = Counter(vector.adapter for vector in machine.vectors if vector.role is Role.DATA)
+        groups = group_items(machine.adapters, lambda adapter: products[adapter.target])
+        for name, adapters in groups.items():
+            self._add(FactKind.PRESENCE, name, "adapters", len(adapters))
+            for adapter in adapters:
+                target = adapter.target
+                if adapter.link is not None:
+                    self._add(FactKind.LINK, name, "link width", adapter.link.width, target)
+                    self._add(FactKind.LINK, name, "link speed", adapter.link.speed, target)
+                self._add(FactKind.FIRMWARE, name, "firmware", adapter.firmware, target)
+                self._add(FactKind.DRIVER, name, "driver version", adapter.driver_version, target)
+                self._add(FactKind.INTERRUPTS, name, "hardware queues", adapter.hw_queues, target)
+                self._add(FactKind.INTERRUPTS, name, "data vectors", vectors[target], target)
+                for host in adapter.hosts:
+                    self._add(FactKind.DEPTH, name, "can_queue", host.can_queue, target)
+                if (adapter_health := self._health.adapters.get(target)) is None:
+                    continue
+                for port, rate in adapter_health.rates.items():
+                    self._add(FactKind.RATE, name, "port rate", rate.now, port)
+                for option, value in adapter_health.options.items():
+                    self._add(FactKind.OPTION, name, shorten_text(option), value, target)
+        for control in machine.controls:
+            self._add_settings(products.get(control.adapter, control.adapter), control)
+
+    def _add_disks(self) -> None:
+        counts: Counter[str] = Counter()
+        maps = [endpoint for endpoint in self._machine.endpoints if endpoint.kind is Kind.MAP]
+        for disk in _list_disks(self._machine):
+            subject = _format_disk_subject(disk, self._products)
+            counts[subject] += 1
+            self._add(FactKind.STATE, subject, "state", disk.state, disk.target)
+            if disk.revision:
+                self._add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
+            if (disk_health := self._health.disks.get(disk.target)) is not None:
+                self._add(FactKind.DRIVE, subject, "cache", disk_health.cache, disk.target)
+            self._add_settings(subject, disk)
+        for subject, count in counts.items():
+            self._add(FactKind.PRESENCE, subject, "disks", count)
+        if maps:
+            self._add(FactKind.PRESENCE, MAPS_SUBJECT, "maps", len(maps))
+        for map_ in maps:
+            self._add(FactKind.PRESENCE, MAPS_SUBJECT, "paths", len(map_.paths), map_.target)
+            self._add_settings(MAPS_SUBJECT, map_)
+
+    def _add_settings(self, subject: str, device: Endpoint | Control) -> None:
+        kind = TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
+        for name, setting in SETTINGS.items():
+            if setting.on is kind:
+                fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
+                self._add(fact_kind, subject, name, setting.read(device.attributes), device.target)
+
+    def _add_host(self) -> None:
+        snapshot, health = self._snapshot, self._health
+        profile = snapshot.policy.active or Missing(Reason.ABSENT)  # a host state, not an outlier
+        self._add(FactKind.HOST, HOST_SUBJECT, "profile", profile)
+        self._add(FactKind.HOST, HOST_SUBJECT, "kernel", self._machine.kernel)
+        self._add(FactKind.HOST, HOST_SUBJECT, "CPUs", self._machine.cpus)
+        for daemon, runs in health.daemons.items():
+            self._add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
+        if not isinstance(health.tuned, Missing):
+            name = fill_message("fact_name", "tuned")
+            self._add(FactKind.HOST, HOST_SUBJECT, name, health.tuned.names)
+        self._add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
+
 
 def _value_key(item: tuple[Scalar, list[str]]) -> tuple[object, ...]:
     value = item[0]
     if isinstance(value, str):
         return (2, natural_key(value))
     return (0, 0) if value is None else (1, value)
-
-
-def _add_adapters(
-    gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
-) -> None:
-    vectors = Counter(vector.adapter for vector in machine.vectors if vector.role is Role.DATA)
-    groups = group_items(machine.adapters, lambda adapter: products[adapter.target])
-    for name, adapters in groups.items():
-        gathered.add(FactKind.PRESENCE, name, "adapters", len(adapters))
-        for adapter in adapters:
-            target = adapter.target
-            if adapter.link is not None:
-                gathered.add(FactKind.LINK, name, "link width", adapter.link.width, target)
-                gathered.add(FactKind.LINK, name, "link speed", adapter.link.speed, target)
-            gathered.add(FactKind.FIRMWARE, name, "firmware", adapter.firmware, target)
-            gathered.add(FactKind.DRIVER, name, "driver version", adapter.driver_version, target)
-            gathered.add(FactKind.INTERRUPTS, name, "hardware queues", adapter.hw_queues, target)
-            gathered.add(FactKind.INTERRUPTS, name, "data vectors", vectors[target], target)
-            for host in adapter.hosts:
-                gathered.add(FactKind.DEPTH, name, "can_queue", host.can_queue, target)
-            if (adapter_health := health.adapters.get(target)) is None:
-                continue
-            for port, rate in adapter_health.rates.items():
-                gathered.add(FactKind.RATE, name, "port rate", rate.now, port)
-            for option, value in adapter_health.options.items():
-                gathered.add(FactKind.OPTION, name, shorten_text(option), value, target)
-    for control in machine.controls:
-        _add_settings(gathered, products.get(control.adapter, control.adapter), control)
-
-
-def _add_disks(
-    gathered: _GatheredFacts, machine: Machine, health: Health, products: dict[str, str]
-) -> None:
-    counts: Counter[str] = Counter()
-    maps = [endpoint for endpoint in machine.endpoints if endpoint.kind is Kind.MAP]
-    for disk in _list_disks(machine):
-        subject = _format_disk_subject(disk, products)
-        counts[subject] += 1
-        gathered.add(FactKind.STATE, subject, "state", disk.state, disk.target)
-        if disk.revision:
-            gathered.add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
-        if (disk_health := health.disks.get(disk.target)) is not None:
-            gathered.add(FactKind.DRIVE, subject, "cache", disk_health.cache, disk.target)
-        _add_settings(gathered, subject, disk)
-    for subject, count in counts.items():
-        gathered.add(FactKind.PRESENCE, subject, "disks", count)
-    if maps:
-        gathered.add(FactKind.PRESENCE, MAPS_SUBJECT, "maps", len(maps))
-    for map_ in maps:
-        gathered.add(FactKind.PRESENCE, MAPS_SUBJECT, "paths", len(map_.paths), map_.target)
-        _add_settings(gathered, MAPS_SUBJECT, map_)
 
 
 def map_disk_subjects(machine: Machine, disks: Iterable[Endpoint]) -> dict[str, str]:
@@ -257,28 +305,6 @@ def _format_disk_model(endpoint: Endpoint) -> str:
     return shorten_text(model or str(endpoint.protocol))
 
 
-def _add_settings(gathered: _GatheredFacts, subject: str, device: Endpoint | Control) -> None:
-    kind = TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
-    for name, setting in SETTINGS.items():
-        if setting.on is kind:
-            fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
-            gathered.add(fact_kind, subject, name, setting.read(device.attributes), device.target)
-
-
-def _add_host(gathered: _GatheredFacts, snapshot: Snapshot) -> None:
-    machine, health = snapshot.machine, snapshot.health
-    profile = snapshot.policy.active or Missing(Reason.ABSENT)  # a host state, not an outlier
-    gathered.add(FactKind.HOST, HOST_SUBJECT, "profile", profile)
-    gathered.add(FactKind.HOST, HOST_SUBJECT, "kernel", machine.kernel)
-    gathered.add(FactKind.HOST, HOST_SUBJECT, "CPUs", machine.cpus)
-    for daemon, runs in health.daemons.items():
-        gathered.add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
-    if not isinstance(health.tuned, Missing):
-        name = fill_message("fact_name", "tuned")
-        gathered.add(FactKind.HOST, HOST_SUBJECT, name, health.tuned.names)
-    gathered.add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
-
-
 MAX_NAMES = 64
 """Maximum number of target names stored with a value."""
 
@@ -289,17 +315,18 @@ def pair_facts(
     first: Snapshot, second: Snapshot
 ) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
     """Return the facts of both hosts, with equal names for corresponding disk models."""
-    first_facts = _GatheredFacts(MAX_NAMES)
-    second_facts = _GatheredFacts(MAX_NAMES, _match_models(first.machine, second.machine))
-    for facts, snapshot in ((first_facts, first), (second_facts, second)):
-        _add_facts(facts, snapshot)
-        _add_models(facts, snapshot.machine)
-        _add_interrupts(facts, snapshot.machine)
+    first_facts = _GatheredFacts(first, MAX_NAMES)
+    aliases = _match_models(first.machine, second.machine)
+    second_facts = _GatheredFacts(second, MAX_NAMES, aliases)
+    for facts in (first_facts, second_facts):
+        facts.add_common()
+        facts.add_models()
+        facts.add_interrupts()
     if first.machine.boot_id == second.machine.boot_id:
-        _add_counters(second_facts, second, get_error_counters(first))
+        second_facts.add_counters(get_error_counters(first))
     else:
-        _add_counters(first_facts, first, None)
-        _add_counters(second_facts, second, None)
+        first_facts.add_counters(None)
+        second_facts.add_counters(None)
     return first_facts.list_facts(), second_facts.list_facts()
 
 
@@ -328,39 +355,3 @@ def _group_subjects(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
 
 def _list_disks(machine: Machine) -> Iterator[Endpoint]:
     return (endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP)
-
-
-def _add_models(facts: _GatheredFacts, machine: Machine) -> None:
-    products = map_adapter_names(machine)
-    for disk in _list_disks(machine):
-        subject = _format_disk_subject(disk, products)
-        facts.add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
-        facts.add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
-
-
-def _add_interrupts(facts: _GatheredFacts, machine: Machine) -> None:
-    """Add the number of CPUs that serve each adapter."""
-    products = map_adapter_names(machine)
-    serving: dict[str, set[str]] = defaultdict(set)
-    for vector in machine.vectors:
-        if vector.role is Role.DATA and vector.effective:
-            serving[vector.adapter].add(vector.effective)
-    name = fill_message("fact_name", "cpus")
-    for adapter, cpus in serving.items():
-        facts.add(FactKind.INTERRUPTS, products[adapter], name, len(cpus), adapter)
-
-
-def _add_counters(facts: _GatheredFacts, snapshot: Snapshot, before: ErrorCounters | None) -> None:
-    """Add each counter's sum over the disks of a model or the adapters of a product."""
-    machine = snapshot.machine
-    subjects = map_disk_subjects(machine, _list_disks(machine)) | map_adapter_names(machine)
-    sums: dict[tuple[str, str], int] = defaultdict(int)
-    for target, values in get_error_counters(snapshot).values.items():
-        for name, count in values.items():
-            increase = count - (before.value(target, name) if before else 0)
-            if target in subjects and name != COMMAND_ERRORS and increase > 0:
-                sums[subjects[target], name] += increase
-    for (subject, name), count in sums.items():
-        is_logged_error = name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
-        is_serious = name in SERIOUS_COUNTERS or is_logged_error
-        facts.add(FactKind.ERRORS if is_serious else FactKind.COUNTERS, subject, name, count)

@@ -32,18 +32,16 @@ def make_plan_document(
     plan: Plan,
     rows: Sequence[Row],
     machine: Machine,
-    verified: VerificationResult | None = None,
-    standings: dict[str, comparison.Standing] | None = None,
+    verified: VerificationResult,
+    standings: dict[str, comparison.Standing],
 ) -> PlanDocument:
     """Return the document of ``apply``: rows, counts and measurements."""
     # Vendors' advice is for ``diff``.
-    document = PlanDocument(**asdict(make_diff_document(plan, rows, machine, ())))
-    if verified is not None:
-        document = replace(
-            document,
-            summary=replace(document.summary, worse=len(verified.worse)),
-            probes=tuple(result.ProbePair(endpoint, None) for endpoint in verified.unmeasured),
-            verdicts=tuple(verified.proofs),
-            bursts=tuple(verified.bursts),
-        )
-    return document if standings is None else replace(document, standings=standings)
+    fields = asdict(make_diff_document(plan, rows, machine, ()))
+    return PlanDocument(
+        **fields | {"summary": replace(fields["summary"], worse=len(verified.worse))},
+        probes=tuple(result.ProbePair(endpoint, None) for endpoint in verified.unmeasured),
+        verdicts=tuple(verified.proofs),
+        bursts=tuple(verified.bursts),
+        standings=standings,
+    )

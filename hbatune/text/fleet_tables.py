@@ -24,7 +24,7 @@ from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import plan_tables, units
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, make_columns
+from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, load_columns, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
 UNKNOWN_TEXT = "not known"
@@ -345,7 +345,7 @@ def show_comparison(comparison: HostComparison) -> None:
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:
-    fact, reason = make_columns("id WHAT | reason OF, AND WHY IT MATTERS")
+    fact, reason = load_columns("differences")
     # The names of hosts are from their snapshots.
     table = Table([fact, *map(Column, names), reason])
     for difference in differences:
@@ -361,7 +361,7 @@ def _make_difference_table(differences: Sequence[Difference], names: tuple[str, 
 
 
 def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    workload, *others = make_columns(load_texts("messages.toml")["columns"]["results"])
+    workload, *others = load_columns("results")
     p99s = [Column(f"P99 {name}", right=True) for name in names]
     table = Table([workload, *p99s, *others])
     for result in results:

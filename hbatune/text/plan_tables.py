@@ -68,8 +68,7 @@ def list_advice_reasons(advice: Advice) -> tuple[str, ...]:
 def format_advice(advice: Advice) -> str:
     """Return an advice in one sentence."""
     to_be = "leave it unchanged" if advice.advised is None else f"set it to {advice.advised}"
-    first, *remaining = list_advice_reasons(advice)
-    return "; ".join((f"{to_be}: {advice.stance}", first, *remaining))
+    return "; ".join((f"{to_be}: {advice.stance}", *list_advice_reasons(advice)))
 
 
 _MIB = 1 << 20

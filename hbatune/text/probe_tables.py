@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hbatune.probe.together import TogetherResult
 
 
-READS_ONLY_NOTE = "The probe only reads: it cannot see how writes queue."
 _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
 """Columns of a chart without its two bars, and the minimum cells and depths of a chart."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
@@ -83,14 +82,15 @@ def explain_missing_result(outcome: Skipped | Failed) -> str:
     return words
 
 
-def describe_standing(
-    result: ProbeResult, standing: comparison.Standing, profile: str
+def describe_standings(
+    standings: Mapping[str, tuple[ProbeResult, comparison.Standing]], profile: str
 ) -> Iterator[str]:
-    """Yield a line each on the objective and the link, if known."""
-    if standing.goal is not None:
-        yield f"{result.target}: {_describe_goal(standing.goal, profile)}."
-    for link in standing.links:
-        yield f"{result.target}: {_describe_link(link)}."
+    """Yield a line each on the objective and the link of each target, if known."""
+    for target, (_, standing) in standings.items():
+        if standing.goal is not None:
+            yield f"{target}: {_describe_goal(standing.goal, profile)}."
+        for link in standing.links:
+            yield f"{target}: {_describe_link(link)}."
 
 
 def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> str:
@@ -330,9 +330,6 @@ def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
         yield "the knee", knee
 
 
-NO_PAIR_NOTE = "no adapter has two of these disks with results, so none were probed together"
-
-
 def describe_together(together: Together) -> Iterator[str]:
     """Yield a line for each run on the disks of an adapter, or the reason for no run."""
     for result in together.results:
@@ -342,7 +339,8 @@ def describe_together(together: Together) -> Iterator[str]:
     for failed in together.failed:
         yield f"{failed.target}: not probed together: {explain_missing_result(failed)}."
     if not together.results and not together.failed:
-        yield f"Not probed together: {NO_PAIR_NOTE}."
+        reason = "no adapter has two of these disks with results, so none were probed together"
+        yield f"Not probed together: {reason}."
 
 
 def _describe_figures(result: TogetherResult) -> str:

@@ -9,7 +9,7 @@ from hbatune.shipped import fill_message
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
 from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
-from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
+from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_section, show_table
 from hbatune.text.units import format_block_size, format_digits, format_percent, format_rate
 
@@ -74,7 +74,7 @@ def show_answer(
 
 def show_depth(array: SharedArray, lun_depth: LunDepth) -> None:
     """Print the maximum depth of each path to a LUN, with each step of the calculation."""
-    table = Table(make_columns("id WHAT | number IS | text BECAUSE | value SOURCE"))
+    table = Table(load_columns("size-depth"))
     hbas = format_count(array.hbas, "adapter") + f" on {format_count(array.fabrics, 'fabric')}"
     ports = format_count(array.ports, "port")
     spread = "all at once" if array.selector.spreads else "one at a time"
@@ -144,7 +144,7 @@ def _describe_in_flight(need: MediumNeed) -> str:
 
 
 def _make_link_table(links: Sequence[LinkNeed]) -> Table:
-    table = Table(make_columns("id LINK | number COUNT | number GB/S EACH | value SOURCE"))
+    table = Table(load_columns("size-links"))
     for link in links:
         if link.gen <= _NEWEST:
             name = f"Gen{link.gen} x{link.width}"
@@ -165,7 +165,7 @@ def _make_raid_table(raid: Sequence[RaidNeed]) -> Table:
 
 
 def _make_saturation_table(needs: Needs) -> Table:
-    table = Table(make_columns("id CARD | value SLOT | text DRIVES, ABOUT | value SOURCE"))
+    table = Table(load_columns("size-saturation"))
     for pair in needs.saturation:
         ssds = pair.list_counts(large_blocks=needs.large_blocks)
         more_than = [name for name, count in ssds.items() if pair.is_lower_bound(count)]

@@ -119,29 +119,28 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
         return
     columns = table.columns
     rows = [list(map(_split_cell, row)) for row in table.rows]
-    everything = frozenset(range(len(rows)))
     if width is None:
         joined = [list(map(_join_cell, row, columns)) for row in rows]
-        widths = dict(enumerate(_CellWidths(columns, joined).full(everything)))
-        yield from _draw_grid(columns, joined, widths, None, everything)
+        yield from _Layout(columns, joined, 0).draw_full()
         return
-    cell_widths = _CellWidths(columns, rows)
-    if (budget := _fit_columns(columns, cell_widths, everything, width)) is not None:
-        yield from _draw_grid(columns, rows, budget, width, everything)
+    layout = _Layout(columns, rows, width)
+    everything = range(len(rows))
+    if (budget := layout.fit_columns(everything)) is not None:
+        yield from layout.draw_grid(budget, everything)
         return
     # A few rows that are far wider than the others must not turn all rows into blocks.
-    by_width = sorted(everything, key=cell_widths.of_row)
+    by_width = sorted(everything, key=layout.measure_values)
 
     # Bisection works, because no column gets wider if a row is removed.
     def is_too_wide(row_count: int) -> bool:
-        return _fit_columns(columns, cell_widths, by_width[:row_count], width) is None
+        return layout.fit_columns(by_width[:row_count]) is None
 
     fitting = frozenset(by_width[: bisect(range(1, len(rows)), False, key=is_too_wide)])
-    budget = _fit_columns(columns, cell_widths, fitting, width)
+    budget = layout.fit_columns(fitting)
     if budget is not None and len(fitting) > len(rows) // 2:
-        yield from _draw_grid(columns, rows, budget, width, fitting)
+        yield from layout.draw_grid(budget, fitting)
     else:
-        yield from _draw_blocks(columns, rows, width)
+        yield from layout.draw_blocks()
 
 
 def wrap_text(text: str, width: int, hang: int = 0) -> list[str]:
@@ -191,39 +190,206 @@ def _join_cell(cell: _Parts, column: Column) -> _Parts:
     return (("; " if column.is_prose else " ").join(cell),)
 
 
-class _CellWidths:
-    """The widths of cells: on one line, and the minimum."""
+class _Layout:
+    """The rows of a table, and the widths of their cells: on one line, and the minimum.
 
-    def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]]) -> None:
-        self._columns = columns
+    ``width`` is the terminal's. A pipe needs none.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
+    ) -> None:
+        self._columns, self._rows, self._width = columns, rows, width
         self._titles = [measure_width(column.title) for column in columns]
         self._full, self._minimum = [], []
         for row in rows:
             self._full.append(list(map(_measure_cell, row, columns)))
             self._minimum.append(list(map(_measure_longest_part, row, columns)))
 
-    def full(self, rows: Iterable[int]) -> list[int]:
+    def measure_values(self, number: int) -> int:
+        """Return the minimum width of all values in a row."""
+        pairs = zip(self._columns, self._minimum[number], strict=True)
+        return sum(minimum for column, minimum in pairs if not column.is_prose)
+
+    def fit_columns(self, numbers: Collection[int]) -> dict[int, int] | None:
+        """Return the widths of columns for rows, by position; others are below. None for blocks."""
+        if not numbers:
+            return None
+        full_widths = self._measure_full(numbers)
+        widths = self._measure_minimum(numbers, full_widths)
+        remaining = self._width - sum(widths) - COLUMN_GAP * (len(widths) - 1)
+        inline = list(range(len(widths)))
+        sentences = [position for position in inline if self._columns[position].is_prose]
+        for position in sorted(sentences, key=full_widths.__getitem__, reverse=True):
+            if remaining >= 0:
+                break
+            inline.remove(position)
+            remaining += widths[position] + COLUMN_GAP
+        # If fewer than half of the values fit next to each other, blocks are easier to read.
+        fewest = max(1, (len(widths) - len(sentences) + 1) // 2)
+        while remaining < 0:
+            if len(inline) <= fewest:
+                return None
+            remaining += widths[inline.pop()] + COLUMN_GAP
+        if not inline:
+            return None
+        # Distribute the remaining width, one character at a time, to columns that need it.
+        while remaining > 0 and (short := [p for p in inline if widths[p] < full_widths[p]]):
+            for position in short[:remaining]:
+                widths[position] += 1
+            remaining -= len(short)
+        return {position: widths[position] for position in inline}
+
+    def draw_full(self) -> Iterator[Line]:
+        """Yield the titles and each row, with all cells next to each other."""
+        widths = dict(enumerate(self._measure_full(range(len(self._rows)))))
+        yield from self._draw_titles(widths)
+        for number, row in enumerate(self._rows):
+            yield from self._draw_cells(number, widths, row)
+
+    def draw_grid(self, inline: Mapping[int, int], fitting: Collection[int]) -> Iterator[Line]:
+        """Yield the titles and each row; cells that do not fit are below their row."""
+        below = [position for position in range(len(self._columns)) if position not in inline]
+        yield from self._draw_titles(inline)
+        for number, row in enumerate(self._rows):
+            if number not in fitting:
+                for text in _wrap_cell(row[0] or (EMPTY_CELL,), self._columns[0], self._width):
+                    yield (StyledText(text),)
+                yield from self._draw_below(range(1, len(self._columns)), number)
+                continue
+            cells = []
+            for position, room in inline.items():
+                column, cell = self._columns[position], row[position]
+                if number and number - 1 in fitting:
+                    cell = _shorten_repeated(column, cell, self._rows[number - 1][position])
+                cells.append(_wrap_cell(cell, column, room))
+            yield from self._draw_cells(number, inline, cells)
+            yield from self._draw_below(below, number)
+
+    def draw_blocks(self) -> Iterator[Line]:
+        """Yield each row as a block, with one or more lines for each column."""
+        for number in range(len(self._rows)):
+            if number:
+                yield ()
+            cells = self._omit_repeated(range(len(self._columns)), number)
+            for position, cell in enumerate(cells):
+                if cell not in ((), (EMPTY_CELL,)):
+                    style = self._choose_style(number, position)
+                    yield from self._draw_labelled(position, max(self._titles), cell, 0, style)
+
+    def _measure_full(self, numbers: Iterable[int]) -> list[int]:
         """Return the widths at which no cell of these rows wraps."""
         widths = self._titles
-        for row in rows:
-            widths = list(map(max, widths, self._full[row]))
+        for number in numbers:
+            widths = list(map(max, widths, self._full[number]))
         return widths
 
-    def minimum(self, rows: Iterable[int], full: Sequence[int], width: int) -> list[int]:
+    def _measure_minimum(self, numbers: Iterable[int], full: Sequence[int]) -> list[int]:
         """Return the minimum widths for these rows, at which no name or word is broken."""
-        readable = min(NARROW_ENOUGH, max(NARROWEST, width * 5 // 8))
+        readable = min(NARROW_ENOUGH, max(NARROWEST, self._width * 5 // 8))
         widths = list(self._titles)
-        for row in rows:
-            widths = list(map(max, widths, self._minimum[row]))
+        for number in numbers:
+            widths = list(map(max, widths, self._minimum[number]))
         for position, column in enumerate(self._columns):
             if column.is_prose:
                 widths[position] = min(full[position], max(readable, widths[position]))
         return widths
 
-    def of_row(self, row: int) -> int:
-        """Return the minimum width of all values in a row."""
-        pairs = zip(self._columns, self._minimum[row], strict=True)
-        return sum(minimum for column, minimum in pairs if not column.is_prose)
+    def _draw_titles(self, widths: Mapping[int, int]) -> Iterator[Line]:
+        titles = [StyledText(self._columns[position].title, "bold") for position in widths]
+        if any(title.text for title in titles):
+            yield self._join_pieces(widths, titles)
+
+    def _draw_cells(
+        self, number: int, widths: Mapping[int, int], cells: Sequence[Sequence[str]]
+    ) -> Iterator[Line]:
+        """Yield the lines of a row's cells at these positions."""
+        styles = [self._choose_style(number, position) for position in widths]
+        for texts in list(zip_longest(*cells, fillvalue="")) or [("",) * len(cells)]:
+            yield self._join_pieces(widths, list(map(StyledText, texts, styles)))
+
+    def _join_pieces(self, widths: Mapping[int, int], pieces: Iterable[StyledText]) -> Line:
+        """Return one line of cells, without spaces at its end."""
+        line: list[StyledText] = []
+        space = ""
+        for (position, width), piece in zip(widths.items(), pieces, strict=True):
+            fill = " " * (width - measure_width(piece.text))
+            if not piece.text:
+                space += fill
+            elif self._columns[position].right:
+                line += [StyledText(space + fill), piece]
+                space = ""
+            else:
+                line += [StyledText(space), piece]
+                space = fill
+            space += " " * COLUMN_GAP
+        return tuple(piece for piece in line if piece.text)
+
+    def _draw_below(self, below: Iterable[int], number: int) -> Iterator[Line]:
+        """Yield the lines below a row: values with their titles, then prose."""
+        row = self._rows[number]
+        pairs, sentences = [], []
+        for position in below:
+            if self._columns[position].is_prose:
+                sentences.append(position)
+            elif row[position] not in ((), (EMPTY_CELL,)):
+                pairs.append((self._columns[position].title, " ".join(row[position])))
+        yield from _draw_pairs(pairs, self._width)
+        label = max((self._titles[position] for position in sentences), default=0)
+        cells = self._omit_repeated(sentences, number)
+        for position in sentences:
+            cell = cells[position]
+            if cell in ((), (EMPTY_CELL,)):
+                continue
+            if len(sentences) > 1:
+                yield from self._draw_labelled(position, label, cell, INDENT)
+                continue
+            for part in cell:
+                for line in wrap_text(part, self._width - INDENT):
+                    yield (StyledText(" " * INDENT + line),)
+
+    def _draw_labelled(
+        self, position: int, label: int, cell: _Parts, indent: int, style: str = ""
+    ) -> Iterator[Line]:
+        """Yield a title and its text, next to it or, if a word or name would not fit, below it."""
+        column, width = self._columns[position], self._width
+        before = indent + label + COLUMN_GAP
+        needed = max(measure_width(token) for part in cell for token in part.split(" "))
+        if column.is_prose:
+            needed = max(needed, min(NARROWEST // 2, *map(measure_width, cell)))
+        if before + needed <= width:
+            first = [StyledText(" " * indent), StyledText(column.title, "bold")]
+            space = " " * (label - self._titles[position] + COLUMN_GAP)
+            for text in _wrap_cell(cell, column, width - before):
+                yield (*first, StyledText(space), StyledText(text, style))
+                first, space = [], " " * before
+        else:
+            yield StyledText(" " * indent), StyledText(column.title, "bold")
+            hang = _make_indent(indent + COLUMN_GAP, cell, width)
+            for text in _wrap_cell(cell, column, width - len(hang)):
+                yield StyledText(hang), StyledText(text, style)
+
+    def _omit_repeated(self, positions: Iterable[int], number: int) -> list[_Parts]:
+        """Return the cells of a row, without text that the following row repeats at a position.
+
+        Several columns of prose are omitted only together: a part of a row's text would look like
+        all of it.
+        """
+        row, following = self._rows[number], self._rows[number + 1 : number + 2]
+        cells = list(row)
+        prose = [position for position in positions if self._columns[position].is_prose]
+        if not following or not any(self._columns[position].once for position in prose):
+            return cells
+        if len(prose) == 1:
+            cells[prose[0]] = _strip_common_end(row[prose[0]], following[0][prose[0]])
+        elif all(row[position] == following[0][position] for position in prose):
+            for position in prose:
+                cells[position] = ()
+        return cells
+
+    def _choose_style(self, number: int, position: int) -> str:
+        is_state = self._columns[position].is_state
+        return STYLES.get(" ".join(self._rows[number][position]), "") if is_state else ""
 
 
 def _measure_cell(cell: _Parts, column: Column) -> int:
@@ -235,122 +401,6 @@ def _measure_cell(cell: _Parts, column: Column) -> int:
 def _measure_longest_part(cell: _Parts, column: Column) -> int:
     parts = " ".join(cell).split() if column.is_prose else cell
     return max(map(measure_width, parts), default=0)
-
-
-def _fit_columns(
-    columns: Sequence[Column], cell_widths: _CellWidths, rows: Collection[int], width: int
-) -> dict[int, int] | None:
-    """Return the widths of columns by position; others are below their row. None for blocks."""
-    if not rows:
-        return None
-    full_widths = cell_widths.full(rows)
-    widths = cell_widths.minimum(rows, full_widths, width)
-    remaining = width - sum(widths) - COLUMN_GAP * (len(columns) - 1)
-    inline = list(range(len(columns)))
-    sentences = [position for position in inline if columns[position].is_prose]
-    for position in sorted(sentences, key=full_widths.__getitem__, reverse=True):
-        if remaining >= 0:
-            break
-        inline.remove(position)
-        remaining += widths[position] + COLUMN_GAP
-    # If fewer than half of the values fit next to each other, blocks are easier to read.
-    fewest = max(1, (len(columns) - len(sentences) + 1) // 2)
-    while remaining < 0:
-        if len(inline) <= fewest:
-            return None
-        remaining += widths[inline.pop()] + COLUMN_GAP
-    if not inline:
-        return None
-    # Distribute the remaining width, one character at a time, to columns that need it.
-    while remaining > 0 and (short := [p for p in inline if widths[p] < full_widths[p]]):
-        for position in short[:remaining]:
-            widths[position] += 1
-        remaining -= len(short)
-    return {position: widths[position] for position in inline}
-
-
-def _draw_grid(
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[_Parts]],
-    inline: Mapping[int, int],
-    width: int | None,
-    fitting: frozenset[int],
-) -> Iterator[Line]:
-    """Yield the titles and each row; cells that do not fit are below their row."""
-    below = [position for position in range(len(columns)) if position not in inline]
-    titles = [StyledText(columns[position].title, "bold") for position in inline]
-    if any(title.text for title in titles):
-        yield _join_pieces(columns, inline, titles)
-    for number, row in enumerate(rows):
-        following = rows[number + 1] if number + 1 < len(rows) else None
-        if width is not None and number not in fitting:
-            for text in _wrap_cell(row[0] or (EMPTY_CELL,), columns[0], width):
-                yield (StyledText(text),)
-            yield from _draw_below(columns, range(1, len(columns)), row, following, width)
-            continue
-        cells: list[Sequence[str]] = []
-        for position, room in inline.items():
-            cell = row[position]
-            if width is None:
-                cells.append(cell)
-                continue
-            if number and number - 1 in fitting:
-                cell = _shorten_repeated(columns[position], cell, rows[number - 1][position])
-            cells.append(_wrap_cell(cell, columns[position], room))
-        styles = [_choose_style(row, columns, position) for position in inline]
-        for texts in list(zip_longest(*cells, fillvalue="")) or [("",) * len(cells)]:
-            yield _join_pieces(columns, inline, list(map(StyledText, texts, styles)))
-        if width is not None and below:
-            yield from _draw_below(columns, below, row, following, width)
-
-
-def _join_pieces(
-    columns: Sequence[Column], widths: Mapping[int, int], pieces: Iterable[StyledText]
-) -> Line:
-    """Return one line of cells, without spaces at its end."""
-    line: list[StyledText] = []
-    space = ""
-    for (position, width), piece in zip(widths.items(), pieces, strict=True):
-        fill = " " * (width - measure_width(piece.text))
-        if not piece.text:
-            space += fill
-        elif columns[position].right:
-            line += [StyledText(space + fill), piece]
-            space = ""
-        else:
-            line += [StyledText(space), piece]
-            space = fill
-        space += " " * COLUMN_GAP
-    return tuple(piece for piece in line if piece.text)
-
-
-def _draw_below(
-    columns: Sequence[Column],
-    below: Sequence[int],
-    row: Sequence[_Parts],
-    following: Sequence[_Parts] | None,
-    width: int,
-) -> Iterator[Line]:
-    """Yield the lines below a row: values with their titles, then prose."""
-    pairs, sentences = [], []
-    for position in below:
-        if columns[position].is_prose:
-            sentences.append(position)
-        elif row[position] not in ((), (EMPTY_CELL,)):
-            pairs.append((columns[position].title, " ".join(row[position])))
-    yield from _draw_pairs(pairs, width)
-    label = max((measure_width(columns[position].title) for position in sentences), default=0)
-    cells = _omit_repeated(columns, sentences, row, following)
-    for position in sentences:
-        cell = cells[position]
-        if cell in ((), (EMPTY_CELL,)):
-            continue
-        if len(sentences) > 1:
-            yield from _draw_labelled(columns[position], label, cell, INDENT, width)
-            continue
-        for part in cell:
-            for line in wrap_text(part, width - INDENT):
-                yield (StyledText(" " * INDENT + line),)
 
 
 def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
@@ -377,43 +427,6 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
         yield tuple(line)
 
 
-def _draw_blocks(
-    columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int
-) -> Iterator[Line]:
-    """Yield each row as a block, with one or more lines for each column."""
-    label = max(measure_width(column.title) for column in columns)
-    for number, row in enumerate(rows):
-        if number:
-            yield ()
-        following = rows[number + 1] if number + 1 < len(rows) else None
-        cells = _omit_repeated(columns, range(len(columns)), row, following)
-        for position, cell in enumerate(cells):
-            if cell not in ((), (EMPTY_CELL,)):
-                style = _choose_style(row, columns, position)
-                yield from _draw_labelled(columns[position], label, cell, 0, width, style)
-
-
-def _draw_labelled(
-    column: Column, label: int, cell: _Parts, indent: int, width: int, style: str = ""
-) -> Iterator[Line]:
-    """Yield a title and its text, next to it or, if a word or name would not fit, below it."""
-    before = indent + label + COLUMN_GAP
-    needed = max(measure_width(token) for part in cell for token in part.split(" "))
-    if column.is_prose:
-        needed = max(needed, min(NARROWEST // 2, *map(measure_width, cell)))
-    if before + needed <= width:
-        first = [StyledText(" " * indent), StyledText(column.title, "bold")]
-        space = " " * (label - measure_width(column.title) + COLUMN_GAP)
-        for text in _wrap_cell(cell, column, width - before):
-            yield (*first, StyledText(space), StyledText(text, style))
-            first, space = [], " " * before
-    else:
-        yield StyledText(" " * indent), StyledText(column.title, "bold")
-        hang = _make_indent(indent + COLUMN_GAP, cell, width)
-        for text in _wrap_cell(cell, column, width - len(hang)):
-            yield StyledText(hang), StyledText(text, style)
-
-
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
     longest = max(measure_width(name) for name in names)
     return " " * max(0, min(wanted, width - longest))
@@ -432,29 +445,6 @@ def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
     return [line for part in parts for line in wrap_text(part, width)]
 
 
-def _omit_repeated(
-    columns: Sequence[Column],
-    positions: Sequence[int],
-    row: Sequence[_Parts],
-    following: Sequence[_Parts] | None,
-) -> list[_Parts]:
-    """Return the cells of a row, without text at these positions that the following row repeats.
-
-    Several columns of prose are omitted only together: a part of a row's text would look like
-    all of it.
-    """
-    cells = list(row)
-    prose = [position for position in positions if columns[position].is_prose]
-    if following is None or not any(columns[position].once for position in prose):
-        return cells
-    if len(prose) == 1:
-        cells[prose[0]] = _strip_common_end(row[prose[0]], following[prose[0]])
-    elif all(row[position] == following[position] for position in prose):
-        for position in prose:
-            cells[position] = ()
-    return cells
-
-
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
     if not column.once or sum(map(measure_width, cell)) <= NARROWEST:
         return cell
@@ -466,10 +456,6 @@ def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
     while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
         same += 1
     return cell[: len(cell) - same]
-
-
-def _choose_style(row: Sequence[_Parts], columns: Sequence[Column], position: int) -> str:
-    return STYLES.get(" ".join(row[position]), "") if columns[position].is_state else ""
 
 
 def _break_line(line: str, width: int) -> list[str]:

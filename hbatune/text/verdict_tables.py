@@ -45,7 +45,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         if verified.bursts:
             print_line("Bursts decide nothing: theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
-            print_line(probe_tables.READS_ONLY_NOTE)
+            print_line("The probe only reads: it cannot see how writes queue.")
     for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
         print_line(line)
     if verified.proofs or verified.unmeasured:

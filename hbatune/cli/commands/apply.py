@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
     arguments.add_targets(parser, "what to tune")
-    arguments.add_shared(parser, "--profile")
-    arguments.add_flags(parser, "--dry-run", "--once", "--no-probe", "--verify", "--keep-worse")
-    arguments.add_path(parser, "--file", metavar="DIR")
-    arguments.add_path(parser, "--watch")
-    arguments.add_flags(parser, "--destructive", "--probe-shared", "--all")
-    arguments.add_shared(parser, "--allow-reset", "--module-options", "--json")
+    arguments.add_options(parser, "--profile", "--dry-run", "--once", "--no-probe", "--verify")
+    arguments.add_options(parser, "--keep-worse", "--file", "--watch", "--destructive")
+    arguments.add_options(parser, "--probe-shared", "--all", "--allow-reset", "--module-options")
+    arguments.add_options(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,9 +82,10 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
     if args.json:
-        from hbatune.text.apply_document import make_plan_document
+        from hbatune.text.documents import make_diff_document
 
-        show_json(make_plan_document(planned.plan, planned.rows, planned.situation.machine))
+        machine = planned.situation.machine
+        show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
     else:
         show_differences(planned, unfold=args.all)
         print_line("Nothing was written.")
@@ -123,13 +122,11 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
 
 
 def _show_measured(applied: ApplyResult, verified: VerificationResult) -> None:
-    from hbatune.text.probe_tables import describe_standing, show_document_tables
+    from hbatune.text.probe_tables import describe_standings, show_document_tables
     from hbatune.text.verdict_tables import show_verdicts
 
     show_verdicts(verified, applied.situation.profile)
-    lines: list[str] = []
-    for result, standing in applied.standings.values():
-        lines += describe_standing(result, standing, applied.plan.profile)
+    lines = list(describe_standings(applied.standings, applied.plan.profile))
     for line in lines:
         print_line(line)
     results = [result for result, _ in applied.standings.values()]

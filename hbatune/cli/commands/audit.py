@@ -17,16 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     purpose = "snapshots of hosts (`hbatune snapshot`), or a directory with files whose names end "
     purpose += f"in {' or '.join(hosts.SNAPSHOT_SUFFIXES)}; without any, only this host"
     parser.add_argument("paths", metavar="FILE", nargs="*", type=Path, help=purpose)
-    arguments.add_shared(parser, "--profile", "--json")
-    arguments.add_flags(parser, "--csv")
-    arguments.add_path(parser, "--html")
-    arguments.add_path(parser, "--metrics")
-    arguments.add_flags(parser, "--force")
+    arguments.add_options(parser, "--profile", "--json", "--csv", "--html", "--metrics", "--force")
     purpose = "read N snapshots in parallel; without it, one for each CPU, "
     purpose += f"{hosts.MAX_PROCESSES} at most"
     number = arguments.make_number_type(1)
     parser.add_argument("--processes", metavar="N", type=number, help=purpose)
-    arguments.add_shared(parser, "--no-pager")
+    arguments.add_options(parser, "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

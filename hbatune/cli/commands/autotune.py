@@ -29,11 +29,9 @@ class AutotuneDocument(Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autotune`."""
     parser.add_argument("targets", metavar="TARGET", nargs="+")
-    arguments.add_shared(parser, "--profile")
+    arguments.add_options(parser, "--profile")
     parser.add_argument("--minutes", metavar="N", type=arguments.make_seconds_type())
-    arguments.add_path(parser, "--file", metavar="DIR")
-    arguments.add_flags(parser, "--destructive", "--write")
-    arguments.add_shared(parser, "--json")
+    arguments.add_options(parser, "--file", "--destructive", "--write", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

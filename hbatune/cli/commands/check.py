@@ -54,8 +54,7 @@ class CheckDocument(Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     arguments.add_targets(parser, "what to check")
-    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
-    arguments.add_path(parser, "--since", metavar="OLD")
+    arguments.add_options(parser, "--profile", "--json", "--no-pager", "--snapshot", "--since")
 
 
 def run(args: argparse.Namespace) -> int:

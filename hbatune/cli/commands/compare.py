@@ -17,10 +17,10 @@ from hbatune.text import fleet_tables, terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compare`."""
-    arguments.add_path(parser, "first", metavar="FIRST")
+    parser.add_argument("first", metavar="FIRST", type=Path)
     parser.add_argument("second", metavar="SECOND", nargs="?", type=Path)
     parser.add_argument("--history", metavar="FILE", action="append", type=Path, default=[])
-    arguments.add_shared(parser, "--json", "--no-pager")
+    arguments.add_options(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

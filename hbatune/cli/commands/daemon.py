@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-NO_ARGUMENTS: dict[str, object] = {}
-"""The parsed form of a command line without arguments (``cli.command``)."""
-
-
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """Add nothing: the daemon is configured only in hbatune.toml."""
 

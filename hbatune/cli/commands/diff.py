@@ -12,10 +12,8 @@ from hbatune.text import leftovers, plan_tables, terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `diff`."""
     arguments.add_targets(parser, "what to compare")
-    arguments.add_shared(
-        parser, "--profile", "--module-options", "--json", "--no-pager", "--snapshot"
-    )
-    arguments.add_flags(parser, "--all")
+    arguments.add_options(parser, "--profile", "--module-options", "--json", "--no-pager")
+    arguments.add_options(parser, "--snapshot", "--all")
 
 
 def run(args: argparse.Namespace) -> int:

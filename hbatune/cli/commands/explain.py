@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     parser.add_argument("targets", metavar="TARGET", nargs=1)
     parser.add_argument("setting", metavar="SETTING", nargs="?")
-    arguments.add_shared(parser, "--profile", "--json", "--no-pager", "--snapshot")
+    arguments.add_options(parser, "--profile", "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:

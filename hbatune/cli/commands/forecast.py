@@ -47,7 +47,7 @@ class ForecastDocument(Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `forecast`."""
     parser.add_argument("--kernel", metavar="VERSION", required=True)
-    arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
+    arguments.add_options(parser, "--snapshot", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

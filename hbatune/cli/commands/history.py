@@ -36,9 +36,7 @@ class HistoryDocument(Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `history`."""
     arguments.add_targets(parser, "targets of the results")
-    arguments.add_shared(parser, "--json")
-    arguments.add_flags(parser, "--runs", "--csv")
-    arguments.add_shared(parser, "--no-pager")
+    arguments.add_options(parser, "--json", "--runs", "--csv", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,9 +14,7 @@ from hbatune.text.terminal import print_line, show_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `install`."""
-    arguments.add_shared(parser, "--profile", "--root")
-    arguments.add_flags(parser, "--dry-run")
-    arguments.add_shared(parser, "--module-options")
+    arguments.add_options(parser, "--profile", "--root", "--dry-run", "--module-options")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -47,8 +47,7 @@ _INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `list`."""
     arguments.add_targets(parser, "list only these, each on its own line")
-    arguments.add_flags(parser, "--all", "--ids")
-    arguments.add_shared(parser, "--json", "--no-pager", "--snapshot")
+    arguments.add_options(parser, "--all", "--ids", "--json", "--no-pager", "--snapshot")
 
 
 def run(args: argparse.Namespace) -> int:

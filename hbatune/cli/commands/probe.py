@@ -80,8 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `probe`."""
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?")
     parser.add_argument("targets", metavar="TARGET", nargs="*")
-    arguments.add_flags(parser, "--destructive")
-    arguments.add_path(parser, "--file", metavar="DIR")
+    arguments.add_options(parser, "--destructive", "--file")
     # More than 64 MiB, since the rate of filling is measured on these. ext4 allows 16 TiB.
     size = arguments.make_size_type(1 << 44, MIN_SCRATCH_SIZE)
     parser.add_argument("--size", metavar="SIZE", type=size)
@@ -92,11 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mix", metavar="PERCENT", type=arguments.make_number_type(0, 100))
     group.add_argument("--jobs", metavar="N", type=arguments.make_number_type(1, 256))
     group.add_argument("--rate", metavar="IOPS", type=arguments.make_number_type(1, 100_000_000))
-    arguments.add_path(group, "--watch")
+    arguments.add_options(group, "--watch")
     parser.add_argument("--runtime", metavar="SECONDS", type=arguments.make_seconds_type())
-    arguments.add_flags(parser, "--together")
+    arguments.add_options(parser, "--together")
     parser.add_argument("--export", metavar="PROGRAM", choices=list(load_texts("exports.toml")))
-    arguments.add_shared(parser, "--profile", "--json")
+    arguments.add_options(parser, "--profile", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -245,9 +244,7 @@ def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
 
 def _print_conclusions(probed: ProbeRuns) -> None:
     profile = probed.profile.name if probed.profile else ""
-    lines: list[str] = []
-    for result, standing in probed.standings.values():
-        lines += probe_tables.describe_standing(result, standing, profile)
+    lines = list(probe_tables.describe_standings(probed.standings, profile))
     lines += probe_tables.describe_mixes(probed.results)
     if probed.together is not None:
         lines += probe_tables.describe_together(probed.together)

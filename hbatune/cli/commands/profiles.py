@@ -4,7 +4,7 @@ import argparse
 
 from msgspec import Struct, to_builtins
 
-from hbatune.cli.arguments import add_shared
+from hbatune.cli.arguments import add_options
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
@@ -19,7 +19,7 @@ from hbatune.policy.profile import (
     Source,
 )
 from hbatune.policy.vendors import load_chosen_profile
-from hbatune.text.tables import Table, make_columns
+from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_section, show_table
 from hbatune.text.units import format_percent, format_profile_load
 
@@ -43,7 +43,7 @@ class ProfileDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?")
-    add_shared(parser, "--json", "--no-pager")
+    add_options(parser, "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(ProfilesDocument(config.profile, listed))
         return 0
-    table = Table(make_columns("id PROFILE | state ACTIVE | value FROM | text FOR"))
+    table = Table(load_columns("profiles"))
     for profile in listed:
         active = "yes" if profile.name == config.profile else ""
         table.rows.append([profile.name, active, str(profile.origin), profile.title])
@@ -77,9 +77,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     print_heading(f"{profile.name}: {profile.title}")
     print_line("The last rule that matches an endpoint decides a setting.")
     print_line()
-    table = Table(
-        make_columns("id RULE | text WHEN | id SETTING | value VALUE | text BECAUSE | value SOURCE")
-    )
+    table = Table(load_columns("profile-rules"))
     for rule in profile.rules:
         cells = [rule.name, format_conditions(rule.when), rule.setting, format_effect(rule)]
         table.rows.append([*cells, rule.because, rule.source])
@@ -93,8 +91,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> int:
     )
     print_line()
     if profile.options:
-        columns = make_columns("id RULE | id OPTION | value VALUE | reason BECAUSE | value SOURCE")
-        table = Table(columns)
+        table = Table(load_columns("profile-options"))
         for option in profile.options:
             cells = [option.name, option.setting, format_effect(option)]
             table.rows.append([*cells, option.because, option.source])

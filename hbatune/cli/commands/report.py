@@ -20,10 +20,10 @@ from hbatune.text.terminal import print_line
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
-    arguments.add_shared(parser, "--profile", "--snapshot")
-    arguments.add_path(parser, "--history")
-    arguments.add_path(parser, "--csv")
-    arguments.add_flags(parser, "--force")
+    arguments.add_options(parser, "--profile", "--snapshot")
+    for option in ("--history", "--csv"):
+        parser.add_argument(option, metavar="FILE", type=Path)
+    arguments.add_options(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> int:

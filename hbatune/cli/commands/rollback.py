@@ -28,8 +28,7 @@ class RollbackDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rollback`."""
     arguments.add_targets(parser, "what to restore")
-    arguments.add_flags(parser, "--dry-run")
-    arguments.add_shared(parser, "--allow-reset", "--json")
+    arguments.add_options(parser, "--dry-run", "--allow-reset", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

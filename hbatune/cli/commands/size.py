@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM),
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default)
-    arguments.add_path(load, "--watch")
-    arguments.add_flags(load, "--all")
+    arguments.add_options(load, "--watch", "--all")
     array = parser.add_argument_group("an array that hosts share")
     number = arguments.make_number_type(1)
     for option in ("--hosts", "--port-limit", "--lun-limit", "--data-drives", "--luns", "--hbas"):
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selectors = list(map(str, shortfall.Selector))
     selector = str(shortfall.Selector.SERVICE_TIME)
     array.add_argument("--selector", choices=selectors, default=selector, metavar="HOW")
-    arguments.add_shared(parser, "--snapshot", "--json", "--no-pager")
+    arguments.add_options(parser, "--snapshot", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """`hbatune snapshot`: save all facts about this host to one small file. It needs no root."""
 
 import argparse
+from pathlib import Path
 
 from hbatune.cli import arguments, command_context
 from hbatune.operations.snapshot import take_snapshot
@@ -12,8 +13,8 @@ from hbatune.text.terminal import print_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `snapshot`."""
-    arguments.add_path(parser, "file")
-    arguments.add_flags(parser, "--anonymous", "--force")
+    parser.add_argument("file", metavar="FILE", type=Path)
+    arguments.add_options(parser, "--anonymous", "--force")
 
 
 def run(args: argparse.Namespace) -> int:

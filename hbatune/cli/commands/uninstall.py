@@ -27,10 +27,7 @@ class RemovalDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
-    arguments.add_shared(parser, "--root")
-    arguments.add_flags(parser, "--dry-run")
-    arguments.add_shared(parser, "--json")
-    arguments.add_flags(parser, "--keep-values")
+    arguments.add_options(parser, "--root", "--dry-run", "--json", "--keep-values")
 
 
 def run(args: argparse.Namespace) -> int:

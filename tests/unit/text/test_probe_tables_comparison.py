@@ -8,7 +8,7 @@ from hbatune.operations.situation import SituationRequest, read_situation
 from hbatune.probe.comparison import compare_on_machine
 from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import Pattern, ProbeResult, Workload
-from hbatune.text.probe_tables import describe_knee, describe_standing, show_document_tables
+from hbatune.text.probe_tables import describe_knee, describe_standings, show_document_tables
 from tests.unit.command_runs import see_machine
 from tests.unit.machines import adapter, endpoint, link, machine
 from tests.unit.noisy_disks import figures
@@ -28,7 +28,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, site: SiteFolder):  # type: ignore
             result, situation.machine, situation.profile, site.library.yardsticks()
         )
         assert standing is not None
-        return list(describe_standing(result, standing, "oltp"))
+        return list(describe_standings({"sda": (result, standing)}, "oltp"))
 
     return lines
 

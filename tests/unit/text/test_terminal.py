@@ -17,7 +17,7 @@ from hbatune.facts.ids import escape_text, make_stable_name
 from hbatune.plan.make import make_plan
 from hbatune.policy.profile import Exactly
 from hbatune.text import terminal
-from hbatune.text.apply_document import make_plan_document
+from hbatune.text.documents import make_diff_document
 from hbatune.text.tables import Column, Table, make_columns, measure_width
 from hbatune.text.terminal import make_printable, print_heading, print_line, print_note, show_table
 from tests.unit.hostile_names import hostile
@@ -101,7 +101,7 @@ def test_json_round_trips_hostile_text(text: str) -> None:
     plan = make_plan(server, profile(("nr_requests", Exactly(64))))
     out = io.StringIO()
     with redirect_stdout(out):
-        terminal.show_json(make_plan_document(plan, plan.rows, server))
+        terminal.show_json(make_diff_document(plan, plan.rows, server, ()))
     assert {row["id"] for row in json.loads(out.getvalue())["rows"]} == {text}
 
 
