@@ -230,7 +230,7 @@ def _show_exports(program: str, probed: ProbeRuns) -> None:
 
 def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
     host, together = os.uname(), probed.together
-    knees = [Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in probed.sweeps]
+    knees = [Bend(s.target, s.workload.queue_depth, s.knee) for s in probed.sweeps]
     return ProbeDocument(
         workload=chosen.name,
         sources=chosen.sources,
