@@ -217,11 +217,10 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A marked value. A ``doubted`` mark is hollow."""
+    """A marked value, drawn as its entry in the legend. A ``doubted`` mark is hollow."""
 
     value: float
-    shape: svg.Shape
-    style: str
+    key: svg.LegendEntry
     doubted: bool = False
 
 
@@ -412,13 +411,12 @@ def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
 
 
 def _list_signs(chart: Rows) -> Iterator[ShownValue]:
-    keys = {(key.style, key.shape): key.text for key in chart.keys}
+    bar_texts = {key.style: key.text for key in chart.keys if key.shape is None}
     for row in chart.rows:
         name = " ".join(filter(None, (row.name, row.note)))
         for bar in row.bars:
-            sign = keys.get((bar.style, None), "range")
+            sign = bar_texts.get(bar.style, "range")
             yield ShownValue(name, sign, chart.axis.title, bar.low, bar.high)
         for mark in row.marks:
-            sign = keys.get((mark.style, mark.shape), "")
-            trusted = not mark.doubted
+            sign, trusted = mark.key.text, not mark.doubted
             yield ShownValue(name, sign, chart.axis.title, mark.value, trusted=trusted)
