@@ -5,7 +5,7 @@ It only reads. Workloads that write require --destructive and the name of an emp
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shutil import which
 from typing import Literal
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 if a run gave no results."""
     own_workload = _make_own_workload(args)
     if own_workload is None and args.workload is None:
-        _list_workloads(load_workloads(installed_library()), as_json=args.json)
+        _list_workloads(load_workloads(installed_library()).values(), as_json=args.json)
         return 0
     if own_workload is not None and args.workload is not None:
         # There is no workload's name, so every argument is a target.
@@ -148,8 +148,7 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     options = (args.depth, args.block, args.mix, args.jobs, args.rate, args.watch)
     if all(option is None for option in options):
         return None
-    names = {workload.name for workload in load_workloads(installed_library())}
-    if args.workload in names:
+    if args.workload in load_workloads(installed_library()):
         problem = "--depth, --block, --mix, --jobs, --rate and --watch define your own workload"
         hint = "omit the name, or write a workload file: docs/probing.md"
         raise UsageError(f"{problem}, and {args.workload} is another", hint=hint)
@@ -257,7 +256,7 @@ def _print_conclusions(probed: ProbeRuns) -> None:
     probe_tables.show_document_tables(probed.results, probed.machine)
 
 
-def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
+def _list_workloads(workloads: Iterable[NamedWorkload], *, as_json: bool) -> None:
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return
