@@ -295,10 +295,6 @@ class _RowDrawing:
             yield row, y, texts if number in visible else []
 
 
-def _list_y(curves: Iterable[Series]) -> list[float]:
-    return [dot.y for curve in curves for dot in curve.dots]
-
-
 def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> dict[str, str]:
     """Return the title, ``x``, ``y`` and caption of a picture, filled with the facts.
 
@@ -336,17 +332,19 @@ def draw_curves(
     ``facts`` fill the texts. ``ceiling`` is the throughput of a link in GB/s.
     """
     series, names = tuple(curves), list(notes)
+    dots = list(chain.from_iterable(curve.dots for curve in series))
     if ceiling is not None:
         names.append("link")
         facts["ceiling"] = format_digits(ceiling)
         # A far ceiling would flatten the curves.
-        if ceiling <= _NEAR * max(_list_y(series)):
+        if ceiling <= _NEAR * max(dot.y for dot in dots):
             level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
-    if any(dot.doubted for curve in series for dot in curve.dots):
+    if any(dot.doubted for dot in dots):
         names.append("doubted")
     texts = _read_texts(name, names, facts)
-    x = x or _fit_axis(texts["x"], [dot.x for curve in series for dot in curve.dots])
-    y = _fit_axis(texts["y"], [*([level.value] if level else []), *_list_y(series)])
+    x = x or _fit_axis(texts["x"], [dot.x for dot in dots])
+    highlights = [] if level is None else [level.value]
+    y = _fit_axis(texts["y"], [*highlights, *(dot.y for dot in dots)])
     chart = Curves(texts["title"], x, y, series, band, upright, level)
     return make_curves_figure(chart, texts["caption"])
 

@@ -49,8 +49,7 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
 
 
 def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
-    workload, knee = sweep.workload, sweep.knee
-    standing = data.standing(sweep.results[0])
+    knee, standing = sweep.knee, data.standing(sweep.results[0])
     goal = None if standing is None else standing.goal
     figures = (
         _draw_throughput_latency(sweep, knee),
@@ -59,9 +58,8 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
         _draw_cpu(sweep, knee),
         sweep_sections.draw_rate_by_cpu(sweep),
     )
-    load = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
     return page.Block(
-        name=f"{sweep.target}: {load}",
+        name=f"{sweep.target}: {sweep_sections.name_load(sweep)}",
         notes=(*_describe_depth(sweep, knee, standing), *data.list_stale(sweep.records[-1])),
         figures=figures,
         folded=(sweep_sections.make_sweep_table(sweep),),

@@ -216,7 +216,7 @@ def _make_several_block(
     rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, get_iops)
     p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, get_p99_ms)
     return page.Block(
-        name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
+        name=f"{last.target}: {name_load(sweeps[0])}, {criterion}",
         notes=(*knee_notes, units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
@@ -263,11 +263,11 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
     axis = "depth, I/Os in flight"
-    random = _draw_several("corners-random", corners.random, _name_load, axis, get_iops)
+    random = _draw_several("corners-random", corners.random, name_load, axis, get_iops)
     sequential = _draw_several(
         "corners-sequential",
         corners.sequential,
-        _name_load,
+        name_load,
         axis,
         lambda load: load.bandwidth / 1e9,
         ceiling,
@@ -277,7 +277,7 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
         name=last.target,
         notes=(*notes, *data.list_stale(last)),
         figures=(random, sequential),
-        folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
+        folded=(_make_joined_table(corners.sweeps, "Load", name_load),),
     )
 
 
@@ -286,10 +286,11 @@ def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
         if sweep.knee is not None:
             best = max(sweep.results, key=lambda result: result.figures.iops)
             standing = data.standing(best)
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
+            yield f"{name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 
-def _name_load(sweep: Sweep) -> str:
+def name_load(sweep: Sweep) -> str:
+    """Return the block size and the pattern of a sweep."""
     size = units.format_block_size(sweep.workload.block_size)
     return f"{size} {units.format_pattern(sweep.workload)}"
 
@@ -314,7 +315,7 @@ def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Blo
     mean = _draw_load(drawn, "Mean response time", "mean", lambda load: load.mean_us / 1000)
     p99 = _draw_load(drawn, "p99", "p99", get_p99_ms)
     return page.Block(
-        name=_name_load(sweeps[0]),
+        name=name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(mean, p99),
         folded=(_make_joined_table(drawn, "Disk", lambda sweep: sweep.target),),
