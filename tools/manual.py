@@ -198,7 +198,7 @@ def _words(action: argparse.Action) -> Sequence[str] | None:
         case "SETTING":
             return list(SETTINGS)
         case "WORKLOAD":
-            return [item.name for item in load_workloads(library)]
+            return list(load_workloads(library))
         case "COMMAND" if not isinstance(action, argparse._SubParsersAction):
             return COMMANDS
     return None

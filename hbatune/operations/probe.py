@@ -51,7 +51,7 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import find_probe_refusal, list_subjects, merge_written, replace_values
-from hbatune.probe.sweeps import DepthSweep, list_depth_sweeps
+from hbatune.probe.sweeps import Sweep, list_depth_sweeps
 from hbatune.probe.together import TogetherResult, evaluate_together, make_kept_together
 from hbatune.probe.workloads import NamedWorkload
 from hbatune.settings import limits, table
@@ -102,7 +102,7 @@ class ProbeRuns(Struct, frozen=True, kw_only=True):
     machine: Machine
     profile: Profile | None = None
     runs: tuple[Measured, ...]
-    sweeps: tuple[DepthSweep, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
     standings: Mapping[str, tuple[ProbeResult, comparison.Standing]] = {}
     together: Together | None = None
 
@@ -238,7 +238,7 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
         record = history.make_record(machine, profile, command, last, time)
         # Without its result, which the records above already contain.
         record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
-        records.append(replace(record, queue_depth=sweep.queue_depth))
+        records.append(replace(record, queue_depth=last.workload.queue_depth))
     for full in probed.together.results if probed.together else ():
         kernel, boot_id, id = machine.kernel, machine.boot_id, f"{ADAPTER_ID}{full.adapter}"
         origin = (time, command, kernel, boot_id, profile, full.adapter, id)

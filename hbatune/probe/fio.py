@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -79,7 +79,7 @@ def parse_figures(target: str, output: str, requested: float) -> Figures | Faile
         for job in jobs:
             if job.error:
                 return Failed(target, Failure.IO, errno=job.error)
-        if not any(side.lat_ns.count for side in _list_sides(jobs)):
+        if not counts[-1].mean_ns:
             return Failed(target, Failure.NO_IO)
         if not counts[-1].histogram.counts:
             raise ValueError("no latency histogram")
@@ -197,24 +197,16 @@ class _Output(Struct, frozen=True):
     jobs: tuple[_Job, ...]
 
 
-def _list_sides(jobs: Iterable[_Job]) -> list[_Side]:
-    sides: list[_Side] = []
-    for job in jobs:
-        if job.jobname != WRITER_JOB:
-            sides += job.sides
-    return sides
-
-
 def _sum_counters(jobs: Sequence[_Job]) -> Count:
-    by_job = []
+    by_job, sides = [], list[_Side]()
     user = system = waited = 0.0
     for job in jobs:
         if job.jobname != WRITER_JOB:
+            sides += job.sides
             by_job.append(sum(side.total_ios for side in job.sides))
             user += job.usr_cpu * job.job_runtime
             system += job.sys_cpu * job.job_runtime
     timed = transferred = 0
-    sides = _list_sides(jobs)
     for side in sides:
         timed += side.lat_ns.count
         waited += side.lat_ns.mean * side.lat_ns.count
@@ -273,13 +265,6 @@ class Fio(Struct, frozen=True):
     version: str
 
 
-class Cost(Struct, frozen=True):
-    """CPU seconds spent in interrupts per second, and the share of time (0 to 1) not idle."""
-
-    interrupts: float
-    busy: float
-
-
 class Meter:
     """Counts the time of the given CPUs during one run, or of all CPUs if none are given.
 
@@ -307,16 +292,19 @@ class Meter:
             self._marks += [(self._clock(), spent)] if spent else []
         return wait(seconds - sum(self._pauses))
 
-    @property
-    def cost(self) -> Cost | None:
-        """The CPU time spent, or None if the run ended too early or /proc could not be read."""
+    def add_cost(self, figures: Figures) -> Figures:
+        """Return the figures with the CPU time spent.
+
+        They are unchanged if the run ended too early or /proc could not be read.
+        """
         if len(self._marks) < 2:
-            return None
+            return figures
         (began, first), (ended, last) = self._marks
         spent = last.since(first)
         if spent.total <= 0 or ended <= began:
-            return None
-        return Cost(spent.interrupts / (ended - began), 1 - spent.idle / spent.total)
+            return figures
+        per_io = spent.interrupts / (ended - began) * 1_000_000 / figures.iops
+        return replace(figures, interrupt_us_per_io=per_io, busy=1 - spent.idle / spent.total)
 
 
 def find(target: str) -> Fio | Skipped:
@@ -401,11 +389,7 @@ def measure(
     # An errno that fio has reported is more precise than the exit status that it causes.
     if status and not has_errno:
         return Failed(target, Failure.EXIT, status=status, text=errors[-MAX_QUOTED:] or None)
-    cost = meter.cost
-    if isinstance(figures, Failed) or cost is None or figures.iops <= 0:
-        return figures
-    per_io = cost.interrupts * 1_000_000 / figures.iops
-    return replace(figures, interrupt_us_per_io=per_io, busy=cost.busy)
+    return figures if isinstance(figures, Failed) else meter.add_cost(figures)
 
 
 class _FioError(Exception):

@@ -266,6 +266,8 @@ def make_scratch_file(
     size in bytes. After the first ``smallest`` bytes, the size and the seconds to fill the
     remaining file are announced. Raises UsageError if the directory cannot hold one.
     """
+    import tempfile  # not for a daemon that starts, whose memory counts
+
     try:
         free = os.statvfs(folder)
         limit = free.f_bavail * free.f_frsize // FREE_SPACE_DIVISOR
@@ -279,11 +281,13 @@ def make_scratch_file(
         if size < (requested or smallest):
             problem = "has too little free space for a file to probe"
             raise UsageError(f"{str(folder)!r} {problem}", hint=hint)
-        descriptor = _open_unnamed(folder)
+        # Without a name, or with one that is removed immediately if the filesystem needs it.
+        file = tempfile.TemporaryFile(prefix=".hbatune-", dir=folder, buffering=0)  # noqa: SIM115
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{str(folder)!r} cannot hold a file to probe: {reason}") from error
-    try:
+    with file:
+        descriptor = file.fileno()
         try:
             started = time.monotonic()
             # A filesystem may store zeros as a hole and read none from the disk.
@@ -298,20 +302,3 @@ def make_scratch_file(
             raise UsageError(f"{str(folder)!r} could not be filled: {error.strerror}") from error
         # With the pid: in fio, /proc/self would be fio's own.
         yield ScratchFile(f"/proc/{os.getpid()}/fd/{descriptor}", size)
-    finally:
-        os.close(descriptor)
-
-
-def _open_unnamed(folder: Path) -> int:
-    """Open a file without a name; not every filesystem supports O_TMPFILE (open(2))."""
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        # Kernels or filesystems that do not support the flag return EISDIR (open(2)).
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-            raise
-    import tempfile  # not for a daemon that starts, whose memory counts
-
-    descriptor, name = tempfile.mkstemp(prefix=".hbatune-", dir=folder)
-    os.unlink(name)
-    return descriptor

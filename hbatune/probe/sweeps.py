@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.facts.names import group_items
 from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
 from hbatune.probe.result import Pattern, ProbeResult, Workload
@@ -53,13 +54,26 @@ class SweptParameter(StrEnum):
 class Sweep(Struct, frozen=True):
     """The runs of one sweep by rising value, and the records that contain them.
 
-    ``kept`` is the recorded knee: the windows that it needs are not stored.
+    New runs have no records yet. ``knee`` is the knee of a depth sweep, if it has one. ``ranged``
+    is whether the knee has a confidence interval.
     """
 
     swept: SweptParameter
     results: tuple[ProbeResult, ...]
-    records: tuple[Record, ...]
-    kept: Knee | None = None
+    records: tuple[Record, ...] = ()
+    knee: Knee | None = None
+    ranged: bool = True
+
+    @property
+    def target(self) -> str:
+        """The kernel name of its disk."""
+        return self.results[0].target
+
+    @property
+    def name(self) -> str:
+        """The target with the depth of the LUN, if the runs have set it."""
+        depth = self.workload.queue_depth
+        return self.target if depth is None else f"{self.target} at {depth}"
 
     @property
     def time(self) -> float:
@@ -70,25 +84,6 @@ class Sweep(Struct, frozen=True):
     def workload(self) -> Workload:
         """The workload of the first run."""
         return self.results[0].workload
-
-    @property
-    def knee(self) -> Knee | None:
-        """The knee of a depth sweep: the recorded one, or else one without a range."""
-        if self.swept is not SweptParameter.DEPTH:
-            return None
-        if self.kept is not None:
-            return self.kept
-        # For results without windows, each run is one point.
-        points = [
-            Point(result.workload.issued, (result.figures.iops,), (result.figures.p99_us,))
-            for result in self.results
-        ]
-        return find_knee(list_sweep_points(self.results)) or find_knee(points)
-
-    @property
-    def ranged(self) -> bool:
-        """Whether the knee has a confidence interval."""
-        return self.kept is not None or all(result.figures.windows for result in self.results)
 
 
 class Corners(Struct, frozen=True):
@@ -107,35 +102,18 @@ class Corners(Struct, frozen=True):
         return (*self.random, *self.sequential)
 
 
-class DepthSweep(Struct, frozen=True):
-    """Results of one target that differ only in depth, in rising order, and their knee.
+def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[Sweep]:
+    """Return the depth sweeps among new results."""
 
-    ``queue_depth`` is the LUN's own if the runs have set it.
-    """
+    def get_load(result: ProbeResult) -> tuple[str, Workload]:
+        return result.target, SweptParameter.DEPTH.without(result.workload)
 
-    target: str
-    queue_depth: int | None
-    results: tuple[ProbeResult, ...]
-    knee: Knee | None
-
-    @property
-    def name(self) -> str:
-        """The name to show."""
-        return self.target if self.queue_depth is None else f"{self.target} at {self.queue_depth}"
-
-
-def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[DepthSweep]:
-    """Return the depth sweeps among the results."""
-    groups: dict[tuple[str, Workload], list[ProbeResult]] = {}
-    for result in results:
-        key = (result.target, SweptParameter.DEPTH.without(result.workload))
-        groups.setdefault(key, []).append(result)
     sweeps = []
-    for (target, workload), members in groups.items():
+    for members in group_items(results, get_load).values():
         if len(members) >= MIN_SWEEP_VALUES:
             members.sort(key=lambda result: result.workload.depth)
             knee = find_knee(list_sweep_points(members))
-            sweeps.append(DepthSweep(target, workload.queue_depth, tuple(members), knee))
+            sweeps.append(Sweep(SweptParameter.DEPTH, tuple(members), knee=knee))
     return sweeps
 
 
@@ -151,7 +129,7 @@ class JobsAdvice(Struct, frozen=True):
     most: int
 
 
-def advise_jobs(sweeps: Iterable[DepthSweep | Sweep]) -> JobsAdvice | None:
+def advise_jobs(sweeps: Iterable[Sweep]) -> JobsAdvice | None:
     """Return the advice of depth sweeps that differ in their jobs, or None if none do.
 
     Runs that must not be trusted do not count.
@@ -172,7 +150,7 @@ def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
     for sweep in sweeps:
         if sweep.swept is SweptParameter.DEPTH:
             load = replace(SweptParameter.DEPTH.without(sweep.workload), jobs=1)
-            groups.setdefault((sweep.records[0].id, load), []).append(sweep)
+            groups.setdefault((sweep.results[0].id, load), []).append(sweep)
     for group in groups.values():
         group.sort(key=lambda sweep: sweep.workload.jobs)
     return [tuple(group) for group in groups.values() if len(group) > 1]
@@ -261,7 +239,10 @@ def _continues_sweep(last: Record, next_: Record, swept: SweptParameter) -> bool
 
 
 def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterator[Sweep]:
-    """Yield the sweeps with their recorded knees: a command records one per sweep, in order."""
+    """Yield the sweeps with their knees: a command records one per sweep, in order.
+
+    A sweep without a recorded knee gets one without a range: the windows are not stored.
+    """
     knees: dict[object, list[Record]] = {}
     for record in ordered:
         if record.result is None and record.proof is None and record.together is None:
@@ -282,7 +263,18 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
             # A knee is one of the sweep's own depths, unless the history was edited.
             if knee and knee.depth not in [result.workload.issued for result in sweep.results]:
                 knee = None
-            yield replace(sweep, kept=knee)
+            if knee is None:
+                sweep = replace(sweep, ranged=False)
+            yield replace(sweep, knee=knee or _find_rough_knee(sweep.results))
+
+
+def _find_rough_knee(results: Iterable[ProbeResult]) -> Knee | None:
+    """Return the knee of results without windows: each run is one point."""
+    points = []
+    for result in results:
+        iops, p99_us = (result.figures.iops,), (result.figures.p99_us,)
+        points.append(Point(result.workload.issued, iops, p99_us))
+    return find_knee(points)
 
 
 def _make_command_key(record: Record) -> tuple[object, ...]:

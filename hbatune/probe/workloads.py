@@ -86,12 +86,16 @@ class NamedWorkload(Struct, frozen=True):
         return any(run.queue_depth for run in self.runs)
 
 
-def load_workloads(library: Library) -> tuple[NamedWorkload, ...]:
+def load_workloads(library: Library) -> dict[str, NamedWorkload]:
     """Return the shipped and the local workloads by name; raise ``PolicyError``.
 
     A local file replaces the shipped one of its name.
     """
-    return tuple(_map_workloads(library).values())
+    workloads = list(_load_shipped(library.shipped))
+    for file in library.site_files(WORKLOADS_FOLDER):
+        workloads.append(_load_file(file, library.shipped, Origin.SITE))
+    workloads.sort(key=lambda workload: workload.name)
+    return {workload.name: workload for workload in workloads}
 
 
 def list_workload_errors(library: Library) -> list[PolicyError]:
@@ -103,14 +107,6 @@ def list_workload_errors(library: Library) -> list[PolicyError]:
     return errors
 
 
-def _map_workloads(library: Library) -> dict[str, NamedWorkload]:
-    workloads = list(_load_shipped(library.shipped))
-    for file in library.site_files(WORKLOADS_FOLDER):
-        workloads.append(_load_file(file, library.shipped, Origin.SITE))
-    workloads.sort(key=lambda workload: workload.name)
-    return {workload.name: workload for workload in workloads}
-
-
 @cache
 def _load_shipped(folder: Path) -> tuple[NamedWorkload, ...]:
     paths = sorted((folder / WORKLOADS_FOLDER).glob("*.toml"))
@@ -119,7 +115,7 @@ def _load_shipped(folder: Path) -> tuple[NamedWorkload, ...]:
 
 def find_workload(name: str, library: Library) -> NamedWorkload:
     """Return the workload of this name; raise ``PolicyError`` if it does not exist."""
-    by_name = _map_workloads(library)
+    by_name = load_workloads(library)
     if name not in by_name:
         raise PolicyError(
             f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",

@@ -217,11 +217,10 @@ class Bar(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A marked value. A ``doubted`` mark is hollow."""
+    """A marked value, drawn as its entry in the legend. A ``doubted`` mark is hollow."""
 
     value: float
-    shape: svg.Shape
-    style: str
+    key: svg.LegendEntry
     doubted: bool = False
 
 
@@ -296,10 +295,6 @@ class _RowDrawing:
             yield row, y, texts if number in visible else []
 
 
-def _list_y(curves: Iterable[Series]) -> list[float]:
-    return [dot.y for curve in curves for dot in curve.dots]
-
-
 def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> dict[str, str]:
     """Return the title, ``x``, ``y`` and caption of a picture, filled with the facts.
 
@@ -337,17 +332,19 @@ def draw_curves(
     ``facts`` fill the texts. ``ceiling`` is the throughput of a link in GB/s.
     """
     series, names = tuple(curves), list(notes)
+    dots = list(chain.from_iterable(curve.dots for curve in series))
     if ceiling is not None:
         names.append("link")
         facts["ceiling"] = format_digits(ceiling)
         # A far ceiling would flatten the curves.
-        if ceiling <= _NEAR * max(_list_y(series)):
+        if ceiling <= _NEAR * max(dot.y for dot in dots):
             level = Guide(ceiling, f"link: {format_digits(ceiling)} GB/s")
-    if any(dot.doubted for curve in series for dot in curve.dots):
+    if any(dot.doubted for dot in dots):
         names.append("doubted")
     texts = _read_texts(name, names, facts)
-    x = x or _fit_axis(texts["x"], [dot.x for curve in series for dot in curve.dots])
-    y = _fit_axis(texts["y"], [*([level.value] if level else []), *_list_y(series)])
+    x = x or _fit_axis(texts["x"], [dot.x for dot in dots])
+    highlights = [] if level is None else [level.value]
+    y = _fit_axis(texts["y"], [*highlights, *(dot.y for dot in dots)])
     chart = Curves(texts["title"], x, y, series, band, upright, level)
     return make_curves_figure(chart, texts["caption"])
 
@@ -412,13 +409,12 @@ def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
 
 
 def _list_signs(chart: Rows) -> Iterator[ShownValue]:
-    keys = {(key.style, key.shape): key.text for key in chart.keys}
+    bar_texts = {key.style: key.text for key in chart.keys if key.shape is None}
     for row in chart.rows:
         name = " ".join(filter(None, (row.name, row.note)))
         for bar in row.bars:
-            sign = keys.get((bar.style, None), "range")
+            sign = bar_texts.get(bar.style, "range")
             yield ShownValue(name, sign, chart.axis.title, bar.low, bar.high)
         for mark in row.marks:
-            sign = keys.get((mark.style, mark.shape), "")
-            trusted = not mark.doubted
+            sign, trusted = mark.key.text, not mark.doubted
             yield ShownValue(name, sign, chart.axis.title, mark.value, trusted=trusted)

@@ -21,7 +21,6 @@ from hbatune.probe.sweeps import (
     group_by_jobs,
 )
 from hbatune.report import charts, page, sweep_sections
-from hbatune.report.svg import Shape
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_sentence
 
@@ -50,8 +49,7 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
 
 
 def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
-    workload, knee = sweep.workload, sweep.knee
-    standing = data.standing(sweep.results[0])
+    knee, standing = sweep.knee, data.standing(sweep.results[0])
     goal = None if standing is None else standing.goal
     figures = (
         _draw_throughput_latency(sweep, knee),
@@ -60,9 +58,8 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
         _draw_cpu(sweep, knee),
         sweep_sections.draw_rate_by_cpu(sweep),
     )
-    load = f"{units.format_block_size(workload.block_size)} {units.format_pattern(workload)}"
     return page.Block(
-        name=f"{sweep.results[0].target}: {load}",
+        name=f"{sweep.target}: {sweep_sections.name_load(sweep)}",
         notes=(*_describe_depth(sweep, knee, standing), *data.list_stale(sweep.records[-1])),
         figures=figures,
         folded=(sweep_sections.make_sweep_table(sweep),),
@@ -194,8 +191,7 @@ def _make_interference_row(pair: Interference) -> charts.ChartRow:
     runs = (pair.alone, pair.alone, pair.beside, pair.beside)
     marks = []
     for time, key, run in zip(_list_latencies(pair), _KEYS, runs, strict=True):
-        shape = key.shape or Shape.CIRCLE
-        marks.append(charts.Mark(time, shape, key.style, run.doubt is not None))
+        marks.append(charts.Mark(time, key, run.doubt is not None))
     scheduler = f"scheduler {plan_tables.format_value(pair.scheduler)}"
     return charts.make_spread_row(pair.beside.target, scheduler, marks)
 

@@ -118,7 +118,7 @@ def _list_quantiles(figures: Figures) -> tuple[float, ...]:
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
     marks = []
     for us, key in zip(_list_quantiles(result.figures), _KEYS, strict=True):
-        marks.append(charts.Mark(us / 1000, key.shape or svg.Shape.CIRCLE, key.style))
+        marks.append(charts.Mark(us / 1000, key))
     load = units.format_short_workload(result.workload)
     return charts.make_spread_row(result.target, load, marks)
 
@@ -282,7 +282,7 @@ def _draw_against_sum(
         charts.Series("all together", tuple(at_once)),
         charts.Series("sum of single runs", tuple(added)),
     )
-    axis = sweep_sections.make_block_axis([run.block_size for run in runs])
+    axis = sweep_sections.make_block_axis(run.block_size for run in runs)
     return charts.draw_curves(name, curves, axis, ceiling=ceiling, kind=kind)
 
 

@@ -236,9 +236,8 @@ def _make_proof_row(change: MetricChange, tolerance: Tolerance | None) -> charts
     if tolerance is not None:
         allowed = 100 * change.metric.tolerated(tolerance)
         bars.insert(0, charts.Bar(-allowed, allowed, "tolerated", 22))
-    mark = charts.Mark(middle, sign.shape or svg.Shape.CIRCLE, sign.style)
     name, interval = METRIC_NAMES[change.metric], format_metric_change(change)
-    return charts.ChartRow(name, interval, tuple(bars), (mark,))
+    return charts.ChartRow(name, interval, tuple(bars), (charts.Mark(middle, sign),))
 
 
 def _to_percent(ratio: float) -> float:
@@ -308,12 +307,11 @@ def _is_drawable(searched: history.SearchedDepth) -> bool:
 def _draw_depths(
     searched: history.SearchedDepth, objective_us: float | None
 ) -> Iterator[page.Figure]:
-    depths, rates, times = {}, [], []
+    depths, rates, times = [max(searched.depth, 1)], [], []
     for probe in searched.probes:
-        depths[probe.depth] = str(probe.depth)
+        depths.append(probe.depth)
         rates.append((probe.depth, probe.iops))
         times.append((probe.depth, probe.p99_us / 1000))
-    depths[max(searched.depth, 1)] = str(searched.depth)
     axis = svg.make_measured_axis("depth, I/Os in flight", depths)
     answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
     curves = [_make_series("IOPS", rates, searched.depth)]
@@ -358,10 +356,9 @@ def _make_search_row(
     candidate: history.CandidateTried, searched: history.SearchedSettings, *, leads: bool
 ) -> charts.ChartRow:
     key = _LEADER if leads else _REST
-    shape = key.shape or svg.Shape.CIRCLE
     # With a writer, the scores are latencies in µs.
     scale = 1000 if searched.interference else 1
-    marks = [charts.Mark(score / scale, shape, key.style) for score in candidate.scores]
+    marks = [charts.Mark(score / scale, key) for score in candidate.scores]
     notes = [] if candidate.values else ["in force"]
     if candidate.written is not None:
         notes.append(f"{units.format_digits(candidate.written / 1e6)} MB/s")

@@ -9,7 +9,7 @@ Text widths are estimates, since no font is available. They use the widest commo
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -140,9 +140,11 @@ def make_log_axis(title: str, values: Iterable[float]) -> Axis:
     return Axis(title, low, high, labelled, True)
 
 
-def make_measured_axis(title: str, labels: Mapping[int, str]) -> Axis:
+def make_measured_axis(
+    title: str, values: Iterable[int], label: Callable[[int], str] = str
+) -> Axis:
     """Return a logarithmic axis with a tick at each measured value. All are positive."""
-    ticks = tuple(Tick(value, labels[value]) for value in sorted(labels))
+    ticks = tuple(Tick(value, label(value)) for value in sorted(set(values)))
     low, high = ticks[0].value, ticks[-1].value
     if low == high:
         low, high = low / 2, high * 2

@@ -7,7 +7,7 @@ The section on rising load shows response time over IOPS, as in document D4. It 
 loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -80,19 +80,13 @@ def make_sweep_axis(sweep: Sweep) -> svg.Axis:
         ticks = tuple(svg.Tick(value, str(value)) for value in sorted(values))
         return svg.Axis("share of reads, %", min(values), max(values), ticks)
     if sweep.swept is SweptParameter.DEPTH:
-        return make_depth_axis("depth, I/Os in flight", values)
+        return svg.make_measured_axis("depth, I/Os in flight", values)
     return make_block_axis(values)
 
 
-def make_depth_axis(title: str, depths: Sequence[int]) -> svg.Axis:
-    """Return the axis of depths."""
-    return svg.make_measured_axis(title, dict(zip(depths, map(str, depths), strict=True)))
-
-
-def make_block_axis(sizes: Sequence[int]) -> svg.Axis:
+def make_block_axis(sizes: Iterable[int]) -> svg.Axis:
     """Return the axis of block sizes in bytes."""
-    labels = dict(zip(sizes, map(units.format_block_size, sizes), strict=True))
-    return svg.make_measured_axis("block size, bytes", labels)
+    return svg.make_measured_axis("block size, bytes", sizes, units.format_block_size)
 
 
 def get_cpu_percent(figures: Figures) -> float:
@@ -139,7 +133,7 @@ def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
 
 def _name_sweep(sweep: Sweep) -> str:
     workload = sweep.workload
-    target = sweep.results[0].target
+    target = sweep.target
     if sweep.swept is SweptParameter.BLOCK:
         return f"{target}: {units.format_pattern(workload)}, {workload.issued} deep"
     size = units.format_block_size(workload.block_size)
@@ -222,7 +216,7 @@ def _make_several_block(
     rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, get_iops)
     p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, get_p99_ms)
     return page.Block(
-        name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
+        name=f"{last.target}: {name_load(sweeps[0])}, {criterion}",
         notes=(*knee_notes, units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
@@ -250,8 +244,9 @@ def _draw_several(
 ) -> page.Figure:
     """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
     curves = [make_series(sweep, name(sweep), take) for sweep in sweeps]
-    depths = {result.workload.issued for sweep in sweeps for result in sweep.results}
-    return draw_curves(picture, curves, make_depth_axis(axis, list(depths)), ceiling=ceiling)
+    depths = [result.workload.issued for sweep in sweeps for result in sweep.results]
+    x = svg.make_measured_axis(axis, depths)
+    return draw_curves(picture, curves, x, ceiling=ceiling)
 
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
@@ -268,11 +263,11 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
     axis = "depth, I/Os in flight"
-    random = _draw_several("corners-random", corners.random, _name_load, axis, get_iops)
+    random = _draw_several("corners-random", corners.random, name_load, axis, get_iops)
     sequential = _draw_several(
         "corners-sequential",
         corners.sequential,
-        _name_load,
+        name_load,
         axis,
         lambda load: load.bandwidth / 1e9,
         ceiling,
@@ -282,7 +277,7 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
         name=last.target,
         notes=(*notes, *data.list_stale(last)),
         figures=(random, sequential),
-        folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
+        folded=(_make_joined_table(corners.sweeps, "Load", name_load),),
     )
 
 
@@ -291,10 +286,11 @@ def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
         if sweep.knee is not None:
             best = max(sweep.results, key=lambda result: result.figures.iops)
             standing = data.standing(best)
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
+            yield f"{name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 
-def _name_load(sweep: Sweep) -> str:
+def name_load(sweep: Sweep) -> str:
+    """Return the block size and the pattern of a sweep."""
     size = units.format_block_size(sweep.workload.block_size)
     return f"{size} {units.format_pattern(sweep.workload)}"
 
@@ -319,10 +315,10 @@ def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Blo
     mean = _draw_load(drawn, "Mean response time", "mean", lambda load: load.mean_us / 1000)
     p99 = _draw_load(drawn, "p99", "p99", get_p99_ms)
     return page.Block(
-        name=_name_load(sweeps[0]),
+        name=name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(mean, p99),
-        folded=(_make_joined_table(drawn, "Disk", lambda sweep: sweep.results[0].target),),
+        folded=(_make_joined_table(drawn, "Disk", lambda sweep: sweep.target),),
     )
 
 
@@ -336,11 +332,11 @@ def _describe_load(
         knee_text = "" if knee is None else f"{probe_tables.describe_knee(knee)}. "
         yield f"{last.target}: {knee_text}{units.format_conditions(last)}"
     if len(sweeps) > len(drawn):
-        omitted = ", ".join(sweep.results[0].target for sweep in sweeps[len(drawn) :])
+        omitted = ", ".join(sweep.target for sweep in sweeps[len(drawn) :])
         yield f"Not drawn, because the number of curves in a picture is limited: {omitted}."
     yield from data.list_stale(*(sweep.records[-1] for sweep in drawn))
 
 
 def _draw_load(sweeps: Sequence[Sweep], title: str, metric: str, take: MetricGetter) -> page.Figure:
-    curves = [make_series(sweep, sweep.results[0].target, take, get_iops) for sweep in sweeps]
+    curves = [make_series(sweep, sweep.target, take, get_iops) for sweep in sweeps]
     return draw_curves("load", curves, title=title, metric=metric)

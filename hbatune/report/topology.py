@@ -10,7 +10,7 @@ from hbatune.facts import model, names
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.report.charts import Bar, ChartRow, Mark, draw_rows, load_keys
 from hbatune.report.page import Block, Figure, Node, ReportData
-from hbatune.report.svg import Axis, LegendEntry, Shape, Tick, make_linear_axis
+from hbatune.report.svg import Axis, LegendEntry, Tick, make_linear_axis
 from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count
 
@@ -155,7 +155,7 @@ def _make_row(vector: model.Vector, pitch: float) -> ChartRow:
     for low, high in _find_stretches(names.find_cpus(allowed) or ()):
         bars.append(Bar(low, high, "allowed", pitch - 6 if pitch >= _MARKED else pitch - 1))
     if pitch >= _MARKED:
-        marks = [Mark(cpu, sign.shape or Shape.CIRCLE, sign.style) for cpu in serving]
+        marks = [Mark(cpu, sign) for cpu in serving]
     else:
         bars += [Bar(low, high, sign.style, pitch - 1) for low, high in _find_stretches(serving)]
     name = f"{vector.irq} {' '.join(vector.names)}".strip()

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from hbatune.facts.model import Machine
 from hbatune.facts.names import group_items
 from hbatune.policy.library import installed_library
@@ -22,7 +20,7 @@ from hbatune.probe import comparison
 from hbatune.probe.history import HistoryEntry, KeptTogether
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
-from hbatune.probe.sweeps import DepthSweep, JobsAdvice, SweptParameter, advise_jobs
+from hbatune.probe.sweeps import JobsAdvice, Sweep, advise_jobs, group_by_jobs
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import terminal, units
 from hbatune.text.basic_output import format_count
@@ -131,7 +129,7 @@ def describe_mix(mix: comparison.MixCost) -> str:
 
 
 def show_curves(
-    curves: Sequence[DepthSweep], standings: Mapping[str, tuple[ProbeResult, comparison.Standing]]
+    curves: Sequence[Sweep], standings: Mapping[str, tuple[ProbeResult, comparison.Standing]]
 ) -> None:
     """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit.
 
@@ -154,12 +152,12 @@ def show_curves(
             terminal.print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
         for line in describe_cpu_limits(curve.results):
             terminal.print_line(f"{name}: {line}.")
-    for group in group_items(curves, _get_load).values():
+    for group in group_by_jobs(curves):
         if (advice := advise_jobs(group)) is not None:
             terminal.print_line(f"{group[0].name}: {describe_jobs(advice)}.")
 
 
-def draw_curve(name: str, curve: DepthSweep, width: int) -> Iterator[str]:
+def draw_curve(name: str, curve: Sweep, width: int) -> Iterator[str]:
     """Yield a chart of the IOPS and the p99 of each depth, with ``width`` columns."""
     cells = (width - _CHART_MARGIN) // 2
     if cells < _MIN_CHART_CELLS or len(curve.results) < _MIN_CHART_DEPTHS:
@@ -187,16 +185,10 @@ def _draw_bar(share: float, cells: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _get_load(curve: DepthSweep) -> tuple[str, Workload]:
-    workload = SweptParameter.DEPTH.without(curve.results[0].workload)
-    return curve.target, replace(workload, jobs=1)
-
-
-def _name_curve(curve: DepthSweep, curves: Sequence[DepthSweep]) -> str:
+def _name_curve(curve: Sweep, curves: Sequence[Sweep]) -> str:
     if sum(candidate.name == curve.name for candidate in curves) == 1:
         return curve.name
-    workload = curve.results[0].workload
-    return f"{curve.name}, {format_load(workload)}{format_jobs(workload)}"
+    return f"{curve.name}, {format_load(curve.workload)}{format_jobs(curve.workload)}"
 
 
 def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:
@@ -317,7 +309,7 @@ def _describe_link(link: comparison.LinkShare) -> str:
     return text
 
 
-def _select_tails(curve: DepthSweep) -> Iterator[tuple[str, ProbeResult]]:
+def _select_tails(curve: Sweep) -> Iterator[tuple[str, ProbeResult]]:
     """Yield the results with shown tail latencies: the middle depth and the knee (D3-5)."""
     middle = curve.results[len(curve.results) // 2]
     knee_depth = None if curve.knee is None else curve.knee.depth

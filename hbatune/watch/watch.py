@@ -88,6 +88,9 @@ class Watcher:
         self._alarms = {key: Alarm(raised=True) for key in self._raised}
         self._links: dict[str, LinkSample] = {}
         self._rises: dict[str, dict[str, _Rises]] = {}
+        for key in self._raised:
+            if key.counter is not None:
+                self._rises.setdefault(key.id, {})[key.counter] = []
         self._lowered: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._state = WatchState(0.0, alerts=self.standing)
@@ -121,12 +124,11 @@ class Watcher:
             config = self.config
             disks_by_id = {disk.id: disk for disk in self.subjects.disks}
             with_alarm = {key.id for key in self._alarms}
-            restored = self._find_raised_counters()
             for reading in readings.list_disk_readings(self.subjects, before, sample, intervals):
                 id, target, adapter = reading.id, reading.target, reading.adapter
                 if reading.lowered:
                     self._lowered[id] += 1
-                risen = self._update_rises(id, reading.risen, restored, sample.at)
+                risen = self._update_rises(id, reading.risen, sample.at)
                 disk, has_alarm = disks_by_id[id], id in with_alarm
                 signals = list(alerts.list_disk_signals(disk, reading, config, has_alarm=has_alarm))
                 signals += alerts.list_counter_signals(id, target, adapter, risen, config)
@@ -135,7 +137,7 @@ class Watcher:
                     disks.append(reading)
             for server in readings.list_adapter_readings(self.subjects, before, sample):
                 target = server.target
-                risen = self._update_rises(target, server.risen, restored, sample.at)
+                risen = self._update_rises(target, server.risen, sample.at)
                 signals = list(alerts.list_adapter_signals(server, self._links.get(target), config))
                 signals += alerts.list_counter_signals(target, target, target, risen, config)
                 events += self._apply_signals(signals, sample)
@@ -174,41 +176,26 @@ class Watcher:
                 del self._raised[key]
         return events
 
-    def _find_raised_counters(self) -> dict[str, dict[str, int]]:
-        """Return by id the counters of alerts that are raised, with rises of 0.
-
-        The zeros let an alert clear if its counter no longer rises.
-        """
-        counters: dict[str, dict[str, int]] = {}
-        for key in self._raised:
-            if key.counter is not None:
-                counters.setdefault(key.id, {})[key.counter] = 0
-        return counters
-
     def _update_rises(
-        self,
-        target: str,
-        risen: Mapping[str, int],
-        restored: Mapping[str, Mapping[str, int]],
-        time: float,
+        self, target: str, risen: Mapping[str, int], time: float
     ) -> Mapping[str, int]:
         """Add the rises of a target's counters, and return their sums within the window."""
-        if not risen and target not in self._rises:
-            return restored.get(target, {})
         for counter, count in risen.items():
             counters = self._rises.setdefault(target, {})
             counters.setdefault(counter, []).append((time, count))
-        totals = dict(restored.get(target, {}))
+        totals = {}
         for counter, rises in self._rises.get(target, {}).items():
             totals[counter] = sum(count for _, count in rises)
         return totals
 
     def _forget_rises(self, oldest: float) -> None:
+        """Forget old rises. A raised alert keeps its counter, whose sum of 0 lets it clear."""
+        raised = {(key.id, key.counter) for key in self._raised}
         for target, counters in list(self._rises.items()):
             for counter, rises in list(counters.items()):
                 while rises and rises[0][0] <= oldest:
                     del rises[0]
-                if not rises:
+                if not rises and (target, counter) not in raised:
                     del counters[counter]
             if not counters:
                 del self._rises[target]

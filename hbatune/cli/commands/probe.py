@@ -5,7 +5,7 @@ It only reads. Workloads that write require --destructive and the name of an emp
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shutil import which
 from typing import Literal
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 if a run gave no results."""
     own_workload = _make_own_workload(args)
     if own_workload is None and args.workload is None:
-        _list_workloads(load_workloads(installed_library()), as_json=args.json)
+        _list_workloads(load_workloads(installed_library()).values(), as_json=args.json)
         return 0
     if own_workload is not None and args.workload is not None:
         # There is no workload's name, so every argument is a target.
@@ -147,8 +147,7 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     options = (args.depth, args.block, args.mix, args.jobs, args.rate, args.watch)
     if all(option is None for option in options):
         return None
-    names = {workload.name for workload in load_workloads(installed_library())}
-    if args.workload in names:
+    if args.workload in load_workloads(installed_library()):
         problem = "--depth, --block, --mix, --jobs, --rate and --watch define your own workload"
         hint = "omit the name, or write a workload file: docs/probing.md"
         raise UsageError(f"{problem}, and {args.workload} is another", hint=hint)
@@ -229,7 +228,7 @@ def _show_exports(program: str, probed: ProbeRuns) -> None:
 
 def _make_document(chosen: NamedWorkload, probed: ProbeRuns) -> ProbeDocument:
     host, together = os.uname(), probed.together
-    knees = [Bend(sweep.target, sweep.queue_depth, sweep.knee) for sweep in probed.sweeps]
+    knees = [Bend(s.target, s.workload.queue_depth, s.knee) for s in probed.sweeps]
     return ProbeDocument(
         workload=chosen.name,
         sources=chosen.sources,
@@ -254,7 +253,7 @@ def _print_conclusions(probed: ProbeRuns) -> None:
     probe_tables.show_document_tables(probed.results, probed.machine)
 
 
-def _list_workloads(workloads: Sequence[NamedWorkload], *, as_json: bool) -> None:
+def _list_workloads(workloads: Iterable[NamedWorkload], *, as_json: bool) -> None:
     if as_json:
         show_json(WorkloadsDocument(tuple(workloads)))
         return

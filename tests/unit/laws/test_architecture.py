@@ -44,7 +44,7 @@ LOOKS = {
 """Modules outside of facts and act that look into a device's directory in sysfs."""
 
 _PATHS = "hbatune.act.paths."
-_OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes"}
+_OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes", "TemporaryFile"}
 _IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asyncio", "select"}
 
 

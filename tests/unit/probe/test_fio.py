@@ -30,6 +30,7 @@ from hbatune.probe.result import (
 )
 from hbatune.text.probe_tables import explain_missing_result
 from hbatune.workers import find_process
+from tests.unit.noisy_disks import figures
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
 SHORT = Workload(ramp=0, runtime=0.1)
@@ -391,9 +392,9 @@ def test_interrupts_are_measured_during_io(monkeypatch: pytest.MonkeyPatch) -> N
     readings = iter([CpuTime(100.0, 50.0, 1.0), CpuTime(103.5, 50.7, 1.35)])
     meter, waits = measured(monkeypatch, readings)
     assert waits == [0.75, 1.75, 7.5], "from after the warm-up to the end of the runtime"
-    assert meter.cost is not None
-    assert meter.cost.interrupts == pytest.approx(0.2)
-    assert meter.cost.busy == pytest.approx(0.8)
+    measured_figures = meter.add_cost(figures(1000, 100, 200))
+    assert measured_figures.interrupt_us_per_io == pytest.approx(200)
+    assert measured_figures.busy == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
@@ -403,4 +404,5 @@ def test_interrupts_are_measured_during_io(monkeypatch: pytest.MonkeyPatch) -> N
 def test_incomplete_run_has_no_cost(
     monkeypatch: pytest.MonkeyPatch, readings: list[CpuTime | None], ends: float
 ) -> None:
-    assert measured(monkeypatch, iter(readings), ends)[0].cost is None
+    unmetered = figures(1000, 100, 200)
+    assert measured(monkeypatch, iter(readings), ends)[0].add_cost(unmetered) == unmetered

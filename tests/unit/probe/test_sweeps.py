@@ -4,8 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.probe.history import Record
-from hbatune.probe.result import Histogram, Window
-from hbatune.probe.sweeps import Sweep, SweptParameter, find_sweeps, list_lone_results
+from hbatune.probe.result import Histogram, ProbeResult, Window
+from hbatune.probe.sweeps import (
+    Sweep,
+    SweptParameter,
+    find_sweeps,
+    list_depth_sweeps,
+    list_lone_results,
+)
 from tests.unit import report_server as reported
 
 HOST = reported.host()
@@ -83,19 +89,20 @@ def test_windowless_knee_has_no_range() -> None:
     assert not sweep.ranged
 
 
-def test_windowed_knee_has_range() -> None:
-    def windowed(record: Record) -> Record:
+def test_new_runs_give_range_of_knee() -> None:
+    def noisy(record: Record) -> ProbeResult:
         assert record.result is not None
         figures = record.result.figures
-        us = round(figures.p99_us * 1000)
-        window = Window(0.5, round(figures.iops / 2), 0, Histogram({us: 9}), 0.0, 0.0)
-        with_windows = replace(figures, windows=(window,) * 4)
-        return replace(record, result=replace(record.result, figures=with_windows))
+        windows = tuple(
+            Window(0.5, round(figures.iops * share / 2), 0, Histogram({wait: 9}), 0.0, 0.0)
+            for share, wait in ((0.6, 300_000), (1.0, 150_000), (1.4, 100_000), (1.0, 200_000))
+        )
+        return replace(record.result, figures=replace(figures, windows=windows))
 
-    [sweep] = find_sweeps(map(windowed, DEPTH))
+    [sweep] = list_depth_sweeps(map(noisy, DEPTH))
     assert sweep.ranged
     assert sweep.knee is not None
-    assert sweep.knee.depth == reported.KNEE
+    assert sweep.knee.low < sweep.knee.high
 
 
 def test_recorded_knee_is_used() -> None:
@@ -107,14 +114,14 @@ def test_recorded_knee_is_used() -> None:
 
 def test_multiple_sweeps_have_separate_knees() -> None:
     sweeps = find_sweeps(reported.lun_depths(HOST))
-    knees = {sweep.workload.queue_depth: sweep.kept and sweep.kept.depth for sweep in sweeps}
-    assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: None}
+    knees = {sweep.workload.queue_depth: sweep.knee and sweep.knee.depth for sweep in sweeps}
+    assert knees == {8: 8, 16: 16, 32: 32, 64: 64, 128: 128}
 
 
 def test_mismatched_knee_record_is_ignored() -> None:
     *runs, knee = reported.kept(HOST)
     [sweep] = find_sweeps([*runs, replace(knee, time=knee.time + 1)])
-    assert sweep.kept is None
+    assert not sweep.ranged
 
 
 def test_only_depth_sweeps_have_knees() -> None:

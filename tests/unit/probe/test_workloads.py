@@ -51,7 +51,7 @@ def test_sweeps_cover_all_values() -> None:
 
 
 def test_writing_workloads_are_marked() -> None:
-    assert {workload.name for workload in load_workloads(LIBRARY) if workload.writes} == {
+    assert {workload.name for workload in load_workloads(LIBRARY).values() if workload.writes} == {
         *("four-corners", "interference", "mix-sweep", "qd1-writes", "oltp1", "oltp2", "oltp3"),
         *("oltp1-load", "oltp2-load", "oltp3-load", "block-sweep-writes"),
     }
@@ -137,9 +137,7 @@ def test_site_adds_workloads(tmp_path: Path) -> None:
 
 def test_site_workload_overrides_shipped(tmp_path: Path) -> None:
     library = site(tmp_path, "qd1", ORDERS)
-    assert [workload.title for workload in load_workloads(library) if workload.name == "qd1"] == [
-        "what our orders do at noon"
-    ]
+    assert load_workloads(library)["qd1"].title == "what our orders do at noon"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hbatune.report.svg import (
 )
 
 HOSTILE = "<script>alert(1)</script>&\"'"
-DEPTHS = {deep: str(deep) for deep in (1, 2, 4, 8)}
+DEPTHS = (1, 2, 4, 8)
 
 
 def parsed(picture: Markup) -> Element:
@@ -113,7 +113,9 @@ def strip(*chart_rows: ChartRow, **more: object) -> Element:
 
 
 def test_row_shows_bar_and_mark() -> None:
-    row = ChartRow("IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, Shape.SQUARE, "s2"),))
+    row = ChartRow(
+        "IOPS", "+5 %", (Bar(0, 10, "s1"),), (Mark(5, LegendEntry("", "s2", Shape.SQUARE)),)
+    )
     svg = strip(row, upright=Guide(0, "no change"))
     assert {"IOPS", "+5 %", "fine", "no change", "change, %"} <= set(texts(svg))
     [bar] = styled(svg, "s1")

@@ -51,6 +51,7 @@ names = st.one_of(
     st.sampled_from(("W" * 60, "a-very-long-name-" * 12)),
 )
 figures = st.floats(1e-3, 1e9)
+CIRCLE = LegendEntry("p99", "s1", Shape.CIRCLE)
 
 
 def box(text: Element) -> Box:
@@ -102,9 +103,7 @@ def curves(draw: st.DrawFn) -> Curves:
     y = [dot.y for curve in series for dot in curve.dots]
     over: Axis = make_linear_axis("IOPS, I/Os per second", x)
     if draw(st.booleans()):
-        over = make_measured_axis(
-            "depth, I/Os in flight", {round(value): f"{value:.0f}" for value in x}
-        )
+        over = make_measured_axis("depth, I/Os in flight", map(round, x))
     upright = Guide(draw(st.sampled_from(x)), draw(names)) if draw(st.booleans()) else None
     level = Guide(draw(st.sampled_from(y)), draw(names)) if draw(st.booleans()) else None
     axis = draw(st.sampled_from((make_linear_axis, make_log_axis)))("latency, ms", y)
@@ -121,7 +120,7 @@ def rows(draw: st.DrawFn) -> Rows:
             row_names[number % len(row_names)],
             draw(names) if number < 2 else "",
             (Bar(1.0, draw(figures) + 1, "s0"),),
-            (Mark(draw(figures), Shape.CIRCLE, "s1"),),
+            (Mark(draw(figures), CIRCLE),),
         )
         for number in range(min(count, 8))
     ]
@@ -155,7 +154,7 @@ def test_rows_leave_room_for_text(chart: Rows) -> None:
 
 
 def test_wide_tick_label_fits() -> None:
-    row = ChartRow("", marks=(Mark(0.001, Shape.CIRCLE, "s1"), Mark(1.0, Shape.CIRCLE, "s1")))
+    row = ChartRow("", marks=(Mark(0.001, CIRCLE), Mark(1.0, CIRCLE)))
     chart = Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))
     all_have_room(make_rows_figure(chart, "").picture)
 

@@ -44,7 +44,7 @@ def test_doubted_dot_adds_note() -> None:
 
 
 def test_doubted_mark_adds_note() -> None:
-    row = ChartRow("sda", marks=(Mark(1, Shape.CIRCLE, "s0", doubted=True),))
+    row = ChartRow("sda", marks=(Mark(1, KEYS[0], doubted=True),))
     assert "Hollow points" in charts.draw_rows("interference", [row], KEYS).caption
 
 

@@ -5,8 +5,6 @@ import re
 from msgspec.structs import replace
 
 from hbatune.facts.model import Medium, Protocol
-from hbatune.probe.history import Record
-from hbatune.probe.result import Histogram, Window
 from tests.unit import report_server as reported
 from tests.unit.report.parsed_page import Parsed, parse_report
 
@@ -55,25 +53,6 @@ def test_short_sweep_has_no_knee() -> None:
     )
     assert "No knee up to depth 8" in short.text["depth"]
     assert "knee: " not in short.text["depth"]
-
-
-def test_windows_give_knee_range() -> None:
-    def noisy(record: Record) -> Record:
-        assert record.result is not None
-        figures = record.result.figures
-        windows = tuple(
-            Window(0.5, round(figures.iops * share / 2), 0, Histogram({wait: 9}), 0.0, 0.0)
-            for share, wait in ((0.6, 300_000), (1.0, 150_000), (1.4, 100_000), (1.0, 200_000))
-        )
-        return replace(
-            record, result=replace(record.result, figures=replace(figures, windows=windows))
-        )
-
-    report = reported.seen()
-    sweep = tuple(map(noisy, reported.depth_sweep(report.machine)))
-    text = parse_report(replace(report, records=sweep)).text["depth"]
-    assert "it may be anywhere from" in text
-    assert "The shaded stretch" in text
 
 
 def test_interference_is_shown_by_scheduler(full: Parsed) -> None:

@@ -59,9 +59,9 @@ def test_logarithmic_ticks_are_round(values: list[float], wanted: list[str]) -> 
 
 
 def test_measured_depths_have_ticks() -> None:
-    axis = make_measured_axis("", {deep: str(deep) for deep in (24, 1, 8, 192)})
+    axis = make_measured_axis("", (24, 1, 8, 192, 8))
     assert labels(axis) == ["1", "8", "24", "192"]
-    single = make_measured_axis("", {4096: "4K"})
+    single = make_measured_axis("", [4096])
     assert single.low < 4096 < single.high
 
 
@@ -77,7 +77,7 @@ def test_values_lie_on_axis(values: list[float]) -> None:
 
 def test_places_are_proportional() -> None:
     assert make_linear_axis("", [10]).place(5, 300, 100) == 200
-    depths = make_measured_axis("", {1: "1", 4: "4", 16: "16"})
+    depths = make_measured_axis("", (1, 4, 16))
     assert [round(depths.place(deep, 0, 100)) for deep in (1, 4, 16)] == [0, 50, 100]
 
 

@@ -8,7 +8,7 @@ from hbatune.probe.result import (
     Skipped,
     Workload,
 )
-from hbatune.probe.sweeps import DepthSweep
+from hbatune.probe.sweeps import Sweep, SweptParameter
 from hbatune.text.probe_tables import draw_curve, explain_missing_result, format_shape
 from hbatune.workers import Process
 from tests.unit import report_server as reported
@@ -53,7 +53,7 @@ def test_failures_have_distinct_texts(reason: Failure) -> None:
 def draw(width: int) -> list[str]:
     records = reported.depth_sweep(reported.host())
     results = tuple(record.result for record in records if record.result)
-    return list(draw_curve("sda", DepthSweep("sda", None, results, None), width))
+    return list(draw_curve("sda", Sweep(SweptParameter.DEPTH, results), width))
 
 
 def test_chart_grows_with_depth(monkeypatch: pytest.MonkeyPatch) -> None:

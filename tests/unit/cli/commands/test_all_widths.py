@@ -26,7 +26,7 @@ from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
 from hbatune.probe import history
 from hbatune.probe.result import Doubt, Skip, Skipped
-from hbatune.probe.sweeps import DepthSweep
+from hbatune.probe.sweeps import Sweep, SweptParameter
 from hbatune.snapshot.file import encode_snapshot
 from hbatune.text import terminal
 from hbatune.text.notes import show_restored
@@ -308,12 +308,15 @@ def test_report_fits_any_width(show: Show, tmp_path: Path) -> None:
 
 def test_probe_fits_any_width(show: Show) -> None:
     show("probe")
-    records = [record.result for record in reported.depth_sweep(reported.host()) if record.result]
-    runs = [Measured(record.workload, replace(record, target=MAP), None) for record in records]
+    records = []
+    for record in reported.depth_sweep(reported.host()):
+        if record.result is not None:
+            records.append(replace(record.result, target=MAP))
+    runs = [Measured(record.workload, record, None) for record in records]
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
     show(by=lambda: probe._show_runs(runs))
-    show(by=lambda: show_curves([DepthSweep(MAP, None, tuple(records), None)], {}))
+    show(by=lambda: show_curves([Sweep(SweptParameter.DEPTH, tuple(records))], {}))
 
 
 def test_apply_fits_any_width(show: Show) -> None:
