@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import pytest
 
-from hbatune.agent.status import StallCause
+from hbatune.agent.host_state import StallCause
 from hbatune.fleet.compared_facts import FactKind
 from hbatune.fleet.hosts import HostState, ReadFailure
 from hbatune.probe.comparison import Headroom
