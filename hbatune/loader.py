@@ -92,6 +92,15 @@ def load_or(path: Path, default: Default, bounds: Bounds, type: type[Loaded]) ->
         return default
 
 
+def is_missing(path: Path) -> bool:
+    """Return whether there is no file. An invisible one, in a closed directory, is not missing."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
+
+
 class _HasSchema(Protocol):
     @property
     def schema(self) -> str: ...

@@ -5,11 +5,15 @@ default is the schema's id. Shared types are defined once, in ``hbatune.definiti
 are relative URIs, resolved against the id of the document: ``../hbatune.definitions/1#/$defs/Row``.
 """
 
+import ast
 import importlib
+import inspect
 import json
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -29,7 +33,10 @@ _SHARED = f"../{DEFINITIONS}#/$defs/"
 def documents() -> dict[str, list[type[Struct]]]:
     """Return the types that commands print, by the id of their schema."""
     kinds_by_id: dict[str, list[type[Struct]]] = {}
-    for kind in _types():
+    kinds = list(_types())
+    for name in [name for name in sys.modules if name.startswith("hbatune.")]:
+        _import_deferred(sys.modules[name])
+    for kind in kinds:
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if "schema" in fields:
             id = fields["schema"].default
@@ -118,6 +125,18 @@ def _types() -> Iterator[type[Struct]]:
             ours = isinstance(value, type) and issubclass(value, Struct)
             if ours and value.__module__ == module.name:
                 yield value
+
+
+def _import_deferred(module: ModuleType) -> None:
+    """Import the types that a module imports only for type checkers, since they load slowly."""
+    for block in ast.parse(inspect.getsource(module)).body:
+        if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
+            continue
+        for line in block.body:
+            if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("hbatune."):
+                imported = importlib.import_module(str(line.module))
+                for name in line.names:
+                    setattr(module, name.name, getattr(imported, name.name))
 
 
 def _simple(schema: Any, prefix: str) -> Any:

@@ -8,7 +8,6 @@ the messages of everything below it. All three are read (drivers/pci/pcie/aer.c)
 import errno
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -278,7 +277,7 @@ def observe_health(
     runs_tuned = isinstance(daemons[TUNED], ProvenService)
     points = set[str]().union(*map(attrgetter("mounts"), machine.endpoints))
     # The tools may be in the user's path or in root's.
-    search = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin"
+    folders = (*os.get_exec_path(), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin")
     return health.Health(
         adapters={
             a.target: _check_adapter(a, paths[a.target], survey, offers) for a in machine.adapters
@@ -289,7 +288,7 @@ def observe_health(
             name: service if isinstance(service, Missing) else service is not None
             for name, service in daemons.items()
         },
-        tools={name: shutil.which(name, path=search) is not None for name in TOOLS},
+        tools={name: any(os.access(f"{f}/{name}", os.X_OK) for f in folders) for name in TOOLS},
         udev_rules=read_udev_rules(),
         irq_policies=tuple(escape_text(str(script)) for script in scripts),
         log=log if isinstance(log, Missing) else True,

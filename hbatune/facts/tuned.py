@@ -4,7 +4,6 @@ tuned merges the files of the named profiles and of the profiles that they inclu
 section (tuned/profiles/loader.py, merger.py). The effects of a profile's scripts are unknown.
 """
 
-import configparser
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -50,7 +49,7 @@ def read_tuned_profile() -> TunedProfile | Missing:
         return Missing(Reason.ABSENT)
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
-    except (UnusableFileError, configparser.Error) as error:
+    except UnusableFileError as error:
         return Missing(Reason.UNREADABLE, text=escape_text(str(error).partition("\n")[0]))
     return TunedProfile(escape_text(" ".join(names)), tuple(_list_writes(sections)))
 
@@ -78,7 +77,7 @@ def read_isolated_cores(sockets: Collection[tuple[int, ...]]) -> tuple[int, ...]
             first = int(call[1] or 1)
             return tuple(cpu for socket in sockets for cpu in socket[first:]) or None
         return parse_cpus(cores) if cores else None
-    except (OSError, UnusableFileError, configparser.Error, ValueError):
+    except (OSError, UnusableFileError, ValueError):
         return ()
 
 
@@ -95,6 +94,8 @@ def _read(path: Path) -> str:
 
 
 def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) -> None:
+    import configparser  # 1 ms, and most hosts do not run tuned
+
     # A profile's name has no slash, which would lead out of the directories.
     files = [Path(folder, name, "tuned.conf") for folder in _FOLDERS if "/" not in name]
     file = next((path for path in files if path.is_file()), None)
@@ -104,7 +105,10 @@ def _merge(name: str, sections: dict[str, _Section], within: tuple[str, ...]) ->
         delimiters=("=",), inline_comment_prefixes=("#",), strict=False, interpolation=None
     )
     parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(_read(file))
+    try:
+        parsed.read_string(_read(file))
+    except configparser.Error as error:
+        raise UnusableFileError(str(error)) from error
     for included in parsed.get("main", "include", fallback="").replace(",", " ").split():
         _merge(included, sections, (*within, name))
     for section in parsed.sections():

@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from hbatune import children
 from hbatune.facts import devices, model, names
-from hbatune.operations.context import Context
 from hbatune.operations.situation import SituationRequest, read_situation
-from hbatune.operations.snapshot import take_snapshot
+from hbatune.operations.snapshot import ShowTraces, take_snapshot
 from hbatune.plan import kernel_changes
 from hbatune.plan.rows import Row
 from hbatune.snapshot.file import load_snapshot
@@ -30,13 +29,13 @@ class Forecast(Struct, frozen=True, kw_only=True):
     changes: tuple[kernel_changes.KernelChange, ...]
 
 
-def forecast_host(context: Context, kernel: str, snapshot_file: Path | None) -> Forecast:
+def forecast_host(show_traces: ShowTraces, kernel: str, snapshot_file: Path | None) -> Forecast:
     """Return the forecast for this host, or for the host of a snapshot.
 
     Raises UsageError if the rules do not cover one of the kernels.
     """
     then = kernel_changes.find_series(kernel)
-    snapshot = take_snapshot(context) if snapshot_file is None else load_snapshot(snapshot_file)
+    snapshot = take_snapshot(show_traces) if snapshot_file is None else load_snapshot(snapshot_file)
     machine, policy = snapshot.machine, snapshot.policy
     kernel_changes.find_series(machine.kernel, is_running=True)
     rows: tuple[Row, ...] = ()

@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,42 +12,49 @@ from msgspec.structs import replace
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal, load_with_current_ids
+from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
+from hbatune.act.rollback_record import RollbackRecords
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
 from hbatune.facts import assembly, devices, health, model
 from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation as situations
-from hbatune.operations.context import Context, InterruptedRuns
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
 from hbatune.policy import budget, match, vendors
 from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
 from hbatune.policy.profile import Profile
-from hbatune.probe import history
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
 from hbatune.workers import WorkerPool
 
+if TYPE_CHECKING:
+    from hbatune.probe.history import Record
 
-def take_snapshot(context: Context) -> Snapshot:
-    """Return all facts of this host and its policy; traces of an earlier run are a note.
+
+ShowTraces = Callable[[Journal, RollbackRecords, model.Machine, Sequence[Claim]], None]
+"""Shows the traces of an earlier run: the claims are of workers still in the kernel."""
+
+
+def take_snapshot(show_traces: ShowTraces) -> Snapshot:
+    """Return all facts of this host and its policy, and show the traces of an earlier run.
 
     Raises UsageError if its policy has errors.
     """
     config, library = load_configuration(), installed_library()
     rules = vendors.load_followed_rules(library, config.site)
     profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
-    return _read_host(context, config, profiles)[0]
+    return _read_host(show_traces, config, profiles)[0]
 
 
 def _read_host(
-    context: Context, config: Config, profiles: Sequence[Profile] = ()
+    show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = ()
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
-    paths = context.paths
+    paths = Paths()
     situations.require_readable(paths, paths.counters)
     files = situations.list_adapter_attributes()
     files[model.TargetKind.CONTROLLER] = (*files[model.TargetKind.CONTROLLER], *CONTROLLER_FILES)
@@ -60,7 +68,7 @@ def _read_host(
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
     record = rollback_record.load(paths)
-    context.note(InterruptedRuns(filed, record, machine, means.stuck))
+    show_traces(filed, record, machine, means.stuck)
     options = system.read_module_options(paths.modprobe)
     snapshot = Snapshot(
         machine=machine,
@@ -95,7 +103,7 @@ class CheckedHost(Struct, frozen=True):
 
 
 def check_host(
-    context: Context,
+    show_traces: ShowTraces,
     targets: Sequence[str],
     profile: str | None,
     *,
@@ -111,7 +119,7 @@ def check_host(
     from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
 
     if file is None:
-        snapshot = _read_host(context, load_configuration())[0]
+        snapshot = _read_host(show_traces, load_configuration())[0]
     else:
         snapshot = load_snapshot(file)
         if since is not None:
@@ -131,14 +139,15 @@ def check_host(
     return CheckedHost(inputs, run_checks(inputs), situation.not_understood if situation else ())
 
 
-def look_at_host(context: Context) -> HostLook:
+def look_at_host(show_traces: ShowTraces) -> HostLook:
     """Compare the active profile and run the checks, for `status` without a daemon.
 
     It writes nothing. Raises JournalError if the journal is damaged.
     """
     from hbatune.checks.registry import run_checks
 
-    paths, installed = context.paths, (context.paths.units / system.UNIT).exists()
+    paths = Paths()
+    installed = (paths.units / system.UNIT).exists()
     hidden = situations.find_unreadable(paths, paths.counters)
     filed = Journal("") if hidden else journal.load(paths.journal, assembly.read_boot_id())[0]
     is_interrupted = filed.run is not None and not filed.run.process.alive()
@@ -157,7 +166,7 @@ def look_at_host(context: Context) -> HostLook:
         if hidden is not None:
             return look
         profile = vendors.load_chosen_profile(None, config) if config.profile else None
-        (snapshot, recorded, means), situation = _read_host(context, config), None
+        (snapshot, recorded, means), situation = _read_host(show_traces, config), None
         look = replace(look, adapters=situations.list_serving_adapters(snapshot.machine))
         if profile is not None:
             host = snapshot.machine
@@ -208,7 +217,7 @@ class MeasuredHost(Struct, frozen=True, kw_only=True):
 
     machine: model.Machine
     journal: Journal
-    records: tuple[history.Record, ...]
+    records: "tuple[Record, ...]"
     yardsticks: Yardsticks
     profile: Profile | None = None
     plan: Plan | None = None
@@ -222,6 +231,8 @@ def read_measured_host(
 
     ``results`` is a copy of a host's history, used instead of this machine's.
     """
+    from hbatune.probe import history  # 5 ms, which `status` and `check` would wait for
+
     paths, yardsticks = Paths(), installed_library().yardsticks()
     if results is not None:
         records = history.load_named(results).records

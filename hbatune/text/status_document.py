@@ -2,18 +2,23 @@
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hbatune.act import paths
-from hbatune.agent.status import SCHEMA, Ages, DaemonHealth, DaemonState, Stall, Status, assess_host
+from hbatune.agent.host_state import SCHEMA, Ages, DaemonHealth, DaemonState, Stall, assess_host
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
+from hbatune.loader import is_missing
 from hbatune.plan.rows import HostLook, ServingAdapter, State
-from hbatune.probe import history
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
 from hbatune.text.terminal import print_note
+
+if TYPE_CHECKING:
+    from hbatune.agent.status import Status
+    from hbatune.probe.history import Record
 
 _LATEST = 5
 """The number of shown verdicts."""
@@ -48,8 +53,8 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     daemon: DaemonState
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
-    status: Status | None
-    verdicts: tuple[history.Record, ...]
+    status: "Status | None"
+    verdicts: "tuple[Record, ...]"
     unset: tuple[UnsetSetting, ...] = ()
 
     @property
@@ -61,7 +66,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
 def make_status_document(
     look: HostLook,
-    status: Status | None,
+    status: "Status | None",
     health: DaemonHealth,
     unset: tuple[UnsetSetting, ...],
     *,
@@ -121,8 +126,12 @@ def _describe_settings(look: HostLook) -> str:
     return text
 
 
-def read_latest_verdicts() -> tuple[history.Record, ...]:
+def read_latest_verdicts() -> "tuple[Record, ...]":
     """Return the latest verdicts; if this user may not read them, print a note and return none."""
+    if is_missing(paths.HISTORY):
+        return ()
+    from hbatune.probe import history  # 5 of 70 ms, and most hosts have no verdict
+
     try:
         records = history.load(paths.HISTORY).records
     except UsageError as error:

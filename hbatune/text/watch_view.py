@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -44,8 +44,24 @@ _RANKING_S, _RESIZE_S = 10.0, 0.25
 """Seconds for which rows stay in place, and seconds between two checks of the terminal's size."""
 
 
+class Totals(Struct, frozen=True):
+    """The load of all ``disks``, and the number of those over their goal.
+
+    Paths of maps do not count: their I/O is the I/O of the map.
+    """
+
+    disks: int
+    iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    over_goal: int
+
+
 class WatchDocument(Struct, frozen=True, kw_only=True):
-    """A line of JSON from `watch` for one interval; ``events`` are the changes of alerts."""
+    """A line of JSON from `watch` for one interval; ``events`` are the changes of alerts.
+
+    ``worst`` is the disk with the highest latency relative to its goal, or null without goals.
+    """
 
     schema: str = "hbatune.watch/1"
     hostname: str
@@ -54,12 +70,16 @@ class WatchDocument(Struct, frozen=True, kw_only=True):
     adapters: tuple[AdapterReading, ...]
     alerts: tuple[Alert, ...]
     events: tuple[AlertEvent, ...]
+    totals: Totals
+    worst: str | None
 
 
-def make_json_printer(hostname: str) -> StatePrinter:
-    """Return a function that prints each state as a line of JSON."""
+def make_json_printer(hostname: str, paths: Collection[str]) -> StatePrinter:
+    """Return a function that prints each state as a line of JSON; ``paths`` are ids."""
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
+        disks = [reading for reading in state.disks if reading.id not in paths]
+        ranked = [disk for disk in sort_readings(disks, "worst") if disk.goal_ratio is not None]
         document = WatchDocument(
             hostname=hostname,
             time=state.time,
@@ -67,12 +87,24 @@ def make_json_printer(hostname: str) -> StatePrinter:
             adapters=state.servers,
             alerts=state.alerts,
             events=tuple(events),
+            totals=_add_up(disks),
+            worst=ranked[0].target if ranked else None,
         )
         sys.stdout.write(terminal.decode_json(msgspec.json.encode(document)) + "\n")
         # Also into a pipe: a reader must get each line immediately, not when a buffer is full.
         sys.stdout.flush()
 
     return show
+
+
+def _add_up(disks: Sequence[Reading]) -> Totals:
+    return Totals(
+        disks=len(disks),
+        iops=sum(disk.iops for disk in disks),
+        read_bytes_per_s=sum(disk.read_bytes_per_s for disk in disks),
+        write_bytes_per_s=sum(disk.write_bytes_per_s for disk in disks),
+        over_goal=sum((disk.goal_ratio or 0.0) > 1 for disk in disks),
+    )
 
 
 def make_plain_printer() -> StatePrinter:
@@ -121,6 +153,7 @@ class View(Struct, frozen=True):
     is_typing: bool = False
     is_paused: bool = False
     shows_paths: bool = False
+    shows_help: bool = False
 
 
 def react_to_key(view: View, key: str) -> View | None:
@@ -145,6 +178,8 @@ def react_to_key(view: View, key: str) -> View | None:
             return replace(view, is_paused=not view.is_paused)
         case "x":
             return replace(view, shows_paths=not view.shows_paths)
+        case "?":
+            return replace(view, shows_help=not view.shows_help)
     return replace(view, top=max(0, view.top + _SCROLL_KEYS.get(key, 0)))
 
 
@@ -209,13 +244,18 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> Scre
     if len(alerts) > (limit := height // 4):
         alerts[limit:] = [format_count(len(state.alerts), "alert")]
     below = [_make_line(line, "red") for line in alerts]
-    keys = f"q quit  s sort: {view.order}  / filter  p pause  x paths"
+    keys = f"q quit  s sort: {view.order}  / filter  p pause  x paths  "
+    keys += f"{'↑↓' if terminal.can_show_symbols() else 'arrows'} scroll  ? help"
     if view.is_typing or view.filter:
         keys = f"filter: {view.filter}  (Enter keeps it, Esc clears it)"
     paused, style = ("paused  ", "reverse") if view.is_paused else ("", "dim")
     below.append(_make_line(wrap_text(paused + keys, width)[0], style))
     disks = select_rows(picture, View()) if view.filter or view.shows_paths else rows
     above = _format_head(picture, disks, width)
+    if view.shows_help:
+        for key, effect in load_texts("messages.toml")["watch_keys"].items():
+            above += map(_make_line, wrap_text(f"{key:<8}{effect}", width, 8))
+        return _fill_screen(above, below, view.top, height)
     if height >= _ROOMY:
         above += [*_format_adapters(picture, width), ()]
     # Two more lines: the heading, and the number of hidden rows.
@@ -228,6 +268,10 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> Scre
         count = format_count(len(hidden), "more disk")
         answer = f"{count}, {idle} idle, {over} over the goal; arrow keys scroll"
         above.append(_make_line(wrap_text(answer, width)[0]))
+    return _fill_screen(above, below, top, height)
+
+
+def _fill_screen(above: list[Line], below: list[Line], top: int, height: int) -> Screen:
     above = above[: max(0, height - len(below))]
     lines = [*above, *[()] * (height - len(above) - len(below)), *below]
     return Screen(lines[-height:], top)
@@ -339,13 +383,12 @@ def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list
     clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
     host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
     host += f"  every {picture.interval_s:g} s"
-    iops = f"{sum(reading.iops for reading in disks):,.0f}"
-    read = sum(reading.read_bytes_per_s for reading in disks) / 1e9
-    written = sum(reading.write_bytes_per_s for reading in disks) / 1e9
-    totals = f"{iops} IOPS  {read:.2f} GB/s read  {written:.2f} written"
-    lines = [_make_line(line, "bold") for line in _join_ends(host, totals, width)]
+    totals = _add_up(disks)
+    read, written = totals.read_bytes_per_s / 1e9, totals.write_bytes_per_s / 1e9
+    load = f"{totals.iops:,.0f} IOPS  {read:.2f} GB/s read  {written:.2f} written"
+    lines = [_make_line(line, "bold") for line in _join_ends(host, load, width)]
     active = [reading for reading in disks if not reading.is_idle]
-    over = sum((reading.goal_ratio or 0.0) > 1 for reading in disks)
+    over = totals.over_goal
     answer = f"{over} of {format_count(len(disks), 'disk')} over the goal"
     if idle := len(disks) - len(active):
         answer += f", {idle} idle"

@@ -176,7 +176,8 @@ def test_keys_change_screen(built: Built) -> None:
         ("filter: nvm ", "key", "\n"),
         ("filter: nvm ", "key", "\x1b"),
         ("sort: name", "key", "p"),
-        ("paused", "key", "q"),
+        ("paused", "key", "?"),
+        (r"\? +show or hide", "key", "q"),
     )
     names = [re.findall(r"^.{3}(sd[a-z]) ", screen, re.MULTILINE) for screen in done["screens"]]
     assert names[1] == ["sda", "sdb", "sdc", "sdd"]

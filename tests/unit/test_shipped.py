@@ -4,7 +4,7 @@ from enum import Enum
 
 import pytest
 
-from hbatune.agent.status import StallCause
+from hbatune.agent.host_state import StallCause
 from hbatune.errors import ExitCode
 from hbatune.fleet.compared_facts import FactKind
 from hbatune.fleet.hosts import HostState, ReadFailure

@@ -4,12 +4,13 @@ import argparse
 import time
 from pathlib import Path
 
-from hbatune.cli import arguments, command_context
+from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
 from hbatune.fleet import hosts
 from hbatune.fleet.audit import audit_fleet, format_metrics
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.text import fleet_tables, leftovers, terminal
+from hbatune.text.leftovers import print_leftovers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         files = hosts.list_snapshot_files(args.paths)
         fleet_audit = audit_fleet(hosts.read_hosts(files, args.profile, processes=args.processes))
     else:
-        snapshot = take_snapshot(command_context.make_context())
+        snapshot = take_snapshot(print_leftovers)
         fleet_audit = audit_fleet([hosts.audit_host(snapshot, hosts.THIS_HOST, args.profile)])
     if not fleet_audit.hosts:
         first, *following = map(fleet_tables.with_reason, fleet_audit.unusable)

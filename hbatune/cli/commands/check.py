@@ -12,11 +12,11 @@ from msgspec.structs import asdict
 
 from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
-from hbatune.cli import arguments, command_context
+from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import check_host
 from hbatune.text.basic_output import format_count
-from hbatune.text.leftovers import print_not_understood
+from hbatune.text.leftovers import print_leftovers, print_not_understood
 from hbatune.text.plan_tables import fold_rows, group_equal_rows, label_targets, list_uses
 from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_table
@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 1 if any is more than informational."""
     if args.snapshot is None and args.since is not None:
         raise UsageError("--since compares two snapshots", hint="name the later: --snapshot")
-    context = command_context.make_context()
-    checked = check_host(context, args.targets, args.profile, file=args.snapshot, since=args.since)
+    checked = check_host(
+        print_leftovers, args.targets, args.profile, file=args.snapshot, since=args.since
+    )
     print_not_understood(checked.not_understood)
     inputs, findings = checked.inputs, checked.findings
     if args.since is not None and inputs.earlier is None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from hbatune.act import paths
 from hbatune.cli import arguments
-from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, HbatuneError, UsageError
 from hbatune.fleet.compare import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.probe import history
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text import fleet_tables, terminal
+from hbatune.text.leftovers import print_leftovers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--history is given more than twice, and there are two hosts")
     first = load_snapshot(args.first)
     with_this_host = args.second is None
-    second = take_snapshot(make_context()) if with_this_host else load_snapshot(args.second)
+    second = take_snapshot(print_leftovers) if with_this_host else load_snapshot(args.second)
     one_host = first.machine.hostname == second.machine.hostname
     results = _load_results(args.history, with_this_host=with_this_host, one_host=one_host)
     comparison = compare_hosts(first, second, results)

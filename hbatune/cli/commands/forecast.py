@@ -6,13 +6,14 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from hbatune.cli import arguments, command_context
+from hbatune.cli import arguments
 from hbatune.errors import ExitCode
 from hbatune.operations.forecast import Forecast, forecast_host
 from hbatune.plan.kernel_changes import ChangeKind, KernelChange
 from hbatune.settings.setting import Value
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
+from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_names, fold_rows, format_value
 from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, show_json, show_table
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the changes; exit 1 if there are any."""
-    forecast = forecast_host(command_context.make_context(), args.kernel, args.snapshot)
+    forecast = forecast_host(print_leftovers, args.kernel, args.snapshot)
     rows = tuple(map(_make_row, forecast.changes))
     if args.json:
         fields = asdict(forecast)

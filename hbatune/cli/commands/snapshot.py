@@ -3,11 +3,12 @@
 import argparse
 from pathlib import Path
 
-from hbatune.cli import arguments, command_context
+from hbatune.cli import arguments
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import encode_snapshot
 from hbatune.text.basic_output import format_count
+from hbatune.text.leftovers import print_leftovers
 from hbatune.text.terminal import print_line
 
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the snapshot."""
-    snapshot = take_snapshot(command_context.make_context())
+    snapshot = take_snapshot(print_leftovers)
     data = encode_snapshot(anonymise_snapshot(snapshot) if args.anonymous else snapshot)
     arguments.save_named(args.file, data, over=args.force)
     adapters = format_count(len(snapshot.machine.adapters), "adapter")

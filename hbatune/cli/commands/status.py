@@ -3,17 +3,22 @@
 import argparse
 import os
 import time
+from typing import TYPE_CHECKING
 
 from hbatune.act import paths
-from hbatune.agent import status as daemon
-from hbatune.agent.status import Status
+from hbatune.agent import host_state
 from hbatune.cli.arguments import add_flags, add_shared
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting, read_unset_settings
+from hbatune.loader import is_missing
 from hbatune.processes import is_stopped, read_clock_id
 from hbatune.shipped import fill_message
 from hbatune.text import status_lines, terminal
+from hbatune.text.leftovers import print_leftovers
 from hbatune.text.status_document import StatusDocument, make_status_document
+
+if TYPE_CHECKING:
+    from hbatune.agent.status import Status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     return document.exit_code
 
 
-def _find_unset(status: Status | None) -> tuple[UnsetSetting, ...]:
+def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
     """Return the settings that udev's rules could not set, and that the daemon has not set since.
 
     Without hbatune's rules, udev's library is not loaded.
@@ -49,25 +54,27 @@ def _find_unset(status: Status | None) -> tuple[UnsetSetting, ...]:
 
 
 def _read_document() -> StatusDocument:
-    status = daemon.load_status(paths.STATUS)
-    health = daemon.DaemonHealth(daemon.DaemonState.NOT_RUNNING)
+    status, health = None, host_state.DaemonHealth(host_state.DaemonState.NOT_RUNNING)
+    if not is_missing(paths.STATUS):
+        from hbatune.agent import status as daemon  # 4 of 70 ms
+
+        status = daemon.load_status(paths.STATUS)
+        if status is None and (previous := daemon.load_last_status(paths.STATUS)) is not None:
+            _require_visible(previous)
     if status is not None:
         stopped = is_stopped(status.process.pid)
-        clock, time_now = read_clock_id(), time.monotonic()
-        health = daemon.assess_health(status, clock=clock, current_time=time_now, stopped=stopped)
+        clock, now = read_clock_id(), time.monotonic()
+        health = host_state.assess_health(status, clock=clock, current_time=now, stopped=stopped)
         look = daemon.make_host_look(status, paths.Paths())
     else:
-        if (previous := daemon.load_last_status(paths.STATUS)) is not None:
-            _require_visible(previous)
-        from hbatune.cli.command_context import make_context
         from hbatune.operations.snapshot import look_at_host
 
-        look = look_at_host(make_context())
+        look = look_at_host(print_leftovers)
     kept = paths.UDEV_RULES.exists()
     return make_status_document(look, status, health, _find_unset(status), kept=kept)
 
 
-def _require_visible(status: Status) -> None:
+def _require_visible(status: "Status") -> None:
     """Raise UsageError if this process cannot tell whether the daemon of the status runs."""
     # Whether this user can see root's processes (proc(5): hidepid).
     if not os.access("/proc/1/stat", os.R_OK):

@@ -102,7 +102,9 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
         return False
     if not load_latencies(paths.LATENCY).intervals:
         print_note(_explain_no_p99())
-    show = make_json_printer(machine.hostname) if args.json else make_plain_printer()
+    watched = {disk.target for disk in chosen.disks}
+    members = {endpoint.id for endpoint in machine.endpoints if endpoint.map in watched}
+    show = make_json_printer(machine.hostname, members) if args.json else make_plain_printer()
     due = clock.now()
     for _ in count() if args.count is None else range(args.count):
         # Counted from the start, so the time of reading and printing does not add up.

@@ -45,7 +45,7 @@ def stuck() -> Iterator[tuple[WatchState, tuple[AlertEvent, ...]]]:
 
 
 def test_json_lines_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    show = make_json_printer("db1")
+    show = make_json_printer("db1", {"path"})
     for state, events in stuck():
         show(state, events)
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -54,6 +54,18 @@ def test_json_lines_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
     changes = [event["change"] for document in documents for event in document["events"]]
     assert changes == ["raised", "cleared"]
     assert {document["schema"] for document in documents} == {"hbatune.watch/1"}
+
+
+def test_json_has_totals_without_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    disks = [busy("sda", 9.0), busy("sdb", 1.0), busy("dm-0", 0.5, objective_ms=None)]
+    show = make_json_printer("db1", {"sdb"})
+    show(WatchState(100.0, tuple(disks)), ())
+    show(WatchState(102.0, tuple(disks[1:])), ())
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    validate(first)
+    totals = first["totals"]
+    assert (totals["disks"], totals["iops"], totals["over_goal"]) == (2, 2000.0, 1)
+    assert (first["worst"], second["worst"]) == ("sda", None)
 
 
 def test_piped_alerts_use_stderr(
@@ -141,6 +153,9 @@ def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) ->
         (View(is_typing=True, filter="nv"), "\x1b", View()),
         (View(), "x", View(shows_paths=True)),
         (View(shows_paths=True), "x", View()),
+        (View(), "?", View(shows_help=True)),
+        (View(shows_help=True), "?", View()),
+        (View(shows_help=True), "q", None),
         (View(), "q", None),
         (View(), "z", View()),
     ],
@@ -269,6 +284,16 @@ def test_console_without_symbols_uses_ascii(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(line.isascii() for line in lines)
     assert [line[:3] for line in lines if " sd" in line[:8]] == ["[X]", "[!]"]
     assert lines[6].endswith("1 9")
+
+
+def test_help_lists_keys_instead_of_disks() -> None:
+    picture = make_picture(busy("sda", 1.0))
+    lines = draw(picture, shows_help=True)
+    assert "0 of 1 disk over the goal" in lines[1]
+    assert not any(" sda " in line for line in lines)
+    keys = re.findall(r"^(\S+) +\w", "\n".join(lines[2:-1]), re.MULTILINE)
+    assert keys == ["q", "s", "/", "p", "x", "arrows", "?"]
+    assert lines[-1].endswith("? help")
 
 
 def test_pause_and_filter_are_shown() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.snapshot.file import encode_snapshot
-from hbatune.text.watch_view import WatchDocument
+from hbatune.text.watch_view import Totals, WatchDocument
 from hbatune.watch.readings import Reading
 from tests.documented import validate
 from tests.unit.fleets import host
@@ -160,7 +160,14 @@ def test_size_reads_watch_output(tmp_path: Path, snapshot: list[str], capsys: Ca
         Reading,
     )
     document = WatchDocument(
-        hostname="db1", time=1.0, readings=(reading,), adapters=(), alerts=(), events=()
+        hostname="db1",
+        time=1.0,
+        readings=(reading,),
+        adapters=(),
+        alerts=(),
+        events=(),
+        totals=Totals(1, 5000.0, 20.48e6, 0.0, 0),
+        worst=None,
     )
     file = tmp_path / "watch.jsonl"
     file.write_bytes(msgspec.json.encode(document) + b"\n")

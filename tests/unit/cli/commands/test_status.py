@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from hbatune.act import files, paths, rollback_record
 from hbatune.agent import status
+from hbatune.agent.host_state import DaemonHealth, DaemonState, assess_host
 from hbatune.agent.orders import Handled, UnwrittenFile
-from hbatune.agent.status import DaemonHealth, DaemonState, Status, Times, assess_host
+from hbatune.agent.status import Status, Times
 from hbatune.cli import main
 from hbatune.cli.parser import make_parser
 from hbatune.facts.health import LOST_IO
