@@ -72,9 +72,6 @@ def add_options(parser: "argparse._ActionsContainer", *options: str) -> None:
         parser.add_argument(option, **_FORMS.get(option, {"action": "store_true"}))
 
 
-add_flags = add_shared = add_options  # earlier names, in `config`, `status` and `watch`
-
-
 def add_targets(parser: "argparse.ArgumentParser", purpose: str) -> None:
     """Add the targets; without any, the command is for all targets."""
     purpose += ": a disk, a volume, a mount point, an NVMe controller, a PCI address, a SCSI host, "

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
-from hbatune.cli.arguments import add_flags, add_shared
+from hbatune.cli.arguments import add_options
 from hbatune.cli.commands.profiles import format_effect
 from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.devices import resolve_link
@@ -81,8 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `config`."""
     parser.add_argument("action", choices=("show", "check"))
     parser.add_argument("key", metavar="KEY", nargs="?")
-    add_flags(parser, "--all")
-    add_shared(parser, "--json", "--no-pager")
+    add_options(parser, "--all", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:

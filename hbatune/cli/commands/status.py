@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hbatune.act import paths
 from hbatune.agent import host_state
-from hbatune.cli.arguments import add_flags, add_shared
+from hbatune.cli.arguments import add_options
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting, read_unset_settings
 from hbatune.loader import is_missing
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `status`."""
-    add_shared(parser, "--json", "--no-pager")
-    add_flags(parser, "--short")
+    add_options(parser, "--json", "--no-pager", "--short")
 
 
 def run(args: argparse.Namespace) -> int:

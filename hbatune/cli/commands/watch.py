@@ -46,11 +46,11 @@ SCREEN_COUNTERS_S = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `watch`."""
     arguments.add_targets(parser, "what to watch")
-    arguments.add_shared(parser, "--profile", "--json")
+    arguments.add_options(parser, "--profile", "--json")
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
     parser.add_argument("--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S)
     parser.add_argument("--count", metavar="N", type=number)
-    arguments.add_flags(parser, "--collect", "--plain")
+    arguments.add_options(parser, "--collect", "--plain")
 
 
 def run(args: argparse.Namespace) -> int:
