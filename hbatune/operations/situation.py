@@ -25,7 +25,7 @@ from hbatune.plan import joint_limits, rows
 from hbatune.plan.make import EarlierChanges, PlanLimits, SetBefore, make_plan
 from hbatune.policy import budget, match, vendors
 from hbatune.policy import config as configuration
-from hbatune.policy.library import installed_library
+from hbatune.policy.library import find_library, installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.settings import table
 from hbatune.settings.limits import BFQ, find_scheduler
@@ -148,7 +148,7 @@ class Situation(Struct, frozen=True):
     @property
     def budgets(self) -> Mapping[str, budget.DepthBudget]:
         """The budgets of LUNs on arrays that the configuration describes, by endpoint id."""
-        return budget.compute_budgets(self.machine, self.site, installed_library().arrays())
+        return budget.compute_budgets(self.machine, self.site, find_library(self.profile).arrays())
 
     @property
     def unmatched(self) -> tuple[configuration.UnmatchedName, ...]:
@@ -158,8 +158,8 @@ class Situation(Struct, frozen=True):
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
-        arrays, file = installed_library().arrays(), str(configuration.find_configuration_file())
-        return budget.make_site_rules(self.machine, self.site, arrays, file)
+        arrays, file = find_library(self.profile).arrays(), configuration.find_configuration_file()
+        return budget.make_site_rules(self.machine, self.site, arrays, str(file))
 
     def _find_set_values(self) -> Mapping[rows.RowKey, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
@@ -409,7 +409,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
     if not isinstance(profile, Profile):
         name = profile or policy.active
         host_profiles = {profile.name: profile for profile in policy.profiles}
-        profile = host_profiles.get(name or "") or vendors.load_chosen_profile(name, config)
+        profile = host_profiles.get(name or "") or vendors.load_chosen_profile(profile, config)
     return Situation(
         config,
         file.drop_unknown_rules(profile),

@@ -27,7 +27,8 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
     ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
     commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
-    disk appeared, and that the daemon has not set since.
+    disk appeared, and that the daemon has not set since. ``rule_changes`` is the number of settings
+    that the next apply changes because of new shipped rules, or null if unknown.
     """
 
     schema: str = SCHEMA
@@ -51,6 +52,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     status: Status | None
     verdicts: tuple[history.Record, ...]
     unset: tuple[UnsetSetting, ...] = ()
+    rule_changes: int | None = 0
 
     @property
     def exit_code(self) -> int:
@@ -64,6 +66,7 @@ def make_status_document(
     status: Status | None,
     health: DaemonHealth,
     unset: tuple[UnsetSetting, ...],
+    rule_changes: int | None,
     *,
     kept: bool,
 ) -> StatusDocument:
@@ -105,6 +108,7 @@ def make_status_document(
         status=status,
         verdicts=read_latest_verdicts(),
         unset=unset,
+        rule_changes=rule_changes,
     )
 
 
