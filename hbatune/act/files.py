@@ -61,8 +61,7 @@ def replace(
 
 
 def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Put these files, readable by all, into ``folder``, durably. Raises FolderError."""
-    # A crash or an error leaves all of the files or no directory.
+    """Put files for all readers into ``folder``; a crash leaves all or none. Raises FolderError."""
     temporary = folder.with_name(f".{folder.name}.new")
     remove_folder(temporary)
     try:

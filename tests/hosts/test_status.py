@@ -200,3 +200,55 @@ def test_user_sees_applied_settings(built: Build) -> None:
     code, text, messages = see(root, _AS_USER)["user"]
     assert (code, messages) == (4, "")
     assert "is tuned until the next boot: profile oltp, 5 of 5 settings as wanted" in text
+
+
+_UPGRADE = """
+import shutil
+
+from hbatune.shipped import find_shipped
+
+older = Path("/run/older")
+shutil.copytree(find_shipped("rules"), older)
+base = older / "base.toml"
+base.write_text(base.read_text().replace("value = 2048", "value = 1024"))
+code = (
+    "import sys; from pathlib import Path; from hbatune.policy import library; "
+    "library.find_shipped = lambda name: Path('/run/older'); "
+    "from hbatune.cli import main; sys.exit(main())"
+)
+subprocess.run([sys.executable, "-c", code, *APPLY], capture_output=True, check=True)
+
+
+def keep(name, *words):
+    done = hbatune(*words)
+    answers[name] = [done.returncode, done.stdout, (QUEUE / "nr_requests").read_text(), done.stderr]
+
+
+note("upgraded")
+keep("diff", "diff")
+keep("named", "diff", "--profile", "oltp")
+keep("check", "check")
+keep("dry run", "apply", "--dry-run")
+keep("changes", "profiles", "--changes")
+with daemon():
+    note("daemon")
+    keep("daemon's value", "diff")
+    keep("apply", "apply", "--no-probe")
+    note("applied")
+keep("changes after apply", "profiles", "--changes")
+copy = Path("/var/lib/hbatune/rules/base.toml")
+copy.write_text(copy.read_text() + "[")
+note("damaged")
+keep("diff of damaged copy", "diff")
+keep("daemon of damaged copy", "daemon")
+keep("apply to damaged copy", "apply", "--no-probe")
+note("repaired")
+"""
+
+
+def test_rules_of_last_apply_stay_after_upgrade(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _UPGRADE)
+    for name, answer in answers.items():
+        print("=====", name, answer[0], answer[2] if isinstance(answer[2], str) else answer[2].get("state"))
+        print(answer[1]); print("--", answer[3])
+    raise SystemExit

@@ -5,6 +5,7 @@ import argparse
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_flags, add_shared
+from hbatune.errors import UsageError
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
@@ -42,9 +43,8 @@ class ProfileDocument(Struct, frozen=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("name", metavar="NAME", nargs="?")
-    add_flags(chosen, "--changes")
+    parser.add_argument("name", metavar="NAME", nargs="?")
+    add_flags(parser, "--changes")
     add_shared(parser, "--json", "--no-pager")
 
 
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the list of profiles, one profile, or the changes by the next apply."""
     config = load_configuration()
     if args.changes:
+        if args.name is not None:
+            raise UsageError("--changes is about the active profile, so it has no NAME")
         from hbatune.cli.commands.diff import print_differences
         from hbatune.operations.differences import find_rule_changes
 
