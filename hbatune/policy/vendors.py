@@ -93,10 +93,7 @@ class NoProfileError(UsageError):
 
 
 def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None) -> Profile:
-    """Return the named profile, or the active one with the rules that the last apply stored.
-
-    Raises as ``load_profile`` does, and NoProfileError without a name and an active profile.
-    """
+    """Return the named profile, or the active one by the stored rules. NoProfileError: neither."""
     library, wanted = installed_library(), name or config.profile
     if wanted is None:
         raise NoProfileError

@@ -221,34 +221,60 @@ subprocess.run([sys.executable, "-c", code, *APPLY], capture_output=True, check=
 
 def keep(name, *words):
     done = hbatune(*words)
-    answers[name] = [done.returncode, done.stdout, (QUEUE / "nr_requests").read_text(), done.stderr]
+    value = (QUEUE / "nr_requests").read_text().strip()
+    answers[name] = [done.returncode, done.stdout, value, done.stderr]
 
 
-note("upgraded")
+"""
+_BEFORE_APPLY = f"""{_UPGRADE}
+keep("status", "status")
 keep("diff", "diff")
-keep("named", "diff", "--profile", "oltp")
+keep("diff by name", "diff", "--profile", "oltp")
 keep("check", "check")
 keep("dry run", "apply", "--dry-run")
 keep("changes", "profiles", "--changes")
+"""
+_UNTIL_APPLY = f"""{_UPGRADE}
 with daemon():
-    note("daemon")
-    keep("daemon's value", "diff")
+    keep("daemon", "status")
     keep("apply", "apply", "--no-probe")
-    note("applied")
-keep("changes after apply", "profiles", "--changes")
 copy = Path("/var/lib/hbatune/rules/base.toml")
 copy.write_text(copy.read_text() + "[")
-note("damaged")
-keep("diff of damaged copy", "diff")
-keep("daemon of damaged copy", "daemon")
-keep("apply to damaged copy", "apply", "--no-probe")
-note("repaired")
+keep("damaged", "status")
+keep("start with damaged copy", "daemon")
+keep("apply again", "apply", "--no-probe")
+keep("repaired", "diff")
 """
+_STORED = "the rules of the last `apply` are in effect; `hbatune profiles --changes` shows"
+_CHANGES = "Rules this version's rules change 2 settings; `hbatune profiles --changes` shows them"
 
 
-def test_rules_of_last_apply_stay_after_upgrade(built: Build) -> None:
-    answers = see(built(build_many_luns(2, adapters=1)), _UPGRADE)
-    for name, answer in answers.items():
-        print("=====", name, answer[0], answer[2] if isinstance(answer[2], str) else answer[2].get("state"))
-        print(answer[1]); print("--", answer[3])
-    raise SystemExit
+def test_commands_after_upgrade_use_rules_of_last_apply(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _BEFORE_APPLY)
+    texts = {name: " ".join(answer[1].split()) for name, answer in answers.items()}
+    notes = {name: " ".join(answer[3].split()) for name, answer in answers.items()}
+    assert {answer[2] for answer in answers.values()} == {"1024"}
+    assert _CHANGES in texts["status"]
+    assert answers["diff"][0] == 0
+    assert _STORED in notes["diff"]
+    assert answers["diff by name"][0] == 1
+    assert _STORED not in notes["diff by name"]
+    assert "1024 2048" in texts["dry run"]
+    assert answers["changes"][0] == 1
+    assert "Profile oltp: 2 to change," in texts["changes"]
+    assert "1024 2048" in texts["changes"]
+    assert "oltp" not in texts["check"], "a value of the stored rules is no finding"
+
+
+def test_daemon_follows_rules_of_last_apply_until_next(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _UNTIL_APPLY)
+    texts = {name: " ".join(answer[1].split()) for name, answer in answers.items()}
+    assert answers["daemon"][2] == "1024"
+    assert _CHANGES in texts["daemon"]
+    assert (answers["apply"][0], answers["apply"][2]) == (0, "2048")
+    damaged = "/var/lib/hbatune/rules/base.toml"
+    assert damaged in texts["damaged"]
+    assert answers["start with damaged copy"][0] == 2
+    assert damaged in answers["start with damaged copy"][3]
+    assert "`sudo hbatune apply` stores" in answers["start with damaged copy"][3]
+    assert (answers["apply again"][0], answers["repaired"][0]) == (0, 0)

@@ -32,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
     plan, is_terminal = differences.plan, terminal.get_width() is not None
     if plan.drift and args.snapshot is None and is_terminal and not args.json:
         row = plan.drift[0]
-        explain = f"hbatune explain {row.target} {row.setting} --profile {plan.profile}"
-        apply = " ".join(["sudo hbatune apply", *args.targets, "--profile", plan.profile])
+        named = ["--profile", args.profile] if args.profile else []  # else by the same rules
+        explain = " ".join(["hbatune explain", row.target, row.setting, *named])
+        apply = " ".join(["sudo hbatune apply", *args.targets, *named])
         terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
     return code
 
