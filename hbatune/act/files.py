@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -58,6 +58,23 @@ def replace(
         if error.errno not in _FULL or not _put_in_reserve(path, data, mode, reserve):
             raise
     sync_folder(path.parent)
+
+
+def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Put files for all readers into ``folder``; a crash leaves all or none. Raises FolderError."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    remove_folder(temporary)
+    try:
+        if folder.exists():
+            folder.rename(temporary)
+            sync_folder(folder.parent)
+            remove_folder(temporary)
+        for name, data in contents.items():
+            replace(temporary / name, data, mode=READABLE_MODE, folder_mode=0o755)
+        temporary.rename(folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise FolderError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def has_content(path: Path, data: bytes) -> bool:

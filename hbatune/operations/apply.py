@@ -82,14 +82,15 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
     writes to a read-only /sys. Raises JournalError and ActiveProfileError if a file cannot be
     written or the journal is lost. All of them come before any write to a device.
     """
-    load_configuration()  # an error in it is reported before any wait for the lock
+    # Named, so it has this version's rules. An error is reported before any wait for the lock.
+    profile = request.profile or load_configuration().profile
     paths = context.paths
     # Also before any wait: a rollback recorded after this point overrides this apply.
     began = rollback_record.load(paths)
     with context.lock(), WorkerPool() as worker_pool:
         means = locked_means(paths, context.patience, worker_pool)
         wanted = SituationRequest(
-            profile=request.profile, targets=request.targets, means=means, probes=request.probe
+            profile=profile, targets=request.targets, means=means, probes=request.probe
         )
         situation = read_situation(wanted)
         losses = situation.journal.losses
@@ -136,6 +137,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
             # The configuration before the rules: udev must not tune for a profile that is not
             # active.
             system.activate_profile(find_configuration_file(), plan.profile)
+            finished = boot_files.store_shipped_rules(context) and finished
             finished = _refresh_rules(context, situation, plan) and finished
         standings = {}
         if done.verified is not None:
@@ -164,7 +166,8 @@ def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
 
 def preview_apply(request: ApplyRequest) -> Differences:
     """Return the plan of an apply; nothing is locked or written."""
-    situation = read_situation(SituationRequest(profile=request.profile, targets=request.targets))
+    profile = request.profile or load_configuration().profile  # as in ``apply_profile``
+    situation = read_situation(SituationRequest(profile=profile, targets=request.targets))
     plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
     rows = plan.rows
     if request.module_options:

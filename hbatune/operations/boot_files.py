@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from hbatune.act import interrupts, lock, system
+from hbatune.act import files, interrupts, lock, system
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
@@ -30,8 +32,10 @@ from hbatune.operations.situation import ScanMeans, Situation, SituationRequest,
 from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.policy.config import Config, Site
+from hbatune.policy.library import installed_library, read_rules
 from hbatune.policy.match import expand_site_for_udev
 from hbatune.policy.profile import Profile
+from hbatune.policy.toml_files import PolicyError
 from hbatune.render import UnsafeNameError, render_template
 
 if TYPE_CHECKING:
@@ -129,8 +133,22 @@ def refresh_active_rules(context: Context, config: Config, stuck: Iterable[lock.
     if config.profile is None or not has_rules(context):
         return True
     means = ScanMeans(context.paths, tuple(stuck))
-    situation = read_situation(SituationRequest(config=config, means=means))
+    try:
+        situation = read_situation(SituationRequest(config=config, means=means))
+    except PolicyError as error:
+        context.note_failure(Task.PLACE_RULES, error)
+        return False
     return refresh_rules(context, make_policy(situation, situation.plan()))
+
+
+def store_shipped_rules(context: Context, root: Path = placement.ROOT) -> bool:
+    """Copy the shipped rules, to use them until the next apply; return whether that succeeded."""
+    library = installed_library()
+    library = replace(library, stored=placement.join_root(root, library.stored))
+    if library.stored.exists() and library.is_last_applied():
+        return True
+    write = partial(files.replace_folder, library.stored, read_rules(library.shipped))
+    return context.attempt(Task.STORE_RULES, write, files.FolderError)
 
 
 def withdraw_rules(context: Context) -> bool:

@@ -40,6 +40,7 @@ class Task(Enum):
     READ_JOURNAL = auto()
     SAVE_JOURNAL = auto()
     SAVE_HISTORY = auto()
+    STORE_RULES = auto()
     PLACE_RULES = auto()
     REMOVE_RULES = auto()
     REMOVE_OPTIONS = auto()

@@ -15,8 +15,9 @@ from hbatune.facts.names import group_items
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
 from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
-from hbatune.policy import match, profile
+from hbatune.policy import match, profile, vendors
 from hbatune.policy.budget import DepthBudget, compute_budgets
+from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
@@ -55,6 +56,24 @@ def compare_profiles(request: SituationRequest) -> dict[str, Differences]:
     """Compare the chosen targets with each profile of this machine, by name."""
     names = [listed.name for listed in list_profiles(installed_library())]
     return {name: find_differences(replace(request, profile=name)) for name in names}
+
+
+def find_rule_changes(config: Config) -> Differences:
+    """Compare the settings by the rules of the last apply with those by this version's rules."""
+    shipped = vendors.load_chosen_profile(config.profile, config)
+    settings = {rule.setting for rule in shipped.rules}
+    situation = read_situation(SituationRequest(config=config, extra_settings=settings))
+    old_values = {row.key: row.value for row in situation.plan().drift}
+    situation = replace(situation, profile=shipped)
+    plan, rows = situation.plan(), []
+    for row in plan.rows:
+        new = row.value if row.state is State.DRIFT else row.current
+        old = old_values.get(row.key, row.current)
+        if row.state is State.DRIFT or old != new:
+            state = State.OK if old == new else State.DRIFT
+            row = replace(row, current=old, value=new, state=state)
+        rows.append(row)
+    return Differences(situation, replace(plan, rows=tuple(rows)), tuple(rows))
 
 
 class SettingExplanation(Struct, frozen=True):
@@ -112,7 +131,7 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
         problem = f"{setting} is a setting of a {SETTINGS[setting].on}; {names} does not have it"
         raise UsageError(problem, hint="name the adapter, by its PCI address for one")
     cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
-    all_sources = installed_library().sources().items()
+    all_sources = vendors.find_library(situation.profile).sources().items()
     sources = tuple(source for id, source in all_sources if id in cited)
     return Explanation(situation, settings, without_rules, explainer.traits, sources)
 
@@ -149,7 +168,7 @@ class _Explainer:
         # These need no rule of the profile: a budget, a restore of the baseline, or advice.
         for id, name in (*self._rows, *advice):
             names_by_id.setdefault(id, []).append(name)
-        arrays = installed_library().arrays()
+        arrays = vendors.find_library(self._situation.profile).arrays()
         budgets = compute_budgets(self._situation.machine, self._situation.site, arrays)
         for target in self._targets:
             matched = self._matcher.matched(self.traits[target.id])

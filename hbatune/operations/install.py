@@ -103,11 +103,12 @@ def install_profile(
             if live:
                 rollback_record.lift(began, None, context.paths)
         placement.record_file(root, manifest, context.paths.modprobe)
-        complete = True
+        # Without a named profile, the rules of the last apply stay.
+        complete = (live and not profile) or boot_files.store_shipped_rules(context, root)
         if module_options:  # written if all have the profile's values
             request = SituationRequest(profile=profile, means=unlocked_means(context.paths))
             rows = boot_files.write_options(context, read_situation(request), ())
-            complete = all(row.state is not State.DRIFT for row in rows)
+            complete = all(row.state is not State.DRIFT for row in rows) and complete
     if not live:
         return InstallResult(prepared, changed, complete)
     restarted = context.paths.units / system.UNIT in changed

@@ -145,8 +145,8 @@ class Situation(Struct, frozen=True):
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):
             return {}
-        arrays, file = installed_library().arrays(), str(configuration.find_configuration_file())
-        return budget.make_site_rules(self.machine, self.site, arrays, file)
+        library, file = vendors.find_library(self.profile), configuration.find_configuration_file()
+        return budget.make_site_rules(self.machine, self.site, library.arrays(), str(file))
 
     def _find_set_values(self) -> Mapping[rows.RowKey, SetBefore]:
         """Return the values that earlier runs have set, except on rolled-back targets."""
@@ -396,7 +396,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
     if not isinstance(profile, Profile):
         name = profile or policy.active
         host_profiles = {profile.name: profile for profile in policy.profiles}
-        profile = host_profiles.get(name or "") or vendors.load_chosen_profile(name, config)
+        profile = host_profiles.get(name or "") or vendors.load_chosen_profile(profile, config)
     return Situation(
         config,
         file.drop_unknown_rules(profile),

@@ -25,7 +25,7 @@ from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
 from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
 from hbatune.policy import budget, match, vendors
 from hbatune.policy.config import Config, load_configuration
-from hbatune.policy.library import Yardsticks, installed_library, list_profiles, load_profile
+from hbatune.policy.library import Yardsticks, installed_library, list_profiles
 from hbatune.policy.profile import Profile
 from hbatune.settings.table import list_attributes
 from hbatune.snapshot.file import HostPolicy, Snapshot, load_snapshot
@@ -44,9 +44,10 @@ def take_snapshot(show_traces: ShowTraces) -> Snapshot:
 
     Raises UsageError if its policy has errors.
     """
-    config, library = load_configuration(), installed_library()
-    rules = vendors.load_followed_rules(library, config.site)
-    profiles = [load_profile(listed.name, library, rules) for listed in list_profiles(library)]
+    config, profiles = load_configuration(), []
+    for listed in list_profiles(installed_library()):
+        name = None if listed.name == config.profile else listed.name  # with the rules in effect
+        profiles.append(replace(vendors.load_chosen_profile(name, config), is_stored=False))
     return _read_host(show_traces, config, profiles)[0]
 
 

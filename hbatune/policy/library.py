@@ -186,13 +186,21 @@ class Library(Struct, frozen=True):
 
     Only the uid ``owner`` may have write access to the site's files and their parent directories.
     None skips this check. Directories above ``top`` are not checked. Shipped files are trusted like
-    the code.
+    the code. ``stored`` is the copy of the shipped files that the last apply used.
     """
 
     shipped: Path
     site: Path = Path("/etc/hbatune")
     owner: int | None = None
     top: Path = toml_files.ROOT
+    stored: Path = Path("/var/lib/hbatune/rules")
+
+    def is_last_applied(self) -> bool:
+        """Return whether the shipped rules are those of the last apply, or it stored none."""
+        try:
+            return read_rules(self.stored) in ({}, read_rules(self.shipped))
+        except OSError:
+            return False
 
     def sources(self) -> Mapping[str, Source]:
         """Return the sources that rules may cite, by id."""
@@ -222,6 +230,18 @@ class Library(Struct, frozen=True):
 def installed_library() -> Library:
     """Return the library of this system. A root process trusts only root's files."""
     return Library(find_shipped("rules"), owner=0 if os.geteuid() == 0 else None)
+
+
+def find_library(profile: Profile) -> Library:
+    """Return the library with the shipped rules of a profile: this version's, or the copy."""
+    library = installed_library()
+    return replace(library, shipped=library.stored) if profile.is_stored else library
+
+
+def read_rules(folder: Path) -> dict[str, bytes]:
+    """Return the files of a directory of shipped rules by relative name. Raises OSError."""
+    paths = sorted((*folder.glob("*.toml"), *folder.glob("vendors/*.toml")))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def list_profiles(library: Library) -> tuple[profiles.ListedProfile, ...]:

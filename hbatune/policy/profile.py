@@ -185,7 +185,7 @@ class Profile(Struct, frozen=True):
 
     For each setting, the last rule that matches an endpoint wins. The same applies to objectives
     and module options. Module options count only if requested. ``files`` are the profile's files,
-    in order.
+    in order. ``is_stored`` is whether the shipped rules are the copy that the last apply stored.
     """
 
     name: ShortText
@@ -197,6 +197,7 @@ class Profile(Struct, frozen=True):
     files: tuple[ShortText, ...]
     options: tuple[OptionRule, ...] = ()
     tolerance: Tolerance = Tolerance()
+    is_stored: bool = False
 
 
 class ListedProfile(Struct, frozen=True):

@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.errors import UsageError
 from hbatune.policy import config as configuration
@@ -92,19 +93,26 @@ class NoProfileError(UsageError):
 
 
 def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None) -> Profile:
-    """Return the named or the active profile (``load_profile``). NoProfileError without either."""
-    wanted = name or config.profile
+    """Return the named profile, or the active one by the stored rules. NoProfileError: neither."""
+    library, wanted = installed_library(), name or config.profile
     if wanted is None:
         raise NoProfileError
-    library = installed_library()
-    followed = load_followed_rules(library, config.site)
+    is_stored = name is None and not library.is_last_applied()
     try:
-        return load_profile(wanted, library, followed, doubts)
+        if is_stored:
+            library = replace(library, shipped=library.stored)
+            library.arrays()  # an error in it is reported here too
+        profile = load_profile(wanted, library, load_followed_rules(library, config.site), doubts)
     except PolicyError as error:
+        file = Path(error.file or library.stored)
+        if is_stored and file.is_relative_to(library.stored):
+            hint = "`sudo hbatune apply` stores the rules of this version instead"
+            raise PolicyError(error.reason, file=file, line=error.line, hint=hint) from error
         # Not a file, but the name in the configuration is wrong.
         if error.file is None and wanted == config.profile:
             raise make_site_error(library, ("profile",), error.reason, error.remedy) from error
         raise
+    return replace(profile, is_stored=is_stored)
 
 
 def list_configuration_errors(library: Library) -> tuple[PolicyError, ...]:

@@ -10,7 +10,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.policy.config import UnmatchedName
-from hbatune.shipped import load_texts
+from hbatune.shipped import fill_message, load_texts
 from hbatune.text.terminal import print_note
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ def print_situation(situation: "Situation") -> None:
     print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
     print_unmatched(situation.unmatched)
     print_not_understood(situation.not_understood)
+    if situation.profile.is_stored:
+        print_note(fill_message("rule_changes", "stored"))
 
 
 def print_leftovers(

@@ -32,7 +32,8 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
     ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
     commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
-    disk appeared, and that the daemon has not set since.
+    disk appeared, and that the daemon has not set since. ``rule_changes`` is the number of settings
+    that the next apply changes because of new shipped rules, or null if unknown.
     """
 
     schema: str = SCHEMA
@@ -56,6 +57,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     status: "Status | None"
     verdicts: "tuple[Record, ...]"
     unset: tuple[UnsetSetting, ...] = ()
+    rule_changes: int | None = 0
 
     @property
     def exit_code(self) -> int:
@@ -69,6 +71,7 @@ def make_status_document(
     status: "Status | None",
     health: DaemonHealth,
     unset: tuple[UnsetSetting, ...],
+    rule_changes: int | None,
     *,
     kept: bool,
 ) -> StatusDocument:
@@ -110,6 +113,7 @@ def make_status_document(
         status=status,
         verdicts=read_latest_verdicts(),
         unset=unset,
+        rule_changes=rule_changes,
     )
 
 

@@ -46,6 +46,9 @@ def show_status(document: StatusDocument) -> None:
         kept = "kept across boots" if document.kept else "not kept across boots"
         _print_rows("Profile", [f"{document.profile}, {kept}"])
     _print_rows("Adapter", _describe_adapters(document.adapters))
+    if (changes := document.rule_changes) != 0:
+        name, settings = "changes" if changes else "unknown", format_count(changes or 0, "setting")
+        _print_rows("Rules", [fill_message("rule_changes", name, settings=settings)])
     skipped = list(document.skipped[:_MAX_SKIPPED])
     if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
         skipped.append(f"{more} more: `hbatune diff`")

@@ -200,3 +200,81 @@ def test_user_sees_applied_settings(built: Build) -> None:
     code, text, messages = see(root, _AS_USER)["user"]
     assert (code, messages) == (4, "")
     assert "is tuned until the next boot: profile oltp, 5 of 5 settings as wanted" in text
+
+
+_UPGRADE = """
+import shutil
+
+from hbatune.shipped import find_shipped
+
+older = Path("/run/older")
+shutil.copytree(find_shipped("rules"), older)
+base = older / "base.toml"
+base.write_text(base.read_text().replace("value = 2048", "value = 1024"))
+code = (
+    "import sys; from pathlib import Path; from hbatune.policy import library; "
+    "library.find_shipped = lambda name: Path('/run/older'); "
+    "from hbatune.cli import main; sys.exit(main())"
+)
+subprocess.run([sys.executable, "-c", code, *APPLY], capture_output=True, check=True)
+
+
+def keep(name, *words):
+    done = hbatune(*words)
+    value = (QUEUE / "nr_requests").read_text().strip()
+    answers[name] = [done.returncode, done.stdout, value, done.stderr]
+
+
+"""
+_BEFORE_APPLY = f"""{_UPGRADE}
+keep("status", "status")
+keep("diff", "diff")
+keep("diff by name", "diff", "--profile", "oltp")
+keep("check", "check")
+keep("dry run", "apply", "--dry-run")
+keep("changes", "profiles", "--changes")
+"""
+_UNTIL_APPLY = f"""{_UPGRADE}
+with daemon():
+    keep("daemon", "status")
+    keep("apply", "apply", "--no-probe")
+copy = Path("/var/lib/hbatune/rules/base.toml")
+copy.write_text(copy.read_text() + "[")
+keep("damaged", "status")
+keep("start with damaged copy", "daemon")
+keep("apply again", "apply", "--no-probe")
+keep("repaired", "diff")
+"""
+_STORED = "the rules of the last `apply` are in effect; `hbatune profiles --changes` shows"
+_CHANGES = "Rules this version's rules change 2 settings; `hbatune profiles --changes` shows them"
+
+
+def test_commands_after_upgrade_use_rules_of_last_apply(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _BEFORE_APPLY)
+    texts = {name: " ".join(answer[1].split()) for name, answer in answers.items()}
+    notes = {name: " ".join(answer[3].split()) for name, answer in answers.items()}
+    assert {answer[2] for answer in answers.values()} == {"1024"}
+    assert _CHANGES in texts["status"]
+    assert answers["diff"][0] == 0
+    assert _STORED in notes["diff"]
+    assert answers["diff by name"][0] == 1
+    assert _STORED not in notes["diff by name"]
+    assert "1024 2048" in texts["dry run"]
+    assert answers["changes"][0] == 1
+    assert "Profile oltp: 2 to change," in texts["changes"]
+    assert "1024 2048" in texts["changes"]
+    assert "oltp" not in texts["check"], "a value of the stored rules is no finding"
+
+
+def test_daemon_follows_rules_of_last_apply_until_next(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _UNTIL_APPLY)
+    texts = {name: " ".join(answer[1].split()) for name, answer in answers.items()}
+    assert answers["daemon"][2] == "1024"
+    assert _CHANGES in texts["daemon"]
+    assert (answers["apply"][0], answers["apply"][2]) == (0, "2048")
+    damaged = "/var/lib/hbatune/rules/base.toml"
+    assert damaged in texts["damaged"]
+    assert answers["start with damaged copy"][0] == 2
+    assert damaged in answers["start with damaged copy"][3]
+    assert "`sudo hbatune apply` stores" in answers["start with damaged copy"][3]
+    assert (answers["apply again"][0], answers["repaired"][0]) == (0, 0)

@@ -1,11 +1,13 @@
 """An upgrade from the last release's package to this commit's, on a tuned host with a daemon.
 
 Nothing is lost: values, original values, rollback records, history and configuration stay, and a
-rollback by the new version is exact.
+rollback by the new version is exact. A second upgrade, to a package with another rule, changes no
+value until the next apply.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,6 +43,15 @@ because = "a test"
 source = "site"
 end
 done >/etc/hbatune/rules.d/virtual.toml
+"""
+_LATER_RULE = """
+[[rule]]
+name = "virtual-nomerges"
+when = { protocol = ["virtio", "virtual"], kind = "disk" }
+setting = "nomerges"
+value = 2
+because = "a test"
+source = "V-pure-rules"
 """
 _LOAD = """
 modprobe scsi_debug max_luns=3 num_tgts=1 max_queue=192 submit_queues=2
@@ -97,6 +108,19 @@ def build_commit(commit: str, folder: Path) -> Path:
     return package
 
 
+def add_later_rule(package: Path, folder: Path) -> Path:
+    """Return a copy of a package with a higher version and one more rule in the profile oltp."""
+    tree, later = folder / "tree", folder / "later.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1+later", control.read_text()))
+    [profile] = tree.rglob("rules/oltp.toml")
+    profile.write_text(profile.read_text() + _LATER_RULE)
+    words = ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(later)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return later
+
+
 class TunedHost:
     """A guest whose state is read with plain files; hbatune's command is the package's."""
 
@@ -149,6 +173,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TunedHost]:
         yield TunedHost(only)
 
 
+def upgrade(host: TunedHost, package: Path) -> None:
+    """Install a package, and wait until its daemon is done with its first pass."""
+    daemon = host.daemon()
+    host.install(package)
+    assert host.daemon() not in (daemon, 0)
+    host.until(f"journalctl _PID={host.daemon()} | grep -q ready:")
+    host.until("/usr/bin/hbatune status")
+
+
 def test_upgrade_keeps_tuned_host(tmp_path: Path, host: TunedHost) -> None:
     former = build_commit(last_release(), tmp_path)
     package = deb.build(tmp_path / "new")
@@ -163,18 +196,13 @@ def test_upgrade_keeps_tuned_host(tmp_path: Path, host: TunedHost) -> None:
     host.hbatune(f"rollback {excluded}")
     host.until("/usr/bin/hbatune status")
     tuned, files, originals = host.values(), host.run(_FILES), host.original_values()
-    daemon = host.daemon()
     differing = [path for path, text in tuned.items() if before.get(path) != text]
     assert any(f"/{changed}/" in path for path in differing)
     assert not any(f"/{excluded}/" in path for path in differing)
     assert "history" in files
     assert "rollbacks" in files
 
-    host.install(package)
-    assert host.daemon() not in (daemon, 0)
-    ready = f"journalctl _PID={host.daemon()} | grep -q ready:"
-    host.until(ready)
-    host.until("/usr/bin/hbatune status")
+    upgrade(host, package)
     assert host.values() == tuned
     assert (host.run(_FILES), host.original_values()) == (files, originals)
     host.hbatune("diff")
@@ -185,6 +213,17 @@ def test_upgrade_keeps_tuned_host(tmp_path: Path, host: TunedHost) -> None:
     host.hbatune("install --profile oltp")
     host.until("/usr/bin/hbatune status")
     assert host.values() == tuned
+
+    upgrade(host, add_later_rule(package, tmp_path))
+    assert host.values() == tuned
+    host.hbatune("diff")
+    assert json.loads(host.hbatune("status --json"))["rule_changes"]
+    host.run("/usr/bin/hbatune profiles --changes | grep -q nomerges")
+    host.hbatune("apply --no-probe")
+    by_later_rules = [path for path, text in host.values().items() if text != tuned[path]]
+    assert f"/sys/block/{changed}/queue/nomerges" in by_later_rules
+    assert all(path.endswith("/nomerges") for path in by_later_rules)
+    assert json.loads(host.hbatune("status --json"))["rule_changes"] == 0
 
     host.hbatune("rollback")
     assert host.values() == before

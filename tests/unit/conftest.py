@@ -22,8 +22,13 @@ def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteFolder:
     """Return an empty site folder, which commands and operations use instead of /etc/hbatune."""
     folder = SiteFolder(tmp_path / "etc")
-    for module in ("config", "vendors"):
-        name = f"hbatune.policy.{module}.installed_library"
+    for module in (
+        "policy.config",
+        "policy.vendors",
+        "operations.boot_files",
+        "policy.library",
+    ):
+        name = f"hbatune.{module}.installed_library"
         monkeypatch.setattr(name, lambda: folder.library)
     return folder
 

@@ -24,7 +24,8 @@ class SiteFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         root.mkdir()
-        self.library = Library(shipped=find_shipped("rules"), site=root)
+        stored = root.with_name("stored-rules")
+        self.library = Library(shipped=find_shipped("rules"), site=root, stored=stored)
 
     def put(self, name: str, text: str | bytes) -> Path:
         """Write ``text`` to the file ``name``, with the folders above it."""

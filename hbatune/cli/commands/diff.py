@@ -4,7 +4,7 @@ import argparse
 
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
-from hbatune.operations.differences import find_differences
+from hbatune.operations.differences import Differences, find_differences
 from hbatune.operations.situation import SituationRequest
 from hbatune.text import leftovers, plan_tables, terminal
 
@@ -26,18 +26,25 @@ def run(args: argparse.Namespace) -> int:
         narrow=not args.module_options,
     )
     differences = find_differences(request, module_options=args.module_options)
-    plan = differences.plan
-    if args.json:
+    code = print_differences(differences, as_json=args.json, unfold=args.all)
+    plan, is_terminal = differences.plan, terminal.get_width() is not None
+    if plan.drift and args.snapshot is None and is_terminal and not args.json:
+        row = plan.drift[0]
+        named = ["--profile", args.profile] if args.profile else []  # else by the same rules
+        explain = " ".join(["hbatune explain", row.target, row.setting, *named])
+        apply = " ".join(["sudo hbatune apply", *args.targets, *named])
+        terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
+    return code
+
+
+def print_differences(differences: Differences, *, as_json: bool, unfold: bool) -> int:
+    """Print the differences, and return the exit code."""
+    if as_json:
         from hbatune.text.documents import make_diff_document
 
-        machine = differences.situation.machine
+        plan, machine = differences.plan, differences.situation.machine
         terminal.show_json(make_diff_document(plan, differences.rows, machine, differences.advice))
     else:
-        plan_tables.show_differences(differences, unfold=args.all)
-        if plan.drift and args.snapshot is None and terminal.get_width() is not None:
-            row = plan.drift[0]
-            explain = f"hbatune explain {row.target} {row.setting} --profile {plan.profile}"
-            apply = " ".join(["sudo hbatune apply", *args.targets, "--profile", plan.profile])
-            terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
+        plan_tables.show_differences(differences, unfold=unfold)
     leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

@@ -1,10 +1,11 @@
-"""`hbatune profiles`: list profiles, or the rules and sources of one."""
+"""`hbatune profiles`: list profiles, show one, or show the changes by the next apply."""
 
 import argparse
 
 from msgspec import Struct, to_builtins
 
 from hbatune.cli.arguments import add_options
+from hbatune.errors import UsageError
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles
 from hbatune.policy.profile import (
@@ -43,12 +44,19 @@ class ProfileDocument(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `profiles`."""
     parser.add_argument("name", metavar="NAME", nargs="?")
-    add_options(parser, "--json", "--no-pager")
+    add_options(parser, "--changes", "--json", "--no-pager")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list of profiles, or one profile."""
+    """Print the list of profiles, one profile, or the changes by the next apply."""
     config = load_configuration()
+    if args.changes:
+        if args.name is not None:
+            raise UsageError("--changes is about the active profile, so it has no NAME")
+        from hbatune.cli.commands.diff import print_differences
+        from hbatune.operations.differences import find_rule_changes
+
+        return print_differences(find_rule_changes(config), as_json=args.json, unfold=False)
     if args.name is not None:
         return _show_profile(load_chosen_profile(args.name, config), as_json=args.json)
     listed = list_profiles(installed_library())

@@ -11,6 +11,8 @@ from hbatune.cli.arguments import add_options
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting, read_unset_settings
 from hbatune.loader import is_missing
+from hbatune.policy.config import load_configuration
+from hbatune.policy.library import installed_library
 from hbatune.processes import is_stopped, read_clock_id
 from hbatune.shipped import fill_message
 from hbatune.text import status_lines, terminal
@@ -69,8 +71,20 @@ def _read_document() -> StatusDocument:
         from hbatune.operations.snapshot import look_at_host
 
         look = look_at_host(print_leftovers)
-    kept = paths.UDEV_RULES.exists()
-    return make_status_document(look, status, health, _find_unset(status), kept=kept)
+    kept, changes = paths.UDEV_RULES.exists(), _count_rule_changes(look.profile)
+    return make_status_document(look, status, health, _find_unset(status), changes, kept=kept)
+
+
+def _count_rule_changes(profile: str | None) -> int | None:
+    """Return how many settings the next apply changes because of new rules (None: unknown)."""
+    if profile is None or installed_library().is_last_applied():
+        return 0
+    from hbatune.operations.differences import find_rule_changes  # only after an upgrade
+
+    try:
+        return len(find_rule_changes(load_configuration()).plan.drift)
+    except UsageError:
+        return None
 
 
 def _require_visible(status: "Status") -> None:

@@ -73,7 +73,7 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
     name = args.profile or config.profile
-    profile = load_chosen_profile(name, config) if name else None
+    profile = load_chosen_profile(args.profile, config) if name else None
     knees = _load_knees(machine, ProbeSpec() if profile is None else profile.probe)
     yardsticks = installed_library().yardsticks()
     subjects = find_subjects(machine, profile, knees=knees, yardsticks=yardsticks)
