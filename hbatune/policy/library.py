@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from hbatune.facts.names import matches_glob
@@ -24,6 +24,7 @@ from hbatune.policy.toml_files import PolicyError, TomlFile, read_toml, suggest_
 from hbatune.shipped import find_shipped
 
 SIZING = "sizing.toml"
+STORED_RULES = Path("/var/lib/hbatune/rules")
 _LIBRARY_FILES = ("sources.toml", "arrays.toml", "yardsticks.toml", SIZING)
 T = TypeVar("T", bound=Struct)
 
@@ -193,7 +194,7 @@ class Library(Struct, frozen=True):
     site: Path = Path("/etc/hbatune")
     owner: int | None = None
     top: Path = toml_files.ROOT
-    stored: Path = Path("/var/lib/hbatune/rules")
+    stored: Path = field(default_factory=lambda: STORED_RULES)
 
     def is_last_applied(self) -> bool:
         """Return whether the shipped rules are those of the last apply, or it stored none."""
@@ -230,12 +231,6 @@ class Library(Struct, frozen=True):
 def installed_library() -> Library:
     """Return the library of this system. A root process trusts only root's files."""
     return Library(find_shipped("rules"), owner=0 if os.geteuid() == 0 else None)
-
-
-def find_library(profile: Profile) -> Library:
-    """Return the library with the shipped rules of a profile: this version's, or the copy."""
-    library = installed_library()
-    return replace(library, shipped=library.stored) if profile.is_stored else library
 
 
 def read_rules(folder: Path) -> dict[str, bytes]:

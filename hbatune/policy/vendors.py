@@ -115,6 +115,12 @@ def load_chosen_profile(name: str | None, config: Config, doubts: Doubts = None)
     return replace(profile, is_stored=is_stored)
 
 
+def find_library(profile: Profile) -> Library:
+    """Return the library with the shipped rules of a profile: this version's, or the copy."""
+    library = installed_library()
+    return replace(library, shipped=library.stored) if profile.is_stored else library
+
+
 def list_configuration_errors(library: Library) -> tuple[PolicyError, ...]:
     """Return all errors of the site's configuration, rules and profiles."""
     errors = list[PolicyError]()

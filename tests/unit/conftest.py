@@ -16,18 +16,14 @@ settings.load_profile("untimed")
 @pytest.fixture(autouse=True)
 def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_state_in(tmp_path / "machine", monkeypatch)
+    monkeypatch.setattr("hbatune.policy.library.STORED_RULES", tmp_path / "stored-rules")
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteFolder:
     """Return an empty site folder, which commands and operations use instead of /etc/hbatune."""
     folder = SiteFolder(tmp_path / "etc")
-    for module in (
-        "policy.config",
-        "policy.vendors",
-        "operations.boot_files",
-        "policy.library",
-    ):
+    for module in ("policy.config", "policy.vendors", "operations.boot_files"):
         name = f"hbatune.{module}.installed_library"
         monkeypatch.setattr(name, lambda: folder.library)
     return folder

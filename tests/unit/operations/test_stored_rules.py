@@ -47,7 +47,7 @@ class Release:
             (folder / name).write_bytes((shipped.find_shipped("rules") / name).read_bytes())
         self.upgrade(1)
         site.library = replace(site.library, shipped=folder)
-        for module in ("status", "profiles"):
+        for module in ("status", "profiles", "config"):
             name = f"hbatune.cli.commands.{module}.installed_library"
             patch.setattr(name, lambda: site.library)
         site.put("hbatune.toml", 'profile = "fast"\n')
