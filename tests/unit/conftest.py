@@ -16,7 +16,6 @@ settings.load_profile("untimed")
 @pytest.fixture(autouse=True)
 def _state_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_state_in(tmp_path / "machine", monkeypatch)
-    monkeypatch.setattr("hbatune.policy.library.STORED_RULES", tmp_path / "stored-rules")
 
 
 @pytest.fixture

@@ -29,10 +29,12 @@ SENTENCES = {
     "measured",
     "plan",
     "probe",
+    "rule_changes",
     "search",
     "sizing",
     "stall",
     "verdict",
+    "watch_keys",
 }
 OTHER_TABLES = VALUES | SENTENCES
 
