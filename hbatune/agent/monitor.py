@@ -6,6 +6,7 @@ queue depths that a driver has reset without an event.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,16 +17,16 @@ from hbatune.agent.orders import PassReport, UnwrittenFile
 from hbatune.agent.status import Status
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.queue_depths import DepthFiles
-from hbatune.facts.sampler import Sampler
+from hbatune.facts.sampler import DiskSample, Sampler
 from hbatune.policy.config import Config, MetricsConfig
 from hbatune.settings.table import QUEUE_DEPTH, Value
 from hbatune.watch import latency, readings
+from hbatune.watch.latency import NEVER, LatencySampler
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 if TYPE_CHECKING:
     from hbatune.watch.exporter import Exporter
 
-NEVER = float("inf")
 POLL_INTERVAL_S = 5.0
 """Seconds between two polls: with the pass that follows, a depth is correct within 10 s."""
 FAST_POLL_INTERVAL_S = 0.25
@@ -96,14 +97,20 @@ class MetricsMonitor:
     """
 
     def __init__(
-        self, raised: Iterable[Alert] = (), *, clock: Callable[[], float] = time.monotonic
+        self,
+        latencies: LatencySampler,
+        raised: Iterable[Alert] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.due = NEVER
         self.problem: str | None = None
+        self.latencies = latencies
         self._raised = tuple(raised)
         self._clock = clock
         self._watch: Watcher | None = None
         self._sampler: Sampler | None = None
+        self._disks: Mapping[str, DiskSample] = {}
         self._metrics = self._wanted = MetricsConfig()
         self._outlets: Exporter | None = None
 
@@ -157,6 +164,11 @@ class MetricsMonitor:
         self.due = max(self.due + self._watch.config.interval_seconds, current_time)
         sample = self._sampler.sample(current_time, time.time())
         intervals = latency.load_latencies(paths.LATENCY).intervals
+        with_goal = (disk for disk in self.disks if disk.objective_ms is not None)
+        ids = chain.from_iterable((disk.id, *disk.paths) for disk in with_goal)
+        if any(self._disks.get(id) not in (None, sample.disks.get(id)) for id in ids):
+            self.latencies.plan(current_time, intervals)
+        self._disks = sample.disks
         published = self._outlets is not None
         state, events = self._watch.tick(sample, intervals, detailed=published)
         if self._outlets is not None:
@@ -188,8 +200,9 @@ class MetricsMonitor:
             self._outlets.serve()
 
     def close(self) -> None:
-        """Stop serving metrics."""
+        """Stop serving metrics and sampling latencies."""
         self._metrics = MetricsConfig()
+        self.latencies.close()
         if self._outlets is not None:
             self._outlets.close()
             self._outlets = None

@@ -1,7 +1,7 @@
-"""Latencies measured by bpftrace in a separate process: its output, its buckets, the file.
+"""Latencies of all I/Os by bpftrace, or of the daemon's samples: their buckets and their file.
 
-bpftrace takes 100 MiB, so an administrator has to start that process. Other processes read the
-file. It contains the last few intervals, so a reader with another interval misses none.
+bpftrace takes 100 MiB, so an administrator has to start it, as a separate process. Other processes
+read the file. It contains the last few intervals, so a reader with another interval misses none.
 """
 
 import errno
@@ -19,6 +19,7 @@ from msgspec import Meta, Struct, json
 
 from hbatune import loader
 from hbatune.act import files
+from hbatune.act.block_trace import BlockTrace, pair_events
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.result import Histogram
@@ -28,6 +29,10 @@ KEPT_INTERVALS = 4  # intervals
 FRESH_INTERVALS = 3  # intervals after which the last one is too old to describe the present
 START_S = 120.0
 """Seconds for bpftrace to compile and attach its script. Then it prints after each interval."""
+NEVER = float("inf")
+SAMPLE_S, PERIOD_S = 2.0, 15.0  # seconds
+RETRY_S = 900.0
+"""Seconds to wait after the kernel has forbidden a trace."""
 _MAP = "@latency"
 _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
@@ -52,12 +57,14 @@ _KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and fr
 class Interval(Struct, frozen=True):
     """The counts of one interval: I/Os by device (``8:0``) and bucket.
 
-    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
+    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share. ``sampled``
+    is whether only a part of the interval was measured.
     """
 
     ended: loader.Figure
     seconds: loader.Seconds
     counts: Counts
+    sampled: bool = False
 
 
 class Latencies(Struct, frozen=True):
@@ -151,6 +158,66 @@ def get_bucket_bounds(bucket: int) -> tuple[int, int]:
     shift = max(0, (bucket >> BUCKET_BITS) - 1)
     low = (bucket - (shift << BUCKET_BITS)) << shift
     return low, low + (1 << shift)
+
+
+def find_bucket(ns: int) -> int:
+    """Return the bucket of a latency in nanoseconds."""
+    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
+    return (shift << BUCKET_BITS) + (ns >> shift)
+
+
+class LatencySampler:
+    """Samples latencies for the daemon without bpftrace, 2 s of 15. Mutable.
+
+    ``due`` is the time of the next step on the daemon's clock: a sample's begin, or its end.
+    """
+
+    due: float
+    _is_tracing: bool
+    _samples: tuple[Interval, ...]
+
+    def __init__(self, path: Path, trace: BlockTrace) -> None:
+        self._path, self._trace, self._earliest = path, trace, 0.0
+        self.close()  # an earlier daemon may have been killed
+
+    def plan(self, current_time: float, intervals: Sequence[Interval]) -> None:
+        """Plan the next sample, unless the intervals show that bpftrace is measuring."""
+        recent = select_intervals(intervals, current_time, current_time)
+        if self.due == NEVER and all(interval.sampled for interval in recent):
+            self.due = max(current_time, self._earliest)
+
+    def advance(self, current_time: float) -> None:
+        """Begin a sample, or end it and publish its latencies."""
+        try:
+            if self._is_tracing:
+                self._publish(current_time)
+                self._is_tracing, self.due = False, NEVER
+            else:
+                self._trace.start()
+                self._is_tracing = True
+                self.due, self._earliest = current_time + SAMPLE_S, current_time + PERIOD_S
+        except OSError:
+            self.close()
+            self._earliest = current_time + RETRY_S
+
+    def _publish(self, current_time: float) -> None:
+        counts: Counts = {}
+        for device, micros in pair_events(self._trace.stop()):
+            buckets, bucket = counts.setdefault(device, {}), find_bucket(micros * 1000)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+        # A sample represents the complete period.
+        interval = Interval(current_time, PERIOD_S, counts, sampled=True)
+        self._samples = (*self._samples, interval)[-KEPT_INTERVALS:]
+        files.publish(self._path, json.encode(Latencies(self._samples)), mode=0o600)
+
+    def close(self) -> None:
+        """Remove the trace and the file, unless its latencies are from bpftrace."""
+        self._trace.remove()
+        self.due, self._is_tracing, self._samples = NEVER, False, ()
+        intervals = load_latencies(self._path).intervals
+        if intervals and intervals[-1].sampled:
+            with suppress(OSError):
+                self._path.unlink()
 
 
 class CollectError(HbatuneError):

@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hbatune.act import paths
+from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace
 from hbatune.act.lock import Lock
 from hbatune.agent import service, status
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
@@ -17,6 +18,7 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.rules import Doubts
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.daemon_messages import JournalReporter
+from hbatune.watch.latency import LatencySampler
 
 if TYPE_CHECKING:
     import argparse
@@ -45,7 +47,8 @@ def run(args: "argparse.Namespace") -> int:
         last = None
         with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
-        monitor = MetricsMonitor(() if last is None else last.alerts)
+        latencies = LatencySampler(paths.LATENCY, BlockTrace("hbatune", LATENCY_EVENTS))
+        monitor = MetricsMonitor(latencies, () if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open
         DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
