@@ -19,7 +19,6 @@ from msgspec import Meta, Struct, json
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.act.block_trace import BlockTrace, pair_events
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.policy.config import WatchConfig
 from hbatune.probe.result import Histogram
@@ -29,10 +28,6 @@ KEPT_INTERVALS = 4  # intervals
 FRESH_INTERVALS = 3  # intervals after which the last one is too old to describe the present
 START_S = 120.0
 """Seconds for bpftrace to compile and attach its script. Then it prints after each interval."""
-NEVER = float("inf")
-SAMPLE_S, PERIOD_S = 2.0, 15.0  # seconds
-RETRY_S = 900.0
-"""Seconds to wait after the kernel has forbidden a trace."""
 _MAP = "@latency"
 _END = "end"
 Bucket = Annotated[int, Meta(ge=0, le=64 << 5)]
@@ -164,60 +159,6 @@ def find_bucket(ns: int) -> int:
     """Return the bucket of a latency in nanoseconds."""
     shift = (ns >> (BUCKET_BITS + 1)).bit_length()
     return (shift << BUCKET_BITS) + (ns >> shift)
-
-
-class LatencySampler:
-    """Samples latencies for the daemon without bpftrace, 2 s of 15. Mutable.
-
-    ``due`` is the time of the next step on the daemon's clock: a sample's begin, or its end.
-    """
-
-    due: float
-    _is_tracing: bool
-    _samples: tuple[Interval, ...]
-
-    def __init__(self, path: Path, trace: BlockTrace) -> None:
-        self._path, self._trace, self._earliest = path, trace, 0.0
-        self.close()  # an earlier daemon may have been killed
-
-    def plan(self, current_time: float, intervals: Sequence[Interval]) -> None:
-        """Plan the next sample, unless the intervals show that bpftrace is measuring."""
-        recent = select_intervals(intervals, current_time, current_time)
-        if self.due == NEVER and all(interval.sampled for interval in recent):
-            self.due = max(current_time, self._earliest)
-
-    def advance(self, current_time: float) -> None:
-        """Begin a sample, or end it and publish its latencies."""
-        try:
-            if self._is_tracing:
-                self._publish(current_time)
-                self._is_tracing, self.due = False, NEVER
-            else:
-                self._trace.start()
-                self._is_tracing = True
-                self.due, self._earliest = current_time + SAMPLE_S, current_time + PERIOD_S
-        except OSError:
-            self.close()
-            self._earliest = current_time + RETRY_S
-
-    def _publish(self, current_time: float) -> None:
-        counts: Counts = {}
-        for device, micros in pair_events(self._trace.stop()):
-            buckets, bucket = counts.setdefault(device, {}), find_bucket(micros * 1000)
-            buckets[bucket] = buckets.get(bucket, 0) + 1
-        # A sample represents the complete period.
-        interval = Interval(current_time, PERIOD_S, counts, sampled=True)
-        self._samples = (*self._samples, interval)[-KEPT_INTERVALS:]
-        files.publish(self._path, json.encode(Latencies(self._samples)), mode=0o600)
-
-    def close(self) -> None:
-        """Remove the trace and the file, unless its latencies are from bpftrace."""
-        self._trace.remove()
-        self.due, self._is_tracing, self._samples = NEVER, False, ()
-        intervals = load_latencies(self._path).intervals
-        if intervals and intervals[-1].sampled:
-            with suppress(OSError):
-                self._path.unlink()
 
 
 class CollectError(HbatuneError):

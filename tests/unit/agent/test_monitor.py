@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.monitor import NEVER, LatencySampler, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
@@ -16,7 +16,6 @@ from hbatune.facts.sampler import find_sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.text.watch_view import describe_alert
 from hbatune.watch.alerts import AlertChange, AlertCondition
-from hbatune.watch.latency import NEVER, LatencySampler
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 from hbatune.workers import find_this_process

@@ -7,6 +7,7 @@ from hbatune.agent.judge import compute_depth_levels, make_origin_finder
 from hbatune.agent.monitor import (
     FAST_POLL_DURATION_S,
     FAST_POLL_INTERVAL_S,
+    NEVER,
     POLL_INTERVAL_S,
     DepthWatch,
 )
@@ -22,7 +23,6 @@ from hbatune.agent.orders import (
 from hbatune.facts.ramps import Ramp
 from hbatune.plan.rows import Row, State
 from hbatune.settings.table import Cause, Value
-from hbatune.watch.latency import NEVER
 from hbatune.watch.subjects import find_subjects
 from tests.unit.machines import endpoint, machine
 

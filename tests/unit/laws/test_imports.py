@@ -21,7 +21,7 @@ MAX_LINES = {
     "check": 24800,
     "compare": 27700,
     "config": 16200,
-    "daemon": 16200,
+    "daemon": 16400,
     "diff": 17000,
     "explain": 18000,
     "forecast": 23000,
@@ -157,7 +157,7 @@ def test_status_lines_import_no_planning() -> None:
     words = "import sys, hbatune.agent.status, hbatune.text.status_lines; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", words], stdout=subprocess.PIPE, check=True)
     module_names = set(done.stdout.decode().split())
-    assert count_lines(module_names) <= 16240, sorted(module_names)
+    assert count_lines(module_names) <= 16260, sorted(module_names)
     rooms = ("operations", "plan.make", "facts.machine")
     assert not module_names & {f"hbatune.{room}" for room in rooms}
 

@@ -7,13 +7,11 @@ import msgspec
 import pytest
 
 from hbatune.act.block_trace import BlockEvent, BlockTrace
+from hbatune.agent.monitor import NEVER, RETRY_S, LatencySampler
 from hbatune.watch.latency import (
     KEPT_INTERVALS,
-    NEVER,
-    RETRY_S,
     Interval,
     Latencies,
-    LatencySampler,
     find_bucket,
     load_latencies,
     make_histogram,
