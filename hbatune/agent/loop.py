@@ -295,6 +295,8 @@ class DaemonLoop:
             self._monitor.serve()
         if time.monotonic() >= self._monitor.due:
             self._take_sample()
+        if time.monotonic() >= self._monitor.latencies.due:
+            self._monitor.latencies.advance(time.monotonic())
         if self._running is not None:
             self._receive_report(*self._running, ready)
         elif time.monotonic() >= self._depths.due:  # depths that the driver has reset
@@ -312,7 +314,8 @@ class DaemonLoop:
         """Return the milliseconds to wait if nothing happens."""
         current_time = time.monotonic()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
-        times += [self._probes.limit, self._monitor.due, self._save_due]
+        times += [self._probes.limit, self._save_due]
+        times += [self._monitor.due, self._monitor.latencies.due]
         if self._running is None:
             times.append(self._depths.due)
         if self._service.watchdog is not None:

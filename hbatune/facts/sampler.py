@@ -82,6 +82,7 @@ _NVME_FILES |= dict(zip(health.NVME_COUNTERS, health.NVME_COUNTERS, strict=True)
 """The files of a disk's device by the names of their numbers."""
 _LINK = ("current_link_speed", "current_link_width")
 _CLASSES, _RESETS = "/sys/class", "nvme/*/diag/reset_count"  # since Linux 7.2
+TRACEFS = "/sys/kernel/tracing"
 
 
 class SampledPlaces(Struct, frozen=True):

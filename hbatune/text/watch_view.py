@@ -361,8 +361,10 @@ def show_live(
                 due, state = due + picture.interval_s, sample()
                 trends.append({reading.id: _find_trend_value(reading) for reading in state.disks})
                 if not view.is_paused:
-                    is_measured = any(reading.p99_ms is not None for reading in state.disks)
-                    p99 = "p99 from bpftrace" if is_measured else explain()
+                    measured = [disk for disk in state.disks if disk.p99_ms is not None]
+                    p99 = "p99 from bpftrace" if measured else explain()
+                    if any(disk.p99_sampled for disk in measured):
+                        p99 = "p99 sampled by the daemon"
                     if not keeps_order(picture.ranked, state):
                         rank = lru_cache(partial(sort_readings, state.disks))
                         picture = replace(picture, ranked=state, rank=rank)

@@ -1,7 +1,7 @@
-"""Latencies measured by bpftrace in a separate process: its output, its buckets, the file.
+"""Latencies of all I/Os by bpftrace, or of the daemon's samples: their buckets and their file.
 
-bpftrace takes 100 MiB, so an administrator has to start that process. Other processes read the
-file. It contains the last few intervals, so a reader with another interval misses none.
+bpftrace takes 100 MiB, so an administrator has to start it, as a separate process. Other processes
+read the file. It contains the last few intervals, so a reader with another interval misses none.
 """
 
 import errno
@@ -52,12 +52,14 @@ _KEYS = ("BPFTRACE_MAP_KEYS_MAX", "BPFTRACE_MAX_MAP_KEYS")  # up to 0.19, and fr
 class Interval(Struct, frozen=True):
     """The counts of one interval: I/Os by device (``8:0``) and bucket.
 
-    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share.
+    ``ended`` is in seconds of the monotonic clock, which all processes of a boot share. ``sampled``
+    is whether only a part of the interval was measured.
     """
 
     ended: loader.Figure
     seconds: loader.Seconds
     counts: Counts
+    sampled: bool = False
 
 
 class Latencies(Struct, frozen=True):
@@ -151,6 +153,12 @@ def get_bucket_bounds(bucket: int) -> tuple[int, int]:
     shift = max(0, (bucket >> BUCKET_BITS) - 1)
     low = (bucket - (shift << BUCKET_BITS)) << shift
     return low, low + (1 << shift)
+
+
+def find_bucket(ns: int) -> int:
+    """Return the bucket of a latency in nanoseconds."""
+    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
+    return (shift << BUCKET_BITS) + (ns >> shift)
 
 
 class CollectError(HbatuneError):

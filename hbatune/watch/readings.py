@@ -54,6 +54,7 @@ class Measure(StrEnum):
     """The type of a latency value."""
 
     P99 = "p99"  # from a histogram
+    SAMPLED = "sampled"  # a p99 from a sample
     MEAN = "mean"  # from the kernel's sums, which are not enough to compute a p99
     LEAST = "least"  # nothing completed: the I/O in flight has waited at least this long
 
@@ -62,8 +63,9 @@ class Reading(Struct, frozen=True, gc=False):
     """The activity of an endpoint over ``seconds``.
 
     Latencies are in milliseconds, or None without I/O. ``mean_ms`` is the kernel's, measured from
-    the request. The percentiles are bpftrace's, measured from the entry into the block layer. With
-    I/O in flight and none completed, ``stalled_ms`` is the minimum time that it has waited.
+    the request. The percentiles are bpftrace's, measured from the entry into the block layer, or
+    ``p99_ms`` is of the daemon's last sample (``p99_sampled``). With I/O in flight and none
+    completed, ``stalled_ms`` is the minimum time that it has waited.
     ``in_flight`` is the average, ``utilisation`` the fraction of time with any I/O in flight.
     ``depth`` is the current queue_depth, ``lowered`` whether the kernel lowered it between the
     samples. ``counted`` are the error counters, ``risen`` their rises. ``objective_ms`` and
@@ -89,14 +91,16 @@ class Reading(Struct, frozen=True, gc=False):
     risen: dict[str, int]
     objective_ms: float | None
     knee: int | None
+    p99_sampled: bool = False
 
     @property
     def latency(self) -> tuple[Measure, float] | None:
         """The best available value for its tail latency in milliseconds, or None without I/O."""
         if self.stalled_ms is not None:
             return Measure.LEAST, self.stalled_ms
-        if self.p99_ms is not None:
-            return Measure.P99, self.p99_ms
+        # A sample misses I/O that takes longer than the sample. The mean includes it.
+        if self.p99_ms is not None and not (self.p99_sampled and self.p99_ms < (self.mean_ms or 0)):
+            return (Measure.SAMPLED if self.p99_sampled else Measure.P99), self.p99_ms
         return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
 
     @property
@@ -137,8 +141,8 @@ def list_disk_readings(
 ) -> Iterator[Reading]:
     """Yield the disks' readings between two samples, without disks that appeared in between.
 
-    ``intervals`` are bpftrace's counts, empty if it does not run. Readings are yielded one at a
-    time: for thousands of disks, all of them would take megabytes.
+    ``intervals`` are from bpftrace or samples. Readings are yielded one at a time: for thousands
+    of disks, all of them would take megabytes.
     """
     if later.at <= earlier.at:
         return
@@ -183,6 +187,7 @@ def _read_disk(
         ids = [disk.id, *(path for path in disk.paths if path in by_id)]
         devices = [later.disks[id].device for id in ids if id in later.disks]
         took = make_histogram(intervals, devices)
+    sampled = any(interval.sampled for interval in intervals)
     # In flight in both samples, none completed: the I/O waits for at least the entire interval.
     stalled = not moved.ios and not took.counts and moved.is_waiting
     lowered = False
@@ -198,7 +203,7 @@ def _read_disk(
         write_bytes_per_s=moved.written_bytes / seconds,
         mean_ms=moved.waited_ms / moved.ios if moved.ios else None,
         p99_ms=took.percentile(99) / 1e6 if took.counts else None,
-        p999_ms=took.percentile(99.9) / 1e6 if took.counts else None,
+        p999_ms=took.percentile(99.9) / 1e6 if took.counts and not sampled else None,
         stalled_ms=seconds * 1000 if stalled else None,
         # Little's law (D3-6): the average in flight is the total waiting time per second.
         in_flight=moved.waited_ms / 1000 / seconds if moved.ios else float(moved.in_flight),
@@ -209,6 +214,7 @@ def _read_disk(
         risen=_compute_rises(disk.id, earlier, later),
         objective_ms=disk.objective_ms,
         knee=disk.knee,
+        p99_sampled=sampled and bool(took.counts),
     )
 
 

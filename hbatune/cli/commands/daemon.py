@@ -4,12 +4,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hbatune.act import paths
+from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace
 from hbatune.act.lock import Lock
 from hbatune.agent import service, status
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
-from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.monitor import LatencySampler, MetricsMonitor
 from hbatune.cli import arguments, command
 from hbatune.errors import LockRole
 from hbatune.policy.config import load_configuration
@@ -41,7 +42,8 @@ def run(args: "argparse.Namespace") -> int:
         last = None
         with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
-        monitor = MetricsMonitor(() if last is None else last.alerts)
+        latencies = LatencySampler(paths.LATENCY, BlockTrace("hbatune", LATENCY_EVENTS))
+        monitor = MetricsMonitor(latencies, () if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open
         DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()

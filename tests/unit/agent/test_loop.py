@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from hbatune import children
 from hbatune.act import paths, rollback_record
+from hbatune.act.block_trace import BlockTrace
 from hbatune.act.paths import Paths
 from hbatune.agent import loop, monitor, passes, probing
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
-from hbatune.agent.monitor import DepthWatch, MetricsMonitor
+from hbatune.agent.monitor import DepthWatch, LatencySampler, MetricsMonitor
 from hbatune.agent.orders import (
     DelayedScan,
     DepthLevel,
@@ -40,6 +41,7 @@ from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
+from hbatune.facts import sampler
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import Config, DaemonConfig, MetricsConfig, WatchConfig
 from hbatune.policy.rules import Doubts
@@ -172,7 +174,8 @@ class Bench:
             step()
 
         last_good = LastGoodConfiguration(self.folder / "site", self.load)
-        monitor = MetricsMonitor()
+        latencies = LatencySampler(self.folder / "latency.json", BlockTrace("test", ()))
+        monitor = MetricsMonitor(latencies)
         DaemonLoop(
             self.source, last_good, self.systemd, self.recorder, save, monitor, open=self.open
         ).run()
@@ -190,6 +193,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         "REPLACING",
     ):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path / "tracing"))
     monkeypatch.setattr(passes, "run", new_bench.answer)
     monkeypatch.setattr(probing, "probe_endpoints", lambda *a: encode(NewEndpointProbe(1, 5.0)))
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.agent.monitor import NEVER, MetricsMonitor
+from hbatune.agent.monitor import NEVER, LatencySampler, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
@@ -16,6 +16,7 @@ from hbatune.facts.sampler import find_sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.text.watch_view import describe_alert
 from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 from hbatune.workers import find_this_process
 from tests.unit.machines import endpoint, machine
@@ -28,6 +29,20 @@ STATUS = Status(find_this_process(), 0.0, "test")
 BUSY = replace(WatchConfig(), interval_seconds=1.0, window_seconds=2.0, counters_seconds=1.0)
 
 
+class FakeSampler(LatencySampler):
+    """Notes when samples are planned, and traces nothing."""
+
+    def __init__(self) -> None:
+        self.planned: list[float] = []
+        self.closed = 0
+
+    def plan(self, current_time: float, intervals: object) -> None:
+        self.planned.append(current_time)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
 class Bench:
     """A clock, and a disk that is as busy as the test says."""
 
@@ -36,7 +51,8 @@ class Bench:
         self.ticks = 0
         self.diskstats = folder / "diskstats"
         self.config = Config(watch=BUSY)
-        self.monitor = MetricsMonitor(clock=lambda: self.now)
+        self.latencies = FakeSampler()
+        self.monitor = MetricsMonitor(self.latencies, clock=lambda: self.now)
 
     def go(self, seconds: int, share: float) -> list[tuple[AlertChange, AlertCondition]]:
         """Keep the disk busy for a share of ``seconds``; return the changes of alerts."""
@@ -70,6 +86,23 @@ def test_idle_monitor_never_fires(bench: Bench) -> None:
     assert bench.monitor.due == NEVER
 
 
+def test_only_busy_disks_with_objective_are_sampled(bench: Bench) -> None:
+    bench.monitor.watch(SEEN, bench.config)
+    bench.go(3, 0.5)
+    assert bench.latencies.planned == []  # no objective
+    [subject] = find_subjects(machine(DISK)).disks
+    goal = Subjects((replace(subject, objective_ms=2.0),))
+    bench.monitor.watch(replace(SEEN, subjects=goal), bench.config)
+    bench.go(2, 0.5)
+    assert bench.latencies.planned == [4.0, 5.0]
+    for _ in range(3):
+        bench.now += 1.0
+        bench.monitor.tick(STATUS)  # idle
+    assert bench.latencies.planned == [4.0, 5.0]
+    bench.monitor.stop_watching()
+    assert bench.latencies.closed
+
+
 def test_alert_fires_and_clears_once(bench: Bench) -> None:
     bench.monitor.watch(SEEN, bench.config)
     events = bench.go(4, 1.0)
@@ -87,7 +120,7 @@ def test_inherited_alert_is_not_repeated(bench: Bench) -> None:
     again = Bench(bench.diskstats.parent)
     again.now = bench.now
     again.ticks = bench.ticks
-    again.monitor = MetricsMonitor(state.alerts, clock=lambda: again.now)
+    again.monitor = MetricsMonitor(again.latencies, state.alerts, clock=lambda: again.now)
     again.monitor.watch(SEEN, again.config)
     assert again.go(6, 1.0) == []
     assert again.go(6, 0.1) == [(AlertChange.CLEARED, AlertCondition.UTILISATION)]

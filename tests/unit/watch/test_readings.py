@@ -47,6 +47,24 @@ def test_percentiles_use_intervals_between_samples() -> None:
     assert done.latency == (Measure.P99, done.p99_ms)
 
 
+def test_sampled_p99_is_named() -> None:
+    slow, quick = get_bucket(20_000_000), get_bucket(1_000_000)
+    sample_of_disk = Interval(15, 15, {"8:0": {quick: 95, slow: 5}}, sampled=True)
+    done = read(working(10, ms=2.0), working(20, ms=2.0), intervals=[sample_of_disk])
+    assert done.p99_ms == pytest.approx(20, rel=0.02)
+    assert done.latency == (Measure.SAMPLED, done.p99_ms)
+    assert done.p999_ms is None  # too few I/Os
+
+
+def test_mean_outranks_lower_sampled_p99() -> None:
+    """I/O of 30 s does not end within a sample."""
+    sample_of_disk = Interval(15, 15, {"8:0": {get_bucket(1_000_000): 95}}, sampled=True)
+    done = read(working(10, ms=30.0), working(20, ms=30.0), intervals=[sample_of_disk])
+    assert done.latency == (Measure.MEAN, 30.0)
+    other = read(working(10, ms=2.0), working(20, ms=2.0), of=disk(id=ID), intervals=[])
+    assert not other.p99_sampled
+
+
 def test_idle_disk_has_no_latency() -> None:
     done = read(counted(), counted())
     assert (done.mean_ms, done.stalled_ms, done.latency, done.in_flight) == (None, None, None, 0)

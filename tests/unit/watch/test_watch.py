@@ -89,6 +89,20 @@ def test_bpftrace_p99_outranks_good_mean() -> None:
     assert format_alert(event.alert) == "sda: p99 is 30.1 ms; the objective is a p99 of 2 ms (D0-7)"
 
 
+def test_sampled_p99_raises_alert() -> None:
+    load, watch = Load(), Watcher(PLAIN, watched.subjects())
+    slow = {get_bucket(1_000_000): 95, get_bucket(30_000_000): 5}
+    events: list[AlertEvent] = []
+    for number in range(30):
+        # The period of samples differs from the interval of readings.
+        interval = Interval(15.0 * (10 * number // 15), 15, {"8:0": slow}, sampled=True)
+        events += watch.tick(load(10.0 * number, ios=100, ms=1, busy=0.1), [interval])[1]
+    [event] = events
+    assert format_alert(event.alert) == (
+        "sda: p99 is 30.1 ms, sampled; the objective is a p99 of 2 ms (D0-7)"
+    )
+
+
 def test_stalled_disk_raises_alert() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     stuck = counted(in_flight=4)

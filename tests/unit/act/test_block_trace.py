@@ -1,0 +1,133 @@
+"""Events of the block layer as tracefs prints them, and the I/Os that they make."""
+
+from pathlib import Path
+
+import pytest
+
+from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace, pair_events, parse_events
+from hbatune.facts import sampler
+
+
+def lines(*events: str) -> list[bytes]:
+    """Return lines of a trace with these events, ten microseconds apart."""
+    return [
+        f"             fio-312     [001] d..1. 77.{10 * number:06}: block_{event}\n".encode()
+        for number, event in enumerate(events)
+    ]
+
+
+def pair(*events: str) -> list[tuple[str, int]]:
+    return list(pair_events(parse_events(lines(*events))))
+
+
+@pytest.mark.parametrize("completion", ["() 2048 + 8 [0]", "() 2048 + 8 none,0,0 [0]"])
+def test_completed_io_has_latency(completion: str) -> None:
+    """Linux 6.10 and newer print the I/O priority as well."""
+    begun = "bio_queue: 8,16 RA 2048 + 8 [fio]"
+    assert pair(begun, f"rq_complete: 8,16 RA {completion}") == [("8:16", 10)]
+
+
+@pytest.mark.parametrize(
+    ("event", "operation", "sectors"),
+    [
+        ("rq_issue: 8,16 WS 4096 () 2048 + 8 [fio]", "WS", 8),
+        ("rq_issue: 8,16 WS 4096 () 2048 + 8 none,0,0 [fio]", "WS", 8),
+        ("rq_insert: 8,16 FWFS 4096 (ff 00 1) 2048 + 8 [fio]", "FWFS", 8),
+        ("split: 8,16 R 2048 / 3072 [fio]", "R", 3072),
+    ],
+)
+def test_requests_are_parsed(event: str, operation: str, sectors: int) -> None:
+    [parsed] = parse_events(lines(event))
+    assert parsed.name == "block_" + event.partition(":")[0]
+    assert (parsed.time_us, parsed.position) == (77_000_000, ("8,16", 2048))
+    assert (parsed.operation, parsed.sectors, parsed.source) == (operation, sectors, None)
+
+
+def test_remapped_io_counts_below() -> None:
+    moved = "bio_remap: 8,0 R 4096 + 8 <- (253,3) 2048"
+    assert pair(
+        "bio_queue: 253,3 R 2048 + 8 [fio]",
+        moved,
+        "bio_queue: 8,16 R 2048 + 8 [fio]",
+        "rq_complete: 8,0 R () 4096 + 8 [0]",
+        "rq_complete: 8,16 R () 2048 + 8 [0]",
+    ) == [("8:0", 30), ("8:16", 20)]
+
+
+def test_merged_io_counts_once_with_first_start() -> None:
+    assert pair(
+        "bio_queue: 8,0 W 16 + 8 [fio]",
+        "bio_queue: 8,0 W 8 + 8 [fio]",
+        "bio_frontmerge: 8,0 W 8 + 8 [fio]",
+        "bio_queue: 8,0 W 24 + 8 [fio]",
+        "bio_backmerge: 8,0 W 24 + 8 [fio]",
+        "bio_queue: 8,0 W 32 + 8 [fio]",
+        "rq_merge: 8,0 W 4096 () 32 + 8 [fio]",
+        "rq_complete: 8,0 W () 8 + 32 [0]",
+        "rq_complete: 8,0 W () 24 + 8 [0]",
+        "rq_complete: 8,0 W () 32 + 8 [0]",
+    ) == [("8:0", 70)]
+
+
+def test_parts_of_split_io_have_its_start() -> None:
+    assert pair(
+        "bio_queue: 8,0 R 0 + 64 [fio]",
+        "split: 8,0 R 0 / 32 [fio]",
+        "rq_complete: 8,0 R () 0 + 32 [0]",
+        "rq_complete: 8,0 R () 32 + 32 [0]",
+    ) == [("8:0", 20), ("8:0", 30)]
+
+
+def test_flushes_discards_and_halves_are_excluded() -> None:
+    assert (
+        pair(
+            "bio_queue: 8,0 FWS 0 + 0 [fio]",
+            "rq_complete: 8,0 FWS () 0 + 0 [0]",
+            "bio_queue: 8,0 DS 8 + 64 [fstrim]",
+            "rq_complete: 8,0 DS () 8 + 64 [0]",
+            "rq_complete: 8,0 R () 2048 + 8 [0]",  # its start was not recorded
+            "bio_queue: 8,0 R 4096 + 8 [fio]",
+        )
+        == []
+    )
+
+
+def test_process_names_are_not_events() -> None:
+    """A process chooses its name, of up to 15 characters."""
+    name = "1: block_x: 8,0"
+    hostile = lines("bio_queue: 8,0 R 8 + 8 [x]")[0].replace(b"fio", name.encode())
+    [event] = parse_events([b"CPU:1 [LOST 17 EVENTS]\n", b"\n", b"\xff\n", hostile])
+    assert (event.name, event.position) == ("block_bio_queue", ("8,0", 8))
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of an instance, as the kernel would make it."""
+    monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
+    folder = tmp_path / "instances/hbatune"
+    for event in LATENCY_EVENTS:
+        (folder / "events/block" / event).mkdir(parents=True)
+    return folder
+
+
+def test_trace_records_between_start_and_stop(instance: Path) -> None:
+    trace = BlockTrace("hbatune", LATENCY_EVENTS)
+    (instance / "trace").write_text("an earlier trace")
+    trace.start()
+    assert (instance / "trace").read_text() == ""
+    assert (instance / "tracing_on").read_text() == "1"
+    for event in LATENCY_EVENTS:
+        assert (instance / "events/block" / event / "enable").read_text() == "1"
+    (instance / "trace_pipe").write_bytes(b"".join(lines("bio_queue: 8,0 R 8 + 8 [fio]")))
+    [recorded] = trace.stop()
+    assert recorded.position == ("8,0", 8)
+    assert (instance / "tracing_on").read_text() == "0"
+    assert (instance / "events/block/enable").read_text() == "0"
+
+
+def test_forbidden_trace_is_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
+    trace = BlockTrace("hbatune", LATENCY_EVENTS)
+    with pytest.raises(OSError, match="No such file"):
+        trace.start()
+    trace.remove()
