@@ -7,8 +7,7 @@ lock, and no thread, and its end is never awaited.
 """
 
 from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
-from hbatune.workers.process import Process, find_process, find_this_process
-from hbatune.workers.worker import WorkerPool
+from hbatune.workers.worker import Process, WorkerPool, find_process, find_this_process
 
 __all__ = [
     "Died",

@@ -12,8 +12,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
 
-from hbatune.workers.process import Process
-from hbatune.workers.worker import Worker, WorkerPool, pop_messages
+from hbatune.workers.worker import Process, Worker, WorkerPool, pop_messages
 
 T = TypeVar("T")
 R = TypeVar("R")

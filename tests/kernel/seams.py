@@ -16,7 +16,6 @@ The parts that are replaced, and why:
 
 import contextlib
 import errno
-import importlib
 import io
 import os
 import signal
@@ -41,8 +40,7 @@ from hbatune.facts.devices import Devices, Stack
 from hbatune.facts.processors import read_processors
 from hbatune.facts.routes import parse_place
 from hbatune.policy import library as policy_library
-from hbatune.workers import Finished, Pool, Replied, Stuck
-from hbatune.workers.process import Process
+from hbatune.workers import Finished, Pool, Process, Replied, Stuck, worker
 from tests.kernel.model import HANGS, By
 from tests.kernel.tree import MAP, SLOTS, Tree
 
@@ -333,7 +331,7 @@ def _of_processes(world: World) -> list[Seam]:
         (Pool, "__exit__", lambda self, *_: pool.queue.clear()),
         (Pool, "running", property(lambda self: len(pool.queue))),
         (processes, "read_process_state", world.stat),
-        (process, "os", SimpleNamespace(getpid=lambda: world.pid)),
+        (worker, "os", SimpleNamespace(**{**vars(os), "getpid": lambda: world.pid})),
         (os, "open", opened),
         (os, "rename", renamed),
         (os, "unlink", unlinked),
@@ -359,7 +357,6 @@ def make_parser_once(modules: Mapping[str, ModuleType | None]) -> ArgumentParser
 
 
 _PROCESSORS = read_processors()
-process = importlib.import_module("hbatune.workers.process")  # a function has the same name
 
 
 def _get(owner: object, name: str) -> object:
