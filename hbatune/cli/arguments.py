@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hbatune.errors import UsageError
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.text.basic_output import COLORS
 
 if TYPE_CHECKING:
@@ -182,6 +182,15 @@ def require_root(command: str) -> None:
     """Raise UsageError unless root runs it: only root may write settings and read the journal."""
     if os.geteuid() != 0:
         raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
+
+
+def require_fio() -> None:
+    """Raise HbatuneError without fio, before a command announces its runs."""
+    from shutil import which  # heavy, and most commands run no fio
+
+    if which("fio") is None:
+        problem = "nothing was probed: fio is not installed"
+        raise HbatuneError(problem, hint="install the package fio")
 
 
 def save_named(path: Path, data: bytes, *, over: bool) -> None:

@@ -35,7 +35,7 @@ from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
 from hbatune.policy.vendors import load_chosen_profile
-from hbatune.probe import comparison, history, knee
+from hbatune.probe import comparison, guard, history, knee
 from hbatune.probe import run as running
 from hbatune.probe.guard import find_write_refusal, make_scratch_file
 from hbatune.probe.result import (
@@ -310,13 +310,13 @@ class _DiskRuns:
         self._context, self._machine = context, machine
         self._workload, self._workloads, self._names = workload, workload.runs, names
 
-    def measure(self, subjects: Iterable[Subject]) -> list[Measured]:
+    def measure(self, subjects: Sequence[Subject]) -> list[Measured]:
         """Note the number of runs, then do them; a disk that must not be probed is one outcome."""
+        refusals = self._find_refusals(subjects)
         usable: list[tuple[Subject, list[Workload]]] = []
         measured: list[Measured] = []
         for subject in subjects:
-            refused = self._find_refusal(subject)
-            if refused is not None:
+            if (refused := refusals.get(subject.target)) is not None:
                 measured.append(Measured(self._workloads[0], refused, None))
                 continue
             possible, excluded = _split_by_block(subject.target, subject.members, self._workloads)
@@ -331,12 +331,17 @@ class _DiskRuns:
                 measured += self._measure_disk(subject, possible, advance)
         return measured
 
-    def _find_refusal(self, subject: Subject) -> Skipped | None:
-        """Return the reason not to probe a disk; fc and iscsi disks are only probed by name."""
-        refusal = find_probe_refusal(subject, shared=is_named(self._names, subject))
-        if refusal is None and self._workload.writes:
-            refusal = find_write_refusal(subject, self._names)
-        return refusal
+    def _find_refusals(self, subjects: Sequence[Subject]) -> dict[str, Skipped]:
+        """Return the reasons not to probe disks; fc and iscsi disks are only probed by name."""
+        refusals: dict[str, Skipped] = {}
+        for subject in subjects:
+            refusal = find_probe_refusal(subject, shared=is_named(self._names, subject))
+            if refusal is None and self._workload.writes:
+                refusal = find_write_refusal(subject, self._names)
+            if refusal is not None:
+                refusals[subject.target] = refusal
+        idle = [subject for subject in subjects if subject.target not in refusals]
+        return refusals | (guard.find_busy_subjects(idle) if idle else {})
 
     def _measure_disk(
         self, subject: Subject, workloads: Iterable[Workload], advance: Advance

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None and args.destructive:
         raise UsageError("--file replaces --destructive", hint="use only one of them")
     arguments.require_root("autotune")
+    arguments.require_fio()
     request = AutotuneRequest(
         targets=tuple(args.targets),
         profile=args.profile,

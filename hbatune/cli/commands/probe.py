@@ -7,7 +7,6 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from shutil import which
 from typing import Literal
 
 from msgspec import Struct, field
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
-from hbatune.errors import HbatuneError, UsageError
+from hbatune.errors import UsageError
 from hbatune.facts.model import Medium
 from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
 from hbatune.operations.verify import find_mount_point
@@ -116,10 +115,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _check_request(args, chosen)
     _check_export(args, chosen)
-    if which("fio") is None:
-        raise HbatuneError(
-            "nothing was probed: fio is not installed", hint="install the package fio"
-        )
+    arguments.require_fio()
     if args.runtime is not None:
         runs = [replace(workload, runtime=args.runtime) for workload in chosen.runs]
         chosen = replace(chosen, runs=tuple(runs))
@@ -270,9 +266,11 @@ def _show_runs(runs: Sequence[Measured]) -> None:
         outcome = run.outcome
         if isinstance(outcome, ProbeResult):
             table.rows.append(_make_cells(run.workload, outcome))
-            continue
-        table.rows.append([outcome.target, *[EMPTY_CELL] * 8, _explain_missing(outcome)])
-    show_table(table)
+    if table.rows:
+        show_table(table)
+    for run in runs:
+        if not isinstance(run.outcome, ProbeResult):
+            print_line(f"{run.outcome.target}: {_explain_missing(run.outcome)}", hang=2)
 
 
 def _explain_missing(outcome: Skipped | Failed) -> str:
@@ -306,5 +304,5 @@ def _yield_caveats(probed: ProbeRuns) -> Iterator[str]:
         yield f"{target}: {probe_tables.BLANK_NOTE}."
     if any(result.served and result.cpus is None for result in probe_results):
         yield "fio shared the CPUs that serve the adapter's interrupts: too few other CPUs exist."
-    if not any(run.workload.writes for run in probed.runs):
+    if probe_results and not any(run.workload.writes for run in probed.runs):
         yield "Only reads were measured."

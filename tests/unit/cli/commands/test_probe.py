@@ -93,6 +93,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     new_bench = Bench()
     monkeypatch.setattr(operation, "gather_machine", new_bench.gather)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     return new_bench
 
 
@@ -754,11 +755,28 @@ def test_missed_rate_is_reported(
     assert ("could not be held" in out) == bool(message)
 
 
+def test_busy_disk_is_not_announced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = {"sda": Skipped("sda", Skip.BUSY, "62 %")}
+    monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: busy)
+    assert main(["probe", "depth-sweep", "sda", "--profile", "oltp"]) == 1
+    output = capsys.readouterr()
+    assert output.out == "sda: not probed: it is busy (62 %)\n"
+    assert output.err == ""
+    assert not bench.asked
+
+
+@pytest.mark.parametrize("words", [("probe", "reference-short"), ("autotune",)])
 def test_missing_fio_is_no_announcement(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["probe", "reference-short", "sda"]) == 1
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert main([*words, "sda"]) == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("hbatune: nothing was probed: fio is not installed")
