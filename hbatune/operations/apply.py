@@ -25,7 +25,7 @@ from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
     # The measuring code is only imported if there are measurements.
-    from hbatune.operations.verify import VerificationResult
+    from hbatune.operations.verify import ComparisonPreview, VerificationResult
     from hbatune.probe.comparison import Standing
     from hbatune.probe.result import ProbeResult
 
@@ -164,15 +164,24 @@ def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
     return list(filter(None, last.values()))
 
 
-def preview_apply(request: ApplyRequest) -> Differences:
-    """Return the plan of an apply; nothing is locked or written."""
+def preview_apply(
+    context: Context, request: ApplyRequest
+) -> tuple[Differences, ComparisonPreview | None]:
+    """Return the plan of an apply, and what it compares; nothing is locked, written or measured."""
     profile = request.profile or load_configuration().profile  # as in ``apply_profile``
-    situation = read_situation(SituationRequest(profile=profile, targets=request.targets))
+    situation = read_situation(
+        SituationRequest(profile=profile, targets=request.targets, probes=request.probe)
+    )
     plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
     rows = plan.rows
     if request.module_options:
         rows += boot_files.list_option_rows(situation, request.targets)
-    return Differences(situation, plan, rows)
+    comparisons = None
+    if request.probe and (plan.drift or request.compare.thorough):
+        from hbatune.operations.verify import Verification  # as for an apply that compares
+
+        comparisons = Verification(context, situation, plan, request.compare).preview()
+    return Differences(situation, plan, rows), comparisons
 
 
 def mark_seen(

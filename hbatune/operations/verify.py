@@ -90,6 +90,18 @@ class VerificationResult(Struct):
         return bool(runs) or not self.thorough
 
 
+class ComparisonPreview(Struct, frozen=True):
+    """The ``targets`` that an apply compares, in about ``seconds``, at most ``limit``.
+
+    ``skipped`` are the representatives that it cannot measure now.
+    """
+
+    targets: tuple[str, ...]
+    seconds: float
+    limit: int
+    skipped: tuple[Skipped, ...]
+
+
 class Verification:
     """One endpoint for each adapter, medium and model that the plan changes, and its verdict.
 
@@ -155,6 +167,15 @@ class Verification:
 
     def __exit__(self, *exception: object) -> None:
         self._open.close()
+
+    def preview(self) -> ComparisonPreview:
+        """Return what will be compared; nothing is measured."""
+        targets = tuple(subject.target for subject in self.budget.subjects)
+        skipped = list(self._selection.skipped)
+        skipped += [Skipped(subject.target, Skip.NO_TIME) for subject in self.budget.left_out]
+        if which("fio") is None:
+            skipped, targets = [Skipped(target, Skip.NO_FIO) for target in targets], ()
+        return ComparisonPreview(targets, self.budget.seconds, self._limit, tuple(skipped))
 
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""

@@ -12,7 +12,7 @@ from hbatune.facts.names import group_items, natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.policy.profile import Profile
 from hbatune.probe import history, workloads
-from hbatune.probe.result import ProbeResult, Skip
+from hbatune.probe.result import Failed, ProbeResult, Skip, Skipped
 from hbatune.probe.verdict import Conclusion, Design, Metric, MetricChange, Verdict
 from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables
@@ -145,14 +145,18 @@ def explain_unexercised(hidden: workloads.Unexercised) -> str:
     return f"{hidden.setting}: {prefix}{reason}"
 
 
+def describe_unmeasured(endpoint: Skipped | Failed, *, thorough: bool) -> str:
+    """Return a line with the reason why an apply does not measure an endpoint."""
+    remedy = f"; `hbatune apply --verify {endpoint.target}` has more"
+    if thorough:
+        remedy = ", see verify_limit in [probe] of hbatune.toml"
+    see = remedy if endpoint.reason is Skip.NO_TIME else ""
+    return f"{endpoint.target}: not measured: {probe_tables.explain_missing_result(endpoint)}{see}."
+
+
 def _yield_notes(verified: VerificationResult) -> Iterator[str]:
     for endpoint in verified.unmeasured:
-        remedy = f"; `hbatune apply --verify {endpoint.target}` has more"
-        if verified.thorough:
-            remedy = ", see verify_limit in [probe] of hbatune.toml"
-        see = remedy if endpoint.reason is Skip.NO_TIME else ""
-        reason = probe_tables.explain_missing_result(endpoint)
-        yield f"{endpoint.target}: not measured: {reason}{see}."
+        yield describe_unmeasured(endpoint, thorough=verified.thorough)
     for target, proofs in group_items(verified.proofs, attrgetter("target")).items():
         texts: list[str] = []
         for proof in proofs:

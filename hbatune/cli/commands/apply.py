@@ -20,10 +20,11 @@ from hbatune.shipped import fill_message
 from hbatune.text.leftovers import print_situation
 from hbatune.text.plan_tables import show_differences, show_rows, show_skipped, summarise_outcomes
 from hbatune.text.terminal import print_line, print_note, show_json
+from hbatune.text.units import format_duration
 
 if TYPE_CHECKING:
     # Import the modules for measurements only if there are measurements.
-    from hbatune.operations.verify import VerificationResult
+    from hbatune.operations.verify import ComparisonPreview, VerificationResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         module_options=args.module_options,
     )
     if args.dry_run:
-        return _show_plan(preview_apply(request), args)
+        return _show_plan(*preview_apply(make_context(), request), args)
     applied = apply_profile(make_context(), request)
     if args.once and find_daemon(paths.STATUS) is not None:
         print_note(fill_message("daemon", "once"))
@@ -80,7 +81,9 @@ def _check_options(args: argparse.Namespace) -> None:
         )
 
 
-def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
+def _show_plan(
+    planned: Differences, comparisons: ComparisonPreview | None, args: argparse.Namespace
+) -> int:
     if args.json:
         from hbatune.text.documents import make_diff_document
 
@@ -88,11 +91,27 @@ def _show_plan(planned: Differences, args: argparse.Namespace) -> int:
         show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
     else:
         show_differences(planned, unfold=args.all)
+        if comparisons is not None:
+            _show_comparisons(comparisons, args)
         print_line("Nothing was written.")
     print_situation(planned.situation)
     # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(planned.plan)
     return 0
+
+
+def _show_comparisons(comparisons: ComparisonPreview, args: argparse.Namespace) -> None:
+    from hbatune.text.verdict_tables import describe_unmeasured
+
+    if comparisons.targets:
+        how = "only reads" if args.file is None else f"reads and writes of a file in {args.file}"
+        if args.destructive:
+            how = "reads, and WRITES to the empty disks"
+        seconds, limit = format_duration(comparisons.seconds), format_duration(comparisons.limit)
+        text = f"An apply compares {', '.join(comparisons.targets)} with {how}: about {seconds}"
+        print_line(f"{text}, or {limit} at most to confirm regressions.")
+    for endpoint in comparisons.skipped:
+        print_line(describe_unmeasured(endpoint, thorough=args.verify))
 
 
 def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:

@@ -229,6 +229,22 @@ def test_missing_fio_prevents_revert(
     assert bench.values("nomerges") == [1, 1]
 
 
+def test_dry_run_names_comparisons(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*VERIFY, "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "An apply compares sda with only reads: about " in output
+    assert bench.values("nomerges") == [0, 0]
+    main([*APPLY, "--dry-run", "--no-probe"])
+    assert "compares" not in capsys.readouterr().out
+    monkeypatch.setenv("PATH", "/nonexistent")
+    main([*APPLY, "--dry-run"])
+    output = capsys.readouterr().out
+    assert "compares" not in output
+    assert "sda: not measured: fio is not installed." in output
+
+
 def test_verify_compares_set_values(bench: Bench, capsys: Capture) -> None:
     main([*APPLY, "--no-probe"])
     bench.costs = {"rq_affinity": 0.5}
