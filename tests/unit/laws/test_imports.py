@@ -147,7 +147,9 @@ def test_good_status_imports_few_modules(tmp_path: Path) -> None:
     words = f"""
 import sys
 from hbatune.act import paths
+from hbatune.policy import library
 paths.STATUS, paths.HISTORY = paths.Path({str(file)!r}), paths.Path("/nowhere")
+library.STORED_RULES = paths.Path("/nowhere")
 from hbatune.cli import main
 assert main(["status"]) == 0
 print(*sys.modules)

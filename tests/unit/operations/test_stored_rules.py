@@ -12,6 +12,7 @@ from hbatune.cli import main
 from hbatune.cli.commands.daemon import _load_policy
 from hbatune.operations import boot_files
 from hbatune.operations.context import Context
+from hbatune.policy import library as libraries
 from hbatune.policy import vendors
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import read_rules
@@ -168,6 +169,20 @@ def test_damaged_limits_of_arrays_are_an_error(release: Release, capsys: Capture
     assert "`sudo hbatune apply` stores" in capsys.readouterr().err
     apply()
     assert main(["diff"]) == 0
+
+
+def test_limits_of_arrays_stay_until_apply(release: Release) -> None:
+    apply()
+    release.upgrade(2)
+    file = release.folder / "arrays.toml"
+    file.write_text(file.read_text().replace("lun_depth = ", "lun_depth = 1"))
+    config = load_configuration()
+    libraries.load_cited.cache_clear()
+    stored, shipped = (
+        vendors.find_library(load_chosen_profile(name, config)).arrays()[0].lun_depth
+        for name in (None, "fast")
+    )
+    assert shipped == int(f"1{stored}")
 
 
 def test_unwritable_copy_is_reported(
