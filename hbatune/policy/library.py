@@ -197,11 +197,14 @@ class Library(Struct, frozen=True):
     stored: Path = field(default_factory=lambda: STORED_RULES)
 
     def is_last_applied(self) -> bool:
-        """Return whether the shipped rules are those of the last apply, or it stored none."""
+        """Return whether the shipped rules are those of the last apply, or it stored none.
+
+        If an administrator has closed the folder, other users compare with the shipped rules.
+        """
         try:
             return read_rules(self.stored) in ({}, read_rules(self.shipped))
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, PermissionError)
 
     def sources(self) -> Mapping[str, Source]:
         """Return the sources that rules may cite, by id."""

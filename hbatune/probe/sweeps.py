@@ -70,6 +70,11 @@ class Sweep(Struct, frozen=True):
         return self.results[0].target
 
     @property
+    def id(self) -> str:
+        """The id of its disk: the records have its current one."""
+        return self.records[0].id if self.records else self.results[0].id
+
+    @property
     def name(self) -> str:
         """The target with the depth of the LUN, if the runs have set it."""
         depth = self.workload.queue_depth
@@ -150,7 +155,7 @@ def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
     for sweep in sweeps:
         if sweep.swept is SweptParameter.DEPTH:
             load = replace(SweptParameter.DEPTH.without(sweep.workload), jobs=1)
-            groups.setdefault((sweep.results[0].id, load), []).append(sweep)
+            groups.setdefault((sweep.id, load), []).append(sweep)
     for group in groups.values():
         group.sort(key=lambda sweep: sweep.workload.jobs)
     return [tuple(group) for group in groups.values() if len(group) > 1]

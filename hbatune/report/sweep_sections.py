@@ -180,7 +180,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
-    disks = group_items(sweeps, lambda sweep: sweep.records[0].id)
+    disks = group_items(sweeps, lambda sweep: sweep.id)
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
         drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"

@@ -171,7 +171,7 @@ TREE = re.compile(r"/sys/.*|/proc/(irq/.*|swaps|self/mountinfo)")
 # Other files without names: numbers, names of programs and of systemd's units, hbatune's own files
 # that such a host does not have, and files that packages install.
 FIXED = re.compile(
-    r"/proc/(\d+(/comm)?|meminfo|sys/kernel/random/boot_id)"
+    r"/proc/(\d+(/comm|/stat)?|meminfo|sys/kernel/random/boot_id)"
     r"|(/run|/var/lib)/hbatune/.*|/usr/lib/modprobe\.d/.*|/dev/null|.*\.py[co]?|.*\.so[.\d]*"
 )
 

@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if args.changes:
         if args.name is not None:
             raise UsageError("--changes is about the active profile, so it has no NAME")
+        if config.profile is None and not args.json:
+            print_line("No profile is active, so an upgrade changes no setting.")
+            return 0
         from hbatune.cli.commands.diff import print_differences
         from hbatune.operations.differences import find_rule_changes
 

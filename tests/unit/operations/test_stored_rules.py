@@ -247,8 +247,9 @@ def test_rollback_keeps_copy(release: Release) -> None:
     assert release.stored.exists()
 
 
-def test_changes_need_active_profile_and_no_name(release: Release, capsys: Capture) -> None:
+def test_changes_concern_active_profile(release: Release, capsys: Capture) -> None:
     assert main(["profiles", "fast", "--changes"]) == 2
     release.site.put("hbatune.toml", "")
-    assert main(["profiles", "--changes"]) == 2
-    assert "no profile is active" in capsys.readouterr().err
+    assert main(["profiles", "--changes"]) == 0
+    assert "No profile is active" in capsys.readouterr().out
+    assert main(["profiles", "--changes", "--json"]) == 2
