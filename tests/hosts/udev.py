@@ -40,7 +40,7 @@ class Event:
 
     def run(self, compiled: CompiledRules) -> "Event":
         """Go through the rules."""
-        lines = parse_rules(compiled)
+        lines = parse_rules(format_rules(compiled))
         at = 0
         while at < len(lines):
             target = self._line(lines[at])
@@ -173,10 +173,10 @@ class Event:
 
 
 @lru_cache(maxsize=8)
-def parse_rules(compiled: CompiledRules) -> tuple[RuleLine, ...]:
-    """Return the lines of the rules file, each with its parts."""
+def parse_rules(file: str) -> tuple[RuleLine, ...]:
+    """Return the lines of the text of a rules file, each with its parts."""
     lines = []
-    for text in format_rules(compiled).splitlines():
+    for text in file.splitlines():
         if text and not text.startswith("#"):
             parts = _PART.findall(text)
             assert "".join(match[0] for match in _PART.finditer(text)) == text

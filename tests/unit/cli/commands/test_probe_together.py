@@ -123,6 +123,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench()
     see_machine(monkeypatch, lambda: new_bench.machine)
     monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     monkeypatch.setattr(running, "probe_together", new_bench.together)
     return new_bench
 
