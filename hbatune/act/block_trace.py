@@ -16,8 +16,13 @@ from msgspec import Struct
 from hbatune.facts import sampler
 
 LATENCY_EVENTS = (
-    *("block_bio_queue", "block_bio_remap", "block_split", "block_bio_backmerge"),
-    *("block_bio_frontmerge", "block_rq_merge", "block_rq_complete"),
+    "block_bio_queue",
+    "block_bio_remap",
+    "block_split",
+    "block_bio_backmerge",
+    "block_bio_frontmerge",
+    "block_rq_merge",
+    "block_rq_complete",
 )
 """The events for latencies from the entry into the block layer to the completion."""
 MAX_EVENTS = 20_000
@@ -91,9 +96,11 @@ def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
     """Yield the events of a trace as tracefs prints it. Other lines are skipped."""
     for line in lines:
         if found := _EVENT.search(line.decode("ascii", "replace")):
-            second, micros, name, device, operation, sector, sectors, *old = found.groups()
-            position, source = (device, int(sector)), (old[0], int(old[1])) if old[0] else None
-            yield BlockEvent(name, int(second + micros), position, operation, int(sectors), source)
+            second, micros, name, device, operation, sector, sectors, *before = found.groups()
+            time_us, position, source = int(second + micros), (device, int(sector)), None
+            if before[0]:
+                source = before[0], int(before[1])
+            yield BlockEvent(name, time_us, position, operation, int(sectors), source)
 
 
 def pair_events(events: Iterable[BlockEvent]) -> Iterator[tuple[str, int]]:

@@ -169,7 +169,7 @@ class Verification:
         self._open.close()
 
     def preview(self) -> ComparisonPreview:
-        """Return what will be compared; nothing is measured."""
+        """Return the comparisons of this run; nothing is measured."""
         targets = tuple(subject.target for subject in self.budget.subjects)
         skipped = list(self._selection.skipped)
         skipped += [Skipped(subject.target, Skip.NO_TIME) for subject in self.budget.left_out]

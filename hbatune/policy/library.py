@@ -197,7 +197,7 @@ class Library(Struct, frozen=True):
     stored: Path = field(default_factory=lambda: STORED_RULES)
 
     def is_last_applied(self) -> bool:
-        """Return whether the shipped rules are those of the last apply, or it stored none.
+        """Return whether the shipped rules equal the rules of the last apply, or it stored none.
 
         If an administrator has closed the folder, other users compare with the shipped rules.
         """

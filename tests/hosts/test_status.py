@@ -263,7 +263,7 @@ def test_commands_after_upgrade_use_rules_of_last_apply(built: Build) -> None:
     assert answers["changes"][0] == 1
     assert "Profile oltp: 2 to change," in texts["changes"]
     assert "1024 2048" in texts["changes"]
-    assert "oltp" not in texts["check"], "a value of the stored rules is no finding"
+    assert "oltp" not in texts["check"], "`check` accepts a value of the stored rules"
 
 
 def test_daemon_follows_rules_of_last_apply_until_next(built: Build) -> None:

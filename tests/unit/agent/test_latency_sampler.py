@@ -1,4 +1,4 @@
-"""Samples of latencies: when they begin and end, and what becomes of them."""
+"""Samples of latencies: their beginning, their end, and their publication."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.unit.watch_samples import get_bucket
 
 
 class FakeTrace(BlockTrace):
-    """A trace of a hundred reads, of which two take 30 ms and the others 1 ms."""
+    """A trace of a hundred reads: two take 30 ms, the others 1 ms."""
 
     def __init__(self) -> None:
         self.exists = True  # a killed daemon has left it
