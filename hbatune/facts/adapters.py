@@ -226,10 +226,9 @@ def build_controls(
         for kind, directory in list_directories(group):
             values = survey.get(directory, {})
             device = directory.partition("/scsi_host/")[0]
-            is_host = kind is TargetKind.HOST
             yield Control(
                 target=get_kernel_name(device),
-                id=routes.of_host(device) if is_host else routes.of_controller(device),
+                id=routes.of_control(device),
                 adapter=adapter,
                 kind=kind,
                 sysfs=directory,

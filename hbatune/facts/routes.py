@@ -265,15 +265,11 @@ class Routes:
         """Return the routes to the block devices with these directories."""
         return {self.of_disk(d, place, self._read.get(d, {})) for d, place in places.items()}
 
-    def of_host(self, directory: str) -> str:
-        """Return the id of a SCSI host, with its rank instead of the number that a boot assigns."""
-        adapter, rank, _ = self._hosts[directory]
-        return f"host-{rank}@{adapter}"
-
-    def of_controller(self, directory: str) -> str:
-        """Return the id of an NVMe controller as a control of its adapter."""
-        bus, rank, _ = self._controllers[directory]
-        return f"controller-{rank}@{bus}"
+    def of_control(self, directory: str) -> str:
+        """Return the id of a SCSI host or NVMe controller: its rank replaces the boot's number."""
+        is_host = directory in self._hosts
+        adapter, rank, _ = (self._hosts if is_host else self._controllers)[directory]
+        return f"{'host' if is_host else 'controller'}-{rank}@{adapter}"
 
     def _format_adapter(self, branch: Branch) -> str:
         if branch.pci:

@@ -18,7 +18,7 @@ from hbatune.errors import UsageError
 from hbatune.facts import assembly, devices, processors
 from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
-from hbatune.facts.model import Machine, MissingText, TargetKind
+from hbatune.facts.model import Machine, MissingText, TargetKind, get_fact
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import joint_limits, rows
@@ -444,7 +444,8 @@ def list_serving_adapters(machine: Machine) -> tuple[rows.ServingAdapter, ...]:
     serving = []
     for adapter in machine.adapters:
         if adapter.target in kinds:
-            product = adapter.product or adapter.family
-            disks = kinds[adapter.target]
-            serving.append(rows.ServingAdapter(adapter.target, product, disks))
+            names = adapter.target, adapter.product or adapter.family
+            versions = get_fact(adapter.driver_version), get_fact(adapter.firmware)
+            disks, link = kinds[adapter.target], adapter.link
+            serving.append(rows.ServingAdapter(*names, disks, link, *versions))
     return tuple(sorted(serving, key=lambda adapter: -sum(adapter.disks.values())))

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Protocol
+from hbatune.facts.model import Endpoint, Link, Protocol
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -94,6 +94,9 @@ class ServingAdapter(Struct, frozen=True):
     target: ShortText
     product: ShortText
     disks: dict[ShortText, int]
+    link: Link | None = None
+    driver_version: ShortText | None = None
+    firmware: ShortText | None = None
 
 
 class HostLook(Struct, frozen=True, kw_only=True):

@@ -280,6 +280,15 @@ def format_selection(endpoint: Endpoint) -> str | None:
     return f"{group.selector} over {len(group.paths)} of {paths}"
 
 
+def describe_versions(link: model.Link | None, **versions: str | None) -> Iterator[str]:
+    """Yield the link of an adapter, and the versions of its parts by their names, if known."""
+    if link and (speed := format_link(link)):
+        yield f"link {speed}"
+    for part, version in versions.items():
+        if version is not None:
+            yield f"{part} {version}"
+
+
 def format_link(link: model.Link) -> str | None:
     """Return a link's speed, with its maximum if it is higher, or None if unknown."""
     current = format_speed(link.speed, link.width)

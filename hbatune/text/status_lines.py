@@ -87,7 +87,13 @@ def _print_rows(label: str, texts: Iterable[str]) -> None:
 def _describe_adapters(adapters: Sequence[ServingAdapter]) -> Iterator[str]:
     for adapter in adapters[:_MAX_ADAPTERS]:
         disks = ", ".join(format_count(number, kind) for kind, number in adapter.disks.items())
-        yield f"{adapter.target}  {adapter.product}, {disks}"
+        facts = [adapter.product, disks]
+        if (get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
+            from hbatune.text.plan_tables import describe_versions
+
+            driver, firmware = adapter.driver_version, adapter.firmware
+            facts += describe_versions(adapter.link, driver=driver, firmware=firmware)
+        yield f"{adapter.target}  {', '.join(facts)}"
     if len(adapters) > _MAX_ADAPTERS:
         yield f"and {len(adapters) - _MAX_ADAPTERS} more: `hbatune list`"
 

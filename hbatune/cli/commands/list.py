@@ -202,12 +202,8 @@ def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
         yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
-    if adapter.link and (link := plan_tables.format_link(adapter.link)):
-        yield f"link {link}"
-    if isinstance(adapter.driver_version, str):
-        yield f"driver {adapter.driver_version}"
-    if isinstance(adapter.firmware, str):
-        yield f"firmware {adapter.firmware}"
+    driver, firmware = model.get_fact(adapter.driver_version), model.get_fact(adapter.firmware)
+    yield from plan_tables.describe_versions(adapter.link, driver=driver, firmware=firmware)
 
 
 def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:

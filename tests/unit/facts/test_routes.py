@@ -176,7 +176,7 @@ def test_fabrics_route_uses_connection(address: str, expected: str) -> None:
         }
         assert route(f"{controller_path}/nvme0c{number}n1", read) == f"nvme-tcp/{expected}"
         routes = Routes([parse_branch(controller_path)], read)
-        assert routes.of_controller(controller_path) == f"controller-0@nvme-tcp/{expected}"
+        assert routes.of_control(controller_path) == f"controller-0@nvme-tcp/{expected}"
     assert route(f"{FABRIC}/nvme1/nvme0c1n1") == "nvme-fabrics"
 
 
@@ -185,9 +185,9 @@ def test_hosts_rank_within_adapter() -> None:
     hosts = [f"{above}/ata{n}/host{n}" for n in (11, 9, 10)]
     branches: list[Branch] = [parse_branch(host) for host in hosts]
     routes = Routes([*branches, parse_branch(f"{PCI}/nvme/nvme4")], {})
-    ids = [routes.of_host(host) for host in sorted(hosts, key=lambda path: int(path[-1]))]
+    ids = [routes.of_control(host) for host in sorted(hosts, key=lambda path: int(path[-1]))]
     assert ids == [f"host-{rank}@0000:00:1f.2" for rank in (1, 2, 0)]
-    assert routes.of_controller(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
+    assert routes.of_control(f"{PCI}/nvme/nvme4") == "controller-0@0000:03:00.0"
 
 
 def test_hostile_subsystem_name_preserves_id() -> None:

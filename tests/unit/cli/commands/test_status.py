@@ -20,6 +20,7 @@ from hbatune.agent.status import Status, Times
 from hbatune.cli import main
 from hbatune.cli.parser import make_parser
 from hbatune.facts.health import LOST_IO
+from hbatune.facts.model import Link
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, Outcome, ServingAdapter
 from hbatune.processes import read_clock_id
@@ -182,6 +183,18 @@ def test_terminal_shows_a_mark(monkeypatch: pytest.MonkeyPatch, capsys: Capture)
     monkeypatch.setattr("hbatune.text.status_lines.get_width", lambda: 80)
     main(["status"])
     assert capsys.readouterr().out.startswith("● ")
+
+
+@pytest.mark.parametrize(("width", "is_shown"), [(131, False), (132, True)])
+def test_wide_terminal_shows_versions(
+    width: int, is_shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    adapter = replace(ADAPTER, link=Link(8.0, 8, 16.0, 8), firmware="8.9.1.0")
+    status.save(paths.STATUS, replace(GOOD, adapters=(adapter,)))
+    monkeypatch.setattr("hbatune.text.status_lines.get_width", lambda: width)
+    main(["status"])
+    versions = "link 8 GT/s x8 of 16 GT/s x8, firmware 8.9.1.0"
+    assert (versions in capsys.readouterr().out) == is_shown
 
 
 @pytest.fixture
