@@ -444,8 +444,14 @@ def list_serving_adapters(machine: Machine) -> tuple[rows.ServingAdapter, ...]:
     serving = []
     for adapter in machine.adapters:
         if adapter.target in kinds:
-            names = adapter.target, adapter.product or adapter.family
-            versions = get_fact(adapter.driver_version), get_fact(adapter.firmware)
-            disks, link = kinds[adapter.target], adapter.link
-            serving.append(rows.ServingAdapter(*names, disks, link, *versions))
+            serving.append(
+                rows.ServingAdapter(
+                    target=adapter.target,
+                    product=adapter.product or adapter.family,
+                    disks=kinds[adapter.target],
+                    link=adapter.link,
+                    driver=get_fact(adapter.driver_version),
+                    firmware=get_fact(adapter.firmware),
+                )
+            )
     return tuple(sorted(serving, key=lambda adapter: -sum(adapter.disks.values())))

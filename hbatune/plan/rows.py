@@ -95,7 +95,7 @@ class ServingAdapter(Struct, frozen=True):
     product: ShortText
     disks: dict[ShortText, int]
     link: Link | None = None
-    driver_version: ShortText | None = None
+    driver: ShortText | None = None
     firmware: ShortText | None = None
 
 

@@ -280,13 +280,16 @@ def format_selection(endpoint: Endpoint) -> str | None:
     return f"{group.selector} over {len(group.paths)} of {paths}"
 
 
-def describe_versions(link: model.Link | None, **versions: str | None) -> Iterator[str]:
-    """Yield the link of an adapter, and the versions of its parts by their names, if known."""
+def describe_adapter(
+    link: model.Link | None, driver: str | None, firmware: str | None
+) -> Iterator[str]:
+    """Yield the link of an adapter and the versions of its driver and firmware, if known."""
     if link and (speed := format_link(link)):
         yield f"link {speed}"
-    for part, version in versions.items():
-        if version is not None:
-            yield f"{part} {version}"
+    if driver:
+        yield f"driver {driver}"
+    if firmware:
+        yield f"firmware {firmware}"
 
 
 def format_link(link: model.Link) -> str | None:

@@ -89,10 +89,9 @@ def _describe_adapters(adapters: Sequence[ServingAdapter]) -> Iterator[str]:
         disks = ", ".join(format_count(number, kind) for kind, number in adapter.disks.items())
         facts = [adapter.product, disks]
         if (get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
-            from hbatune.text.plan_tables import describe_versions
+            from hbatune.text.plan_tables import describe_adapter  # imports many modules
 
-            driver, firmware = adapter.driver_version, adapter.firmware
-            facts += describe_versions(adapter.link, driver=driver, firmware=firmware)
+            facts += describe_adapter(adapter.link, adapter.driver, adapter.firmware)
         yield f"{adapter.target}  {', '.join(facts)}"
     if len(adapters) > _MAX_ADAPTERS:
         yield f"and {len(adapters) - _MAX_ADAPTERS} more: `hbatune list`"

@@ -203,7 +203,7 @@ def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
     driver, firmware = model.get_fact(adapter.driver_version), model.get_fact(adapter.firmware)
-    yield from plan_tables.describe_versions(adapter.link, driver=driver, firmware=firmware)
+    yield from plan_tables.describe_adapter(adapter.link, driver, firmware)
 
 
 def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
