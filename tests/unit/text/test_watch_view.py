@@ -95,7 +95,7 @@ def test_mean_column_shows_mean() -> None:
     ("condition", "detail", "value", "text"),
     [
         ("p99", "p99", 4.0, "p99 is 4 ms; the objective is a p99 of 0.85 ms"),
-        ("p99", "mean", None, "p99 is not measured; the mean is unknown ms; the objective"),
+        ("p99", "mean", None, "no reliable p99; the mean is unknown ms; the objective"),
         ("p99", "least", 4.0, "nothing was done in 4 ms, and something waits; the objective"),
         ("utilisation", None, 0.9, "busy 90 % of the time, more than 85 %"),
         ("utilisation", "32", None, "unknown of 32 commands in flight, more than 85 %"),
