@@ -2,13 +2,26 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
-from tests.lab.guest.service import UNIT, Journal, running, systemctl
+from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
 from tests.lab.guest.values import cat, everything, scheduler
 
 _LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
+TRACEFS = Path("/sys/kernel/tracing")
+INSTANCE = TRACEFS / "instances/hbatune"
+LATENCY = Path("/run/hbatune/latency.json")
+_SITE_RULES = Path("/etc/hbatune/rules.d/watch.toml")
+_GOAL = """\
+[[objective]]
+when = { protocol = "virtual" }
+p99_ms = 1
+because = "scsi_debug takes a jiffy, which is 4 ms"
+source = "site"
+"""
+WITH_OBJECTIVE = f"{QUIET}[watch]\ninterval_seconds = 2\nwindow_seconds = 10\n"
 
 
 @contextmanager
@@ -29,7 +42,17 @@ def tuned_lun() -> Iterator[str]:
         # Its end reloads the daemon (hbatune/operations/apply.py).
         assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
         journal.until_said("all settings were scanned")
-    assert well()
+    assert hbatune("status").code == 0
+
+
+@contextmanager
+def goal_of_1_ms() -> Iterator[None]:
+    """Have the site ask for a p99 of scsi_debug's disks that they miss."""
+    _SITE_RULES.write_text(_GOAL)
+    try:
+        yield
+    finally:
+        _SITE_RULES.unlink()
 
 
 def by_profile(disk: str) -> bool:

@@ -1,6 +1,7 @@
 """Faults of systemd, of files and of the daemon: it survives them on any kernel."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,8 +13,16 @@ import pytest
 
 from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import CONFIGURATION, hbatune
-from tests.lab.guest.daemon_host import by_profile, reloaded, well
-from tests.lab.guest.kit import settle, udev_paused, wait_a_moment
+from tests.lab.guest.daemon_host import (
+    INSTANCE,
+    TRACEFS,
+    WITH_OBJECTIVE,
+    by_profile,
+    goal_of_1_ms,
+    reloaded,
+    well,
+)
+from tests.lab.guest.kit import reading, settle, udev_paused, wait_a_moment
 from tests.lab.guest.service import (
     QUICK,
     QUIET,
@@ -105,6 +114,22 @@ def test_watchdog_restarts_hung_daemon(lun: str) -> None:
         os.kill(first, signal.SIGSTOP)
         journal.until_said("ready: profile oltp")
         assert daemon() != first
+
+
+@pytest.mark.deadline(600)
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [("", "ms, sampled;"), (f"InaccessiblePaths={TRACEFS}", "no reliable p99; the mean is")],
+    ids=["traced", "forbidden"],
+)
+def test_p99_alert_names_measure(lun: str, unit: str, words: str) -> None:
+    with goal_of_1_ms(), restarted(WITH_OBJECTIVE, unit=unit), Journal() as journal:
+        with reading([lun]):
+            message = journal.until_said("the objective is a p99 of 1 ms")["MESSAGE"]
+            assert words in message
+            assert float(re.split(r"(?:p99|mean) is ", message)[1].split()[0]) >= 4
+            assert INSTANCE.exists() == (not unit)
+        journal.until_said("latency is within the objective again")
 
 
 def test_bad_reload_retains_last_configuration(lun: str) -> None:

@@ -14,7 +14,7 @@ from tests.lab.guest.command import Forked, hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 from tests.lab.guest.values import cat, disks, put
 
-KERNELS = ("6.1",)
+KERNELS = ("6.12",)
 TOPOLOGY = "probed"
 MARGIN = 1.1
 """How far a rate may be above the truth."""
