@@ -1,13 +1,11 @@
 """Compare two hosts, or one host at two times, most important differences first. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hbatune.fleet import compared_facts
 from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Valued
-from hbatune.probe.history import Record
-from hbatune.probe.result import Workload
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import load_texts
 from hbatune.snapshot.file import Snapshot
@@ -24,29 +22,6 @@ class Difference(Struct, frozen=True):
     first: tuple[Valued, ...]
     second: tuple[Valued, ...]
     source: str | None
-
-
-class MeasuredRates(Struct, frozen=True):
-    """A host's results: I/Os and bytes per second, latencies in µs."""
-
-    iops: float
-    bytes_per_s: float
-    mean_us: float
-    p99_us: float
-
-
-class ComparedResults(Struct, frozen=True):
-    """Both hosts' latest results for one workload on disks of one model."""
-
-    subject: str
-    workload: Workload
-    first: MeasuredRates
-    second: MeasuredRates
-
-    @property
-    def p99_ratio(self) -> float:
-        """The ratio of the second host's p99 to the first host's."""
-        return self.second.p99_us / self.first.p99_us if self.first.p99_us else 1.0
 
 
 class ComparedHost(Struct, frozen=True):
@@ -71,14 +46,11 @@ class HostComparison(Struct, frozen=True, kw_only=True):
     one_host: bool
     one_boot: bool
     differences: tuple[Difference, ...]
-    measured: tuple[ComparedResults, ...]
     same: int
 
 
-def compare_hosts(
-    first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]] = ((), ())
-) -> HostComparison:
-    """Compare the second host with the first. ``results`` are the measurements of each."""
+def compare_hosts(first: Snapshot, second: Snapshot) -> HostComparison:
+    """Compare the second host with the first."""
     first_facts, second_facts = compared_facts.pair_facts(first, second)
     differences, same = _find_differences(first_facts, second_facts)
     return HostComparison(
@@ -87,7 +59,6 @@ def compare_hosts(
         one_host=first.machine.hostname == second.machine.hostname,
         one_boot=first.machine.boot_id == second.machine.boot_id,
         differences=tuple(differences),
-        measured=tuple(_compare_results(first, second, results)),
         same=same,
     )
 
@@ -122,36 +93,3 @@ def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
     if fact is not None:
         return fact.found
     return (Valued(0, 1, ()),) if kind in _COUNTED else ()
-
-
-def _compare_results(
-    first: Snapshot, second: Snapshot, results: tuple[Sequence[Record], Sequence[Record]]
-) -> list[ComparedResults]:
-    second_rates = _find_latest_rates(second, results[1])
-    compared = []
-    for load, rates in _find_latest_rates(first, results[0]).items():
-        second_rate = second_rates.get(load, rates)
-        # Equal results are one measurement: the host was not measured again.
-        if second_rate != rates:
-            compared.append(ComparedResults(*load, rates, second_rate))
-    return sorted(compared, key=lambda result: -result.p99_ratio)
-
-
-def _find_latest_rates(
-    snapshot: Snapshot, records: Iterable[Record]
-) -> dict[tuple[str, Workload], MeasuredRates]:
-    """Return the latest results before the snapshot, by disk model and workload.
-
-    Results that break Little's law, or come from a disk that answers without reading, are skipped.
-    """
-    disks = compared_facts.map_disk_subjects(snapshot.machine, snapshot.machine.endpoints)
-    latest_rates = {}
-    for record in sorted(records, key=lambda record: record.time):
-        result = record.result
-        if record.time > snapshot.taken or record.id not in disks:
-            continue
-        if result is not None and result.doubt is None:
-            figures = result.figures
-            rates = MeasuredRates(figures.iops, figures.bandwidth, figures.mean_us, figures.p99_us)
-            latest_rates[disks[record.id], result.workload] = rates
-    return latest_rates

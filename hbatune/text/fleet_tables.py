@@ -17,7 +17,7 @@ from msgspec.structs import asdict, astuple
 from hbatune.checks.finding import Severity, format_fact
 from hbatune.facts.names import group_items
 from hbatune.fleet import audit as audits
-from hbatune.fleet.compare import ComparedResults, Difference, HostComparison
+from hbatune.fleet.compare import Difference, HostComparison
 from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
 from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
@@ -328,8 +328,6 @@ def show_comparison(comparison: HostComparison) -> None:
     if comparison.one_host:
         names = units.format_time(first.taken), units.format_time(second.taken)
         compared = f"{first.name} on {names[0]} and on {names[1]}"
-    if comparison.measured:
-        show_section("Measurements", _make_result_table(comparison.measured, names))
     if comparison.differences:
         table = _make_difference_table(comparison.differences, names)
         show_section("Differences, most important first", table)
@@ -357,17 +355,4 @@ def _make_difference_table(differences: Sequence[Difference], names: tuple[str, 
         sides = (difference.first, difference.second)
         texts = [format_fact_values(values) if values else EMPTY_CELL for values in sides]
         table.rows.append([difference.what, *texts, why])
-    return table
-
-
-def _make_result_table(results: Sequence[ComparedResults], names: tuple[str, str]) -> Table:
-    workload, *others = load_columns("results")
-    p99s = [Column(f"P99 {name}", right=True) for name in names]
-    table = Table([workload, *p99s, *others])
-    for result in results:
-        first, second = result.first, result.second
-        cells = [units.format_workload(result.workload)]
-        cells += [units.format_latency(first.p99_us), units.format_latency(second.p99_us)]
-        cells += [units.format_change(result.p99_ratio), units.format_rate(first.iops)]
-        table.rows.append([*cells, units.format_rate(second.iops), result.subject])
     return table

@@ -5,19 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.health import LOG_COUNTER_PREFIX
 from hbatune.fleet.compare import Difference, compare_hosts
-from hbatune.probe.history import History, Record
-from hbatune.probe.result import Workload
 from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
 from tests.unit import machines as factory
-from tests.unit import report_server as reported
 from tests.unit.check_inputs import disk_health
 from tests.unit.fleets import depth, host
 
@@ -111,13 +107,6 @@ def test_same_boot_compares_increases() -> None:
     assert ("timeouts", [0], [2]) in list_differences(comparison.differences)
 
 
-def record(host_snapshot: Snapshot, p99_us: float, moment: int) -> Record:
-    [disk], [adapter] = host_snapshot.machine.endpoints, host_snapshot.machine.adapters
-    figures = replace(reported.figures(80_000.0, 280.0, 1.2), mean_us=300.0, p99_us=p99_us)
-    result = reported.result(disk, Workload(), figures, adapter)
-    return Record(moment, "probe", "k", "b", "oltp", disk.target, disk.id, result)
-
-
 def save(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     return str(path)
@@ -139,49 +128,11 @@ def test_compare_prints_table_and_json(tmp_path: Path, capsys: Capture) -> None:
     assert "no difference" in capsys.readouterr().out
 
 
-def test_measurements_are_compared(tmp_path: Path, capsys: Capture) -> None:
-    hosts = another(16), another(17)
-    snaps = [
-        save(tmp_path / f"{n}.snap", encode_snapshot(host_snapshot))
-        for n, host_snapshot in enumerate(hosts)
-    ]
-    moments = hosts[0].taken - 60, hosts[1].taken - 60
-    histories = [
-        save(
-            tmp_path / f"{n}.json",
-            msgspec.json.encode(History((record(host_snapshot, 500.0 * (n + 1), moments[n]),))),
-        )
-        for n, host_snapshot in enumerate(hosts)
-    ]
-    arguments = [argument for history in histories for argument in ("--history", history)]
-    assert main(["compare", *arguments, *snaps]) == 0
-    out = capsys.readouterr().out
-    assert "Measurements" in out
-    assert re.search(r"500 µs +1\.00 ms +\+100 %", out)
-
-
-def test_one_history_covers_both(tmp_path: Path, capsys: Capture) -> None:
-    before, after = another(16), replace(another(16), taken=1_800_600_000)
-    snaps = [
-        save(tmp_path / f"{n}.snap", encode_snapshot(e)) for n, e in enumerate((before, after))
-    ]
-    records = (
-        record(before, 400.0, before.taken - 9),
-        record(after, 800.0, after.taken - 9),
-        record(after, 9.0, after.taken + 9),  # measured later than either look
-    )
-    file = save(tmp_path / "history.json", msgspec.json.encode(History(records)))
-    main(["compare", "--history", file, *snaps])
-    out = capsys.readouterr().out
-    assert re.search(r"400 µs +800 µs +\+100 %", out), out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nowhere.snap", "x"], "'nowhere.snap': cannot be read: No such file or directory"),
         ([], "FIRST"),
-        (["--history", "h", "--history", "h", "--history", "h", "a"], "more than twice"),
     ],
 )
 def test_bad_usage_exits_2(words: list[str], message: str, capsys: Capture) -> None:
