@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from itertools import chain
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -24,7 +23,6 @@ from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, UnwrittenFile
-from hbatune.agent.probes import EndpointProbes
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status, Times
@@ -99,9 +97,6 @@ class Reporter(Protocol):
     def reloaded(self, profile: str | None, mistake: UsageError | None) -> None:
         """Report the new configuration, or the error because of which the old one stays."""
 
-    def probed(self, result: orders.NewEndpointProbe) -> None:
-        """Report the probe of new endpoints."""
-
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""
 
@@ -142,7 +137,7 @@ class DaemonLoop:
         self._started = self._saved = time.monotonic()
         self._pass_ended: float | None = None
         self._pass_due = self._started + PASS_LIMIT_S
-        self._unwritten: dict[str, tuple[UnwrittenFile, ...]] = {}
+        self._unwritten: tuple[UnwrittenFile, ...] = ()
         self._schedule = Schedule(time.monotonic())
         audit = configuration.policy.config.daemon.audit_seconds
         self._history = PassHistory(audit, open, current_time=time.monotonic(), epoch=time.time())
@@ -150,7 +145,6 @@ class DaemonLoop:
         self._alive = time.monotonic()
         self._server: tuple[Server, Policy, float] | None = None
         self._running: tuple[Server, Order, float] | None = None
-        self._probes = EndpointProbes()
         self._ready = False
         self._signals: list[int] = []
 
@@ -167,7 +161,6 @@ class DaemonLoop:
         try:
             while not {signal.SIGTERM, signal.SIGINT} & set(self._signals):
                 self._start_pass()
-                self._probe_endpoints()
                 self._wait_for_event(wake)
             self._shut_down()
         finally:
@@ -180,7 +173,7 @@ class DaemonLoop:
     def _note_signal(self, number: int, frame: object) -> None:
         self._signals.append(number)
 
-    # -- passes and probes to start -----------------------------------------------------------
+    # -- passes to start -----------------------------------------------------------------------
 
     def _start_pass(self) -> None:
         current_time = time.monotonic()
@@ -239,17 +232,6 @@ class DaemonLoop:
             self._server[0].kill()
             self._server = None
 
-    def _probe_endpoints(self) -> None:
-        """Probe new endpoints if no pass waits and the hourly budget allows it."""
-        busy = self._running is not None or self._schedule.has_events
-        policy = self._configuration.policy
-        if not busy and self._probes.is_due and policy.profile is not None:
-            failed = self._probes.start(
-                policy.config, policy.profile, time.monotonic(), PASS_TIMEOUT_S
-            )
-            if failed is not None:
-                self._reporter.probed(failed)
-
     def _refresh_configuration(self, *, force: bool = False) -> None:
         mistake = self._configuration.mistake
         changed = self._configuration.refresh(force=force)
@@ -276,10 +258,10 @@ class DaemonLoop:
 
     def _wait_for_event(self, wake: int) -> None:
         server = None if self._running is None else self._running[0].fileno()
-        probe_pipe, metrics_socket = self._probes.fileno(), self._monitor.fileno()
+        metrics_socket = self._monitor.fileno()
         # Built each time: children and the metrics socket come and go.
         poll = select.poll()
-        for descriptor in (wake, self._source.fileno(), server, probe_pipe, metrics_socket):
+        for descriptor in (wake, self._source.fileno(), server, metrics_socket):
             if descriptor is not None:
                 # A child that dies only closes its end, which poll(2) always reports.
                 poll.register(descriptor, select.POLLIN)
@@ -303,10 +285,6 @@ class DaemonLoop:
             current_time = time.monotonic()
             if disks := self._depths.look(current_time):
                 self._schedule.add_events(map(DeviceEvent, disks), current_time)
-        probed = self._probes.receive(time.monotonic(), ready=probe_pipe in ready)
-        if probed is not None:
-            self._unwritten["probe"] = probed.unwritten
-            self._reporter.probed(probed)
         if time.monotonic() >= self._save_due:
             self._save_status()
 
@@ -314,8 +292,7 @@ class DaemonLoop:
         """Return the milliseconds to wait if nothing happens."""
         current_time = time.monotonic()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
-        times += [self._probes.limit, self._save_due]
-        times += [self._monitor.due, self._monitor.latencies.due]
+        times += [self._save_due, self._monitor.due, self._monitor.latencies.due]
         if self._running is None:
             times.append(self._depths.due)
         if self._service.watchdog is not None:
@@ -418,15 +395,13 @@ class DaemonLoop:
                 # Waiting for another hbatune's lock must not time out the daemon's start.
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * LOCK_RETRY_S * 1_000_000)}")
             return
-        self._unwritten["pass"] = report.unwritten
+        self._unwritten = report.unwritten
         # The pass has read nothing, so all of it is repeated.
         if report.subjects is None and report.error is not None:
             self._schedule.repeat(order, current_time + FAILED_PASS_DELAY_S)
         else:
             self._pass_ended = current_time
             self._postpone_audit(is_complete=order.names is None)
-            if order.names is None:
-                self._unwritten.pop("probe", None)  # a lost result is shown until now
         retry, report = self._history.retry_conflicts(order, report)
         if retry is not None:
             self._schedule.repeat(retry, current_time + CONFLICT_DELAY_S)
@@ -436,9 +411,6 @@ class DaemonLoop:
         self._reporter.passed(order.reason, replace(report, changes=self._status.news(report)))
         for scan in report.later:
             self._schedule.add_later(scan.events, current_time + scan.seconds)
-        # Only hotplugged endpoints: when the daemon starts, every endpoint is new.
-        if order.reason is PassReason.EVENT:
-            self._probes.add(report.new)
         policy = self._configuration.policy
         if policy.profile is not None:
             self._monitor.watch(report, policy.config)
@@ -478,7 +450,7 @@ class DaemonLoop:
             pass_started=started,
             pass_ended=self._pass_ended,
         )
-        files = tuple(chain(*self._unwritten.values(), self._monitor.unwritten))
+        files = (*self._unwritten, *self._monitor.unwritten)
         abandoned = children.collect_abandoned()
         self._status = replace(self._status, times=times, unwritten=files, abandoned=abandoned)
         self._save(self._status)
@@ -502,7 +474,6 @@ class DaemonLoop:
         """
         self._service.notify("STOPPING=1")
         self._monitor.close()
-        self._probes.stop()
         if self._running is not None:
             _await_answer(self._running[0], STOP_TIMEOUT_S)
             self._server = None

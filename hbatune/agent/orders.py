@@ -1,4 +1,4 @@
-"""Orders for passes, their reports, and the results of short probes (``probing``).
+"""Orders for passes, and their reports.
 
 Each message between the daemon and its processes is one value of msgpack. A report on thousands of
 disks repeats their names and ids, which the daemon stores once.
@@ -158,7 +158,7 @@ class PassReport(Struct, frozen=True):
 
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
     state, ``skipped`` describes the first excluded ones, ``adapters`` are those with disks.
-    ``looked`` are the ids of endpoints that events named, ``new`` the new ones among them.
+    ``looked`` are the ids of endpoints that events named.
     ``levels`` are the levels of queue depths that a full queue lowers. ``resettable`` are by target
     the wrong queue depths that show that the driver has restored its own, without an event.
 
@@ -179,7 +179,6 @@ class PassReport(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     looked: tuple[str, ...] = ()
-    new: tuple[str, ...] = ()
     locked: bool = False
     error: str | None = None
     hint: str | None = None
@@ -207,7 +206,7 @@ PIECE_SIZE = 64
 """The maximum number of disks and of changes in a piece."""
 
 encode = msgpack.Encoder().encode
-"""Encodes an order, the result of a probe, or an error."""
+"""Encodes an order or an error."""
 decode_error = msgpack.Decoder(str | None).decode
 decode_order = msgpack.Decoder(Order).decode
 _decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
@@ -294,18 +293,3 @@ def _share_texts(value: _SharedStruct, pool: dict[str, str]) -> _SharedStruct:
         elif type(content) is tuple:
             shared[name] = tuple(pool.setdefault(text, text) for text in content)
     return replace(value, **shared)
-
-
-class NewEndpointProbe(Struct, frozen=True):
-    """The result of a probe: the number of measured endpoints, and the error, if any.
-
-    ``unwritten`` contains the history file if it could not be written.
-    """
-
-    measured: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-    unwritten: tuple[UnwrittenFile, ...] = ()
-
-
-decode_probe = msgpack.Decoder(NewEndpointProbe).decode

@@ -187,7 +187,6 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         skipped=list_skipped(rows)[:_MAX_SKIPPED],
         adapters=situation.list_serving_adapters(reconciled.machine) if reconciled.whole else (),
         looked=tuple(looked),
-        new=tuple(id for id in looked if id in judge.new),
         error=problems.last,
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),

@@ -1,21 +1,20 @@
-"""The work of the daemon's processes: passes and probes, whose modules only those processes load.
+"""The work of the daemon's processes: passes, whose modules only those processes load.
 
 The daemon needs little memory, since it does not load the modules that scan, plan and write. A
 process loads them later, so they must have the daemon's version. If the installed files were
-replaced after the daemon started, passes and probes are refused until it is restarted. The
-currently installed version restores the values when the daemon stops.
+replaced after the daemon started, passes are refused until it is restarted. The currently installed
+version restores the values when the daemon stops.
 """
 
 import os
 import sys
-from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
 import hbatune
 from hbatune import children
 from hbatune.agent import orders
-from hbatune.agent.orders import NewEndpointProbe, PassReport, encode_report
+from hbatune.agent.orders import PassReport, encode_report
 from hbatune.errors import HbatuneError
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
@@ -116,17 +115,6 @@ def _restore_by_successor() -> str | None:
 
 
 _BY_SUCCESSOR = "import hbatune.agent.work; hbatune.agent.work.put_back_for_predecessor()"
-
-
-def probe_endpoints(
-    ids: Collection[str], config: Config, profile: Profile, seconds: float
-) -> bytes:
-    """Probe one new endpoint of each type. Return the encoded result. Raises nothing."""
-    if _is_replaced():
-        return orders.encode(NewEndpointProbe(error=ReplacedError().message))
-    from hbatune.agent import probing
-
-    return probing.probe_endpoints(ids, config, profile, seconds)
 
 
 def _read_signature() -> tuple[int, int] | None:

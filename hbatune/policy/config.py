@@ -166,18 +166,14 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     Every ``audit_seconds`` it checks for drift. ``drift`` is its reaction, and ``drift_of`` has the
     reactions for single settings. ``rollback_on_stop`` restores everything when the daemon stops.
-    ``probe`` measures new endpoints once, while they are idle. ``probe_shared`` includes endpoints
-    on fc and iscsi. ``probe_seconds`` limits the probing time per hour. ``buffer_mib`` is the size
-    of the socket buffer for udev's events, which fills while the daemon is busy.
+    ``buffer_mib`` is the size of the socket buffer for udev's events, which fills while the daemon
+    is busy.
     """
 
     audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
     drift: DriftReaction = DriftReaction.REPAIR
     drift_of: dict[Text, DriftReaction] = {}
     rollback_on_stop: bool = False
-    probe: bool = True
-    probe_shared: bool = False
-    probe_seconds: Annotated[int, Meta(ge=0, le=3600)] = 60
     buffer_mib: Annotated[float, Meta(gt=0, le=1024)] = 16.0
 
     def about(self, setting: str) -> DriftReaction:

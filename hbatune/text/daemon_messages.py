@@ -10,7 +10,6 @@ from hbatune.agent import status
 from hbatune.agent.orders import (
     ChangeOrigin,
     Handled,
-    NewEndpointProbe,
     PassReason,
     PassReport,
     SettingChange,
@@ -78,15 +77,6 @@ class JournalReporter:
         text = "invalid configuration; the last valid one remains active: "
         hint = f" ({mistake.hint})" if mistake.hint else ""
         self._log("configured", ERROR, f"{text}{mistake.message}{hint}")
-
-    def probed(self, probe: NewEndpointProbe) -> None:
-        """Report the probe of new endpoints."""
-        if probe.error is not None:
-            text = f"new endpoints were to be measured, and no result was kept: {probe.error}"
-            self._log("probed", WARNING, text)
-        elif probe.measured:
-            text = f"{probe.measured} new endpoints measured: `hbatune history`"
-            self._log("probed", INFO, text)
 
     def alerted(self, event: AlertEvent) -> None:
         """Report an alert that was raised or cleared."""

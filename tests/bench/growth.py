@@ -25,7 +25,6 @@ profile = "oltp"
 [act]
 memory_share = 1.0
 [daemon]
-probe = false
 audit_seconds = 30
 [watch]
 interval_seconds = 1

@@ -10,9 +10,9 @@ from typing import Any, Self
 from tests.lab.guest.command import CONFIGURATION, configure, hbatune, installed
 
 UNIT = "hbatune.service"
-QUICK = "[daemon]\naudit_seconds = 5\nprobe = false\n"
+QUICK = "[daemon]\naudit_seconds = 5\n"
 """An audit every five seconds: no test waits for minutes, and an emulated CPU has time for it."""
-QUIET = "[daemon]\naudit_seconds = 3600\nprobe = false\n"
+QUIET = "[daemon]\naudit_seconds = 3600\n"
 """No audit, so that what is set is set upon an event."""
 _RULES = Path("/etc/udev/rules.d/89-hbatune.rules")
 _DISTRIBUTION = "/usr/lib/udev/rules.d"

@@ -25,7 +25,7 @@ from tests.soak.guest.results import save_results
 KERNELS = ("6.1", "6.12")
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 EVENTS, REPAIRS, LUNS = 10_000, 500, 32
-CONFIG = "[daemon]\naudit_seconds = 1\nprobe = false\n"
+CONFIG = "[daemon]\naudit_seconds = 1\n"
 GROWTH = 1.05
 """How many times its memory after a tenth of all it may take at the end."""
 LUN = {"max_luns": LUNS, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}

@@ -19,7 +19,7 @@ from hbatune import children
 from hbatune.act import paths, rollback_record
 from hbatune.act.block_trace import BlockTrace
 from hbatune.act.paths import Paths
-from hbatune.agent import loop, monitor, passes, probing
+from hbatune.agent import loop, monitor, passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
@@ -28,13 +28,11 @@ from hbatune.agent.orders import (
     DelayedScan,
     DepthLevel,
     Handled,
-    NewEndpointProbe,
     Order,
     PassReport,
     Retry,
     SettingChange,
     UnwrittenFile,
-    encode,
     encode_report,
 )
 from hbatune.agent.service import ServiceManager
@@ -195,7 +193,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
     monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path / "tracing"))
     monkeypatch.setattr(passes, "run", new_bench.answer)
-    monkeypatch.setattr(probing, "probe_endpoints", lambda *a: encode(NewEndpointProbe(1, 5.0)))
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
     yield new_bench
     assert {number: signal.getsignal(number) for number in loop._SIGNALS} == handlers
@@ -532,24 +529,6 @@ def test_long_pass_feeds_watchdog(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert bench.systemd.states.count("WATCHDOG=1") >= 3
 
 
-def test_new_endpoint_is_probed(bench: Bench) -> None:
-    bench.reports = lambda order: make_report(1, new=order.names or ())
-    recorder = bench.recorder
-
-    def wait_for_probe() -> None:
-        bench.source.put("sdb")
-
-    original = recorder.__getattr__("probed")
-
-    def probed(endpoint_probe: NewEndpointProbe) -> None:
-        original(endpoint_probe)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    recorder.probed = probed  # type: ignore[attr-defined]
-    bench.run(wait_for_probe, lambda: None, lambda: None)
-    assert recorder.of("probed") == [(NewEndpointProbe(1, 5),)]
-
-
 def test_stop_awaits_current_pass(bench: Bench) -> None:
     done = bench.folder / "done"
 
@@ -671,19 +650,6 @@ def test_new_disk_skips_failure_delay(bench: Bench, monkeypatch: pytest.MonkeyPa
     )
     bench.run(lambda: bench.source.put("sda"), lambda: bench.source.put("sdb"))
     assert [names for _, names in bench.orders] == [None, ["sda"], ["sda", "sdb"]]
-
-
-def test_probed_endpoint_is_not_reprobed(bench: Bench) -> None:
-    bench.reports = lambda order: make_report(1, new=order.names or ())
-    original = bench.recorder.__getattr__("probed")
-
-    def probed(endpoint_probe: NewEndpointProbe) -> None:
-        original(endpoint_probe)
-        bench.source.put("sdb")
-
-    bench.recorder.probed = probed  # type: ignore[attr-defined]
-    bench.run(lambda: bench.source.put("sdb"), lambda: None)
-    assert len(bench.recorder.of("probed")) == 1
 
 
 def refuse_first_fork(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,20 @@
 """The reports of passes on their way to the daemon: whole, and small where they arrive."""
 
 import tracemalloc
-from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
-from hbatune.agent import probes, work
 from hbatune.agent.orders import (
     PIECE_SIZE,
     DepthLevel,
     Handled,
-    NewEndpointProbe,
     PassReport,
     SettingChange,
     decode_report,
-    encode,
     encode_report,
 )
-from hbatune.agent.probes import HOUR_S, EndpointProbes
 from hbatune.facts.sampler import SampledPlaces
-from hbatune.policy.config import Config, DaemonConfig
 from hbatune.watch.readings import Subjects, WatchedAdapter
-from tests.unit.profiles import profile
 from tests.unit.watch_samples import HBA, disk
 
 COUNT = 2 * PIECE_SIZE + 5
@@ -101,38 +93,3 @@ def test_repeated_report_takes_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak <= 512 * count
-
-
-class Measurement:
-    """A process whose probe has taken so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def read(self) -> bytes:
-        return encode(NewEndpointProbe(1, self.seconds))
-
-    def kill(self) -> None:
-        """Do nothing."""
-
-
-def test_probe_budget_renews_hourly(monkeypatch: pytest.MonkeyPatch) -> None:
-    budgets: list[float] = []
-    endpoint_probes, config = EndpointProbes(), Config(daemon=DaemonConfig(probe_seconds=60))
-    monkeypatch.setattr(work, "probe_endpoints", lambda *args: budgets.append(args[-1]))
-    for current_time, seconds in (
-        (0.0, 20.0),
-        (HOUR_S / 2, 30.0),
-        (HOUR_S / 2, 0.0),
-        (HOUR_S + 1, 0.0),
-    ):
-
-        def start(serve: Callable[[bytes], bytes], seconds: float = seconds) -> Measurement:
-            serve(b"start")
-            return Measurement(seconds)
-
-        monkeypatch.setattr(probes, "start_server", start)
-        endpoint_probes.add([f"id {len(budgets)}"])
-        assert endpoint_probes.start(config, profile(), current_time, 900.0) is None
-        assert endpoint_probes.receive(current_time, ready=True) is not None
-    assert budgets == [60.0, 40.0, 10.0, 30.0]

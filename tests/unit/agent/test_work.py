@@ -13,7 +13,6 @@ from hbatune.agent import orders, passes, work
 from hbatune.agent.orders import (
     Order,
     PassReason,
-    decode_probe,
     decode_report,
 )
 from hbatune.errors import UsageError
@@ -47,7 +46,6 @@ def test_replaced_version_refuses_pass(successor: Path) -> None:
     assert report.error == REPLACED
     assert report.hint == "systemctl restart hbatune"
     assert report.subjects is None
-    assert decode_probe(work.probe_endpoints((), Config(), profile(), 1.0)).error == REPLACED
 
 
 @pytest.mark.parametrize("problem", ["", "3 of 5 values"])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hbatune.act import interrupts, journal, paths
 from hbatune.act.journal import JournalError
 from hbatune.act.paths import Paths
-from hbatune.agent import passes, probing
+from hbatune.agent import passes
 from hbatune.agent.orders import Order, PassReason, PassReport, decode_report
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute
@@ -66,14 +66,9 @@ def by_search() -> None:
     search_disks(make_context(), AutotuneRequest(targets=("sda",)))
 
 
-def by_new_disk() -> None:
-    config = load_configuration()
-    probing.probe_endpoints(("id",), config, load_chosen_profile(None, config), 60.0)
-
-
 @pytest.mark.parametrize(
     ("run", "has_block_size"),
-    [(by_command, False), (by_command_with_probes, True), (by_search, True), (by_new_disk, True)],
+    [(by_command, False), (by_command_with_probes, True), (by_search, True)],
 )
 def test_block_size_is_read_for_probes(
     placing: None, monkeypatch: pytest.MonkeyPatch, run: Callable[[], None], has_block_size: bool
@@ -84,8 +79,7 @@ def test_block_size_is_read_for_probes(
         requested.extend(files)
         raise KeyboardInterrupt
 
-    for module in (situation, probing):
-        monkeypatch.setattr(module, "gather_machine", gather)
+    monkeypatch.setattr(situation, "gather_machine", gather)
     with pytest.raises(KeyboardInterrupt):
         run()
     assert requested.count("queue/logical_block_size") == has_block_size

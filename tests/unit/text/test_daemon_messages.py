@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.agent.orders import ChangeOrigin, Handled, NewEndpointProbe, PassReason, PassReport
+from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import UnmatchedName
@@ -127,7 +127,6 @@ def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     words.passed(PassReason.START, PassReport(error="the disk is full", hint="make room"))
     words.overrun()
     words.reloaded(None, UsageError("no such profile", hint="did you mean oltp?"))
-    words.probed(NewEndpointProbe(error="the history is full"))
     words.restored("3 values could not be put back")
     words.failed("internal error: KeyError: 'sda'")
     assert [priority for _, priority, _ in by.entries] == [
@@ -135,7 +134,6 @@ def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
             daemon_messages.ERROR,
             daemon_messages.WARNING,
             daemon_messages.ERROR,
-            daemon_messages.WARNING,
             daemon_messages.ERROR,
         ),
         daemon_messages.ERROR,
@@ -151,5 +149,5 @@ def test_daemon_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hbatune.act.files.replace", full)
     for _ in range(3):
         words.save(GOOD)
-    assert len(by.entries) == 7, "said once"
+    assert len(by.entries) == 6, "said once"
     assert by.states == ["STATUS=profile oltp, 12 endpoints"] * 3
