@@ -1,6 +1,6 @@
 """Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis.
 
-A figure is a picture with its caption and its values. Its texts are in templates/report.toml.
+A figure is a picture with its caption. Its texts are in templates/report.toml.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,11 +8,10 @@ from itertools import chain, pairwise
 
 from markupsafe import Markup
 from msgspec import Struct, convert
-from msgspec.structs import replace
 
 from hbatune.render import render_template
 from hbatune.report import svg
-from hbatune.report.page import Figure, ShownValue
+from hbatune.report.page import Figure
 from hbatune.shipped import load_texts
 from hbatune.text.units import format_digits
 
@@ -379,18 +378,12 @@ def draw_rows(
 
 def make_curves_figure(chart: Curves, caption: str) -> Figure:
     """Return a figure of curves over two axes, named after the chart's title."""
-    values, x_axis, y_axis = [], chart.x.title, chart.y.title
-    for series in chart.series:
-        for dot in series.dots:
-            value = ShownValue(series.name or y_axis, dot.label, x_axis, dot.x, y_axis=y_axis)
-            values.append(replace(value, y=dot.y, trusted=not dot.doubted))
-    return Figure(chart.title, _render("curves", _CurveDrawing(chart)), caption, tuple(values))
+    return Figure(chart.title, _render("curves", _CurveDrawing(chart)), caption)
 
 
 def make_rows_figure(chart: Rows, caption: str) -> Figure:
     """Return a figure of rows along one axis, named after the chart's title."""
-    picture = _render("rows", _RowDrawing(chart))
-    return Figure(chart.title, picture, caption, tuple(_list_signs(chart)))
+    return Figure(chart.title, _render("rows", _RowDrawing(chart)), caption)
 
 
 def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
@@ -406,15 +399,3 @@ def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
     )
     # The template has escaped it: Markup prevents the page's template from escaping it again.
     return Markup(text)
-
-
-def _list_signs(chart: Rows) -> Iterator[ShownValue]:
-    bar_texts = {key.style: key.text for key in chart.keys if key.shape is None}
-    for row in chart.rows:
-        name = " ".join(filter(None, (row.name, row.note)))
-        for bar in row.bars:
-            sign = bar_texts.get(bar.style, "range")
-            yield ShownValue(name, sign, chart.axis.title, bar.low, bar.high)
-        for mark in row.marks:
-            sign, trusted = mark.key.text, not mark.doubted
-            yield ShownValue(name, sign, chart.axis.title, mark.value, trusted=trusted)

@@ -74,31 +74,12 @@ def make_table(name: str, rows: Iterable[tuple[str, ...]], *heads: str) -> PageT
     return convert({**texts, "heads": [*heads, *texts["heads"]], "rows": tuple(rows)}, PageTable)
 
 
-class ShownValue(Struct, frozen=True):
-    """One value in a picture: its series and sign, and its position on the axes.
-
-    A point has ``x`` and ``y``. A mark on a single axis has only ``x``, and a bar on it extends
-    from ``x`` to ``x_end``. ``sign`` distinguishes the marks of a row. The axis titles name the
-    units. ``trusted`` is false for a point that breaks Little's law.
-    """
-
-    series: str
-    sign: str
-    x_axis: str
-    x: float
-    x_end: float | None = None
-    y_axis: str = ""
-    y: float | None = None
-    trusted: bool = True
-
-
 class Figure(Struct, frozen=True):
-    """A picture with its name, caption and values."""
+    """A picture with its name and caption."""
 
     name: str
     picture: Markup
     caption: str
-    values: tuple[ShownValue, ...]
 
 
 class Node(Struct, frozen=True):

@@ -1,10 +1,7 @@
-"""The complete page with a summary of the host, and the values of its pictures.
-
-The values are also available as comma-separated values, for use in other programs.
-"""
+"""The complete page with a summary of the host."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from hbatune import __version__
@@ -15,26 +12,10 @@ from hbatune.render import render_template
 from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
 from hbatune.report.page import Block, PageSection, ReportData, Tile
 from hbatune.text.basic_output import format_count
-from hbatune.text.terminal import Field, format_csv
 from hbatune.text.verdict_tables import format_verdict
 
 _MAX_NAMED = 3
 """The number of disks named in a sentence of the page's head."""
-
-
-def format_values_csv(sections: Iterable[PageSection]) -> str:
-    """Return a line for each point, mark and bar in the page's pictures."""
-    return format_csv("report", _list_rows(sections))
-
-
-def _list_rows(sections: Iterable[PageSection]) -> Iterator[tuple[Field, ...]]:
-    for section in sections:
-        for block in section.blocks:
-            for figure in block.figures:
-                for value in figure.values:
-                    name_cells = (section.name, block.name, figure.name, value.series, value.sign)
-                    value_cells = (value.x_axis, value.x, value.x_end, value.y_axis, value.y)
-                    yield (*name_cells, *value_cells, "yes" if value.trusted else "no")
 
 
 _make_sweeps = sweep_sections.make_sweep_blocks

@@ -8,10 +8,9 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from hbatune.cli import arguments
-from hbatune.errors import UsageError
 from hbatune.operations.snapshot import read_measured_host
 from hbatune.report.page import ReportData
-from hbatune.report.summary import format_values_csv, make_sections, render_page
+from hbatune.report.summary import make_sections, render_page
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_not_understood
 from hbatune.text.terminal import print_line
@@ -21,19 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path)
     arguments.add_options(parser, "--profile", "--snapshot")
-    for option in ("--history", "--csv"):
-        parser.add_argument(option, metavar="FILE", type=Path)
+    parser.add_argument("--history", metavar="FILE", type=Path)
     arguments.add_options(parser, "--force")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page, and the values of its charts; change nothing else."""
+    """Write the page; change nothing else."""
     host = read_measured_host(args.profile, snapshot=args.snapshot, results=args.history)
     # The name of a snapshot's host is hostile: it must not lead to another directory.
     name = re.sub(r"[^\w.-]", "-", host.machine.hostname)
     file = args.file or Path(f"hbatune-{name}-{time.strftime('%Y-%m-%d')}.html")
-    if args.csv is not None and args.csv.resolve() == file.resolve():
-        raise UsageError(f"{str(args.csv)!r} cannot be both the page and its values")
     print_not_understood(host.not_understood)
     data = ReportData(**asdict(host), recorded=args.snapshot is not None)
     report_sections = make_sections(data)
@@ -43,10 +39,6 @@ def run(args: argparse.Namespace) -> int:
     sections = format_count(len(report_sections), "section")
     size = format_count(len(html.encode()), "byte")
     print_line(f"{file}: {sections}, {size}.")
-    if args.csv is not None:
-        text = format_values_csv(report_sections)
-        arguments.save_named(args.csv, text.encode(), over=args.force)
-        print_line(f"{args.csv}: {format_count(text.count(chr(10)) - 1, 'value')}.")
     if empty:
         print_line(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0

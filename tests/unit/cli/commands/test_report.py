@@ -1,6 +1,5 @@
 """`report` as a person uses it: a whole page in a file, or a word on why there is none."""
 
-import csv
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -127,36 +126,6 @@ def test_irregular_file_is_preserved(
         assert "is not a regular file" in capsys.readouterr().err
     (tmp_path / "link").symlink_to("/dev/null")
     assert main(["report", str(tmp_path / "link"), "--force"]) == 2
-
-
-def test_csv_covers_all_pictures(
-    host: Machine, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, values = make("--csv", str(tmp_path / "db1.csv")), tmp_path / "db1.csv"
-    with values.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    pictures = {row["section"] + row["part"] + row["picture"] for row in rows}
-    assert len(pictures) == page.count("<figure>")
-    swept = [row for row in rows if row["picture"] == "IOPS over depth"]
-    assert [float(row["x"]) for row in swept] == list(reported.DEPTHS)
-    assert float(swept[0]["y"]) == pytest.approx(1 / 120e-6)
-    small = [row for row in rows if row["picture"] == "IOPS over block size"]
-    assert [row["trusted"] for row in small][:2] == ["no", "yes"]
-    p99 = [row for row in rows if row["sign"] == "p99" and row["series"].startswith("sdc ")]
-    assert [row["x_axis"] for row in p99] == ["latency, ms"]
-    assert f"{values}: {len(rows)} values." in capsys.readouterr().out
-
-
-def test_page_and_csv_must_differ(
-    host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, values = tmp_path / "x.html", tmp_path / "x.csv"
-    assert main(["report", str(page), "--csv", str(page)]) == 2
-    assert "cannot be both" in capsys.readouterr().err
-    assert not page.exists()
-    values.write_text("precious")
-    assert main(["report", str(page), "--csv", str(values)]) == 2
-    assert values.read_text() == "precious"
 
 
 def test_missing_folder_is_reported(
