@@ -258,10 +258,9 @@ class DaemonLoop:
 
     def _wait_for_event(self, wake: int) -> None:
         server = None if self._running is None else self._running[0].fileno()
-        metrics_socket = self._monitor.fileno()
-        # Built each time: children and the metrics socket come and go.
+        # Built each time: children come and go.
         poll = select.poll()
-        for descriptor in (wake, self._source.fileno(), server, metrics_socket):
+        for descriptor in (wake, self._source.fileno(), server):
             if descriptor is not None:
                 # A child that dies only closes its end, which poll(2) always reports.
                 poll.register(descriptor, select.POLLIN)
@@ -273,8 +272,6 @@ class DaemonLoop:
             self._handle_reload()
         if self._source.fileno() in ready:
             self._receive_events()
-        if metrics_socket in ready:
-            self._monitor.serve()
         if time.monotonic() >= self._monitor.due:
             self._take_sample()
         if time.monotonic() >= self._monitor.latencies.due:

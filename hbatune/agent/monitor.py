@@ -152,7 +152,7 @@ class LatencySampler:
 
 
 class MetricsMonitor:
-    """Samples the endpoints of the last pass. Its watcher and metrics outlets are mutable.
+    """Samples the endpoints of the last pass. Its watcher and exporter are mutable.
 
     ``raised`` are the active alerts of an earlier daemon. ``problem`` is the reason why configured
     metrics are missing.
@@ -174,7 +174,7 @@ class MetricsMonitor:
         self._sampler: Sampler | None = None
         self._disks: Mapping[str, DiskSample] = {}
         self._metrics = self._wanted = MetricsConfig()
-        self._outlets: Exporter | None = None
+        self._exporter: Exporter | None = None
 
     @property
     def disks(self) -> tuple[readings.WatchedDisk, ...]:
@@ -183,10 +183,10 @@ class MetricsMonitor:
 
     @property
     def unwritten(self) -> tuple[UnwrittenFile, ...]:
-        """The file or socket of the metrics if they cannot be published."""
+        """The file of the metrics if they cannot be published."""
         if self.problem is None:
             return ()
-        return (UnwrittenFile(self._wanted.textfile or self._wanted.listen or "", self.problem),)
+        return (UnwrittenFile(self._wanted.textfile or "", self.problem),)
 
     def watch(self, report: PassReport, config: Config) -> None:
         """Watch the endpoints of a pass from now on. A partial pass keeps the other endpoints."""
@@ -209,7 +209,7 @@ class MetricsMonitor:
             self._watch = Watcher(config.watch, subjects, standing=standing)
             self.due = self._clock()
         self._watch.subjects = subjects
-        self._open_outlets(config.metrics)
+        self._open_exporter(config.metrics)
 
     def stop_watching(self) -> None:
         """Stop watching: no profile is active."""
@@ -231,9 +231,9 @@ class MetricsMonitor:
         if any(self._disks.get(id) not in (None, sample.disks.get(id)) for id in ids):
             self.latencies.plan(current_time, intervals)
         self._disks = sample.disks
-        published = self._outlets is not None
+        published = self._exporter is not None
         state, events = self._watch.tick(sample, intervals, detailed=published)
-        if self._outlets is not None:
+        if self._exporter is not None:
             from hbatune.watch import metrics
 
             try:
@@ -245,43 +245,34 @@ class MetricsMonitor:
                     repaired=status.written,
                     passed=None if status.last is None else status.last.time,
                 )
-                self._outlets.publish(metrics.format_metrics(state, figures))
+                self._exporter.publish(metrics.format_metrics(state, figures))
                 self.problem = None
             except OSError as error:
                 problem = HbatuneError(f"metrics cannot be written: {error.strerror}")
                 self.problem = problem.message
         return state, events
 
-    def fileno(self) -> int | None:
-        """Return the descriptor to wait for before ``serve``, or None if no metrics are served."""
-        return None if self._outlets is None else self._outlets.fileno()
-
-    def serve(self) -> None:
-        """Answer waiting requests for metrics."""
-        if self._outlets is not None:
-            self._outlets.serve()
-
     def close(self) -> None:
-        """Stop serving metrics and sampling latencies."""
+        """Stop publishing metrics and sampling latencies."""
         self._metrics = MetricsConfig()
         self.latencies.close()
-        if self._outlets is not None:
-            self._outlets.close()
-            self._outlets = None
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
 
-    def _open_outlets(self, wanted: MetricsConfig) -> None:
+    def _open_exporter(self, wanted: MetricsConfig) -> None:
         if wanted == self._metrics:
             return
         self.close()
         self.problem, self._wanted = None, wanted
-        if wanted != MetricsConfig():
+        if wanted.textfile is not None:
             # Most daemons publish no metrics, and need less memory without these modules.
             from hbatune.watch import metrics
             from hbatune.watch.exporter import Exporter
 
             try:
                 metrics.require_library()
-                self._outlets = Exporter(wanted)
+                self._exporter = Exporter(wanted.textfile)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return

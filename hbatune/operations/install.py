@@ -181,14 +181,12 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
-    listens = metrics.listen is not None and not metrics.listen.startswith("unix:")
     try:
         text = render_template(
             "systemd",
             f"{path.name}.j2",
             executable=executable,
             at_home=any(map(executable.is_relative_to, _HOMES)),
-            listens=listens,
             textfile=metrics.textfile,
         )
     except UnsafeNameError as error:

@@ -68,25 +68,13 @@ class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     latency_keys: Annotated[int, Meta(ge=1024, le=1 << 20)] = 32_768
 
 
-Listen = Annotated[
-    str,
-    Meta(
-        pattern=r"^(unix:/.{1,90}|127(\.[0-9]{1,3}){3}:[0-9]{1,5}|\[::1\]:[0-9]{1,5})$",
-        description='a local address of this machine: "127.0.0.1:9925", "[::1]:9925" or '
-        '"unix:/run/hbatune/metrics.sock"',
-    ),
-]
-
-
 class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The destinations of the daemon's metrics, none by default.
+    """The destination of the daemon's metrics, none by default; they need prometheus_client.
 
-    ``textfile`` is the directory of node_exporter's textfile collector. ``listen`` is the loopback
-    address or unix socket that serves the metrics. Both need prometheus_client.
+    ``textfile`` is the directory of node_exporter's textfile collector.
     """
 
     textfile: Text | None = None
-    listen: Listen | None = None
 
 
 class ApprovedVersions(Struct, frozen=True, forbid_unknown_fields=True):

@@ -191,14 +191,3 @@ def test_unserved_metrics_are_reported(bench: Bench, tmp_path: Path) -> None:
     bench.monitor.watch(SEEN, config)
     assert bench.monitor.problem is not None
     bench.go(2, 0.5)
-
-
-def test_metrics_socket_follows_configuration(bench: Bench, tmp_path: Path) -> None:
-    path = tmp_path / "metrics.sock"
-    config = replace(bench.config, metrics=MetricsConfig(listen=f"unix:{path}"))
-    bench.monitor.watch(SEEN, config)
-    assert bench.monitor.fileno() is not None
-    assert path.exists()
-    bench.monitor.watch(SEEN, bench.config)
-    assert bench.monitor.fileno() is None
-    assert not path.exists()

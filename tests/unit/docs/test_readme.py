@@ -38,7 +38,7 @@ def test_documented_watch_matches_defaults(site: SiteFolder) -> None:
     config = load_config(site.library)
     assert config.watch == WatchConfig()
     assert set(re.findall(r"^(\w+) =", alerts, re.MULTILINE)) == set(WatchConfig.__struct_fields__)
-    assert config.metrics.listen == "127.0.0.1:9925"
+    assert config.metrics.textfile == "/var/lib/prometheus/node-exporter"
 
 
 @pytest.mark.parametrize("profile", PROFILES)

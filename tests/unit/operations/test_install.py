@@ -266,7 +266,7 @@ def test_rejected_unit_is_not_placed(
     assert tree(image) == before
 
 
-METRICS = {"listens": True, "textfile": "/var/lib/prometheus/node-exporter"}
+METRICS: dict[str, object] = {"textfile": "/var/lib/prometheus/node-exporter"}
 UNITS: tuple[tuple[str, dict[str, object]], ...] = (
     ("hbatune.service", {}),
     ("hbatune.service", METRICS),
@@ -278,7 +278,7 @@ UNITS: tuple[tuple[str, dict[str, object]], ...] = (
 @pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "latency", "audit"])
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     name, more = request.param
-    values = {"executable": "/usr/bin/true", "at_home": False, "listens": False, "textfile": None}
+    values = {"executable": "/usr/bin/true", "at_home": False, "textfile": None}
     (tmp_path / name).write_text(render_template("systemd", f"{name}.j2", **{**values, **more}))
     return tmp_path / str(name)
 
