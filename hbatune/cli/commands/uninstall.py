@@ -4,48 +4,23 @@ import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from hbatune.boot.placement import ROOT
 from hbatune.cli import arguments, command_context
-from hbatune.errors import UsageError
 from hbatune.operations.install import preview_removal, remove_installation
-from hbatune.text.terminal import print_line, show_json
-
-
-class RemovalDocument(Struct, frozen=True):
-    """The JSON document of `uninstall --dry-run`: files that would be removed or kept.
-
-    A file is kept if it was edited after hbatune wrote it.
-    """
-
-    files: tuple[str, ...]
-    edited: tuple[str, ...]
-    folders: tuple[str, ...]
-    schema: str = "hbatune.removal/1"
+from hbatune.text.terminal import print_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `uninstall`."""
-    arguments.add_options(parser, "--root", "--dry-run", "--json", "--keep-values")
+    arguments.add_options(parser, "--root", "--dry-run", "--keep-values")
 
 
 def run(args: argparse.Namespace) -> int:
     """Restore the values and remove the files; exit 1 if any remain."""
     root = arguments.resolve_root(args.root)
-    if args.json and not args.dry_run:
-        raise UsageError("--json previews the removal: use it with --dry-run")
     if args.dry_run:
         files, edited, folders = preview_removal(command_context.make_context(), root)
-        if args.json:
-            document = RemovalDocument(
-                files=tuple(str(path) for path in files if path not in edited),
-                edited=tuple(sorted(map(str, edited))),
-                folders=tuple(map(str, folders)),
-            )
-            show_json(document)
-        else:
-            _show_planned(files, edited, folders)
+        _show_planned(files, edited, folders)
         return 0
     if root == ROOT:
         arguments.require_root("uninstall")
