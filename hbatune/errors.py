@@ -32,6 +32,7 @@ class LockRole(Enum):
     """The role of a lock's holder: its action, and the remedy for a process that needs the lock."""
 
     RUN = "is changing this machine", None
+    TRACE = "is tracing a disk", None
     DAEMON = "is the daemon of this machine", "`hbatune status` says how it is doing"
     LAST_DAEMON = (
         "is a daemon that still runs",

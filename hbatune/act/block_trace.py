@@ -6,12 +6,14 @@ buffer is full, so a busy host has a shorter trace, not a more expensive one.
 
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.facts import sampler
 
@@ -25,6 +27,11 @@ LATENCY_EVENTS = (
     "block_rq_complete",
 )
 """The events for latencies from the entry into the block layer to the completion."""
+STAGE_EVENTS = (
+    *(event for event in LATENCY_EVENTS if event != "block_bio_remap"),
+    *("block_getrq", "block_rq_issue", "block_rq_requeue"),
+)
+"""The events for the stages of one disk's requests. All have its number, also on a partition."""
 MAX_EVENTS = 20_000
 """Events to read of one trace, the earliest first."""
 # include/trace/events/block.h. The name of a process is too short to contain a match.
@@ -52,12 +59,42 @@ class BlockEvent(Struct, frozen=True, gc=False):
     source: Position | None
 
 
-class BlockTrace:
-    """A trace of ``events`` in the instance ``name``. The instance stays until ``remove``."""
+class TracedRequest(Struct, gc=False):
+    """A completed request of an I/O: its ``operation``, and its times in microseconds.
 
-    def __init__(self, name: str, events: Collection[str]) -> None:
+    ``got`` and ``sent`` are when the I/O got its request, and the driver the command, or 0 without
+    such events. ``allocated`` is the maximum of the disk's requests while the I/O waited for one,
+    ``issued`` of the commands in the driver while the request waited for its issue.
+    """
+
+    device: str
+    operation: str
+    queued: int
+    got: int = 0
+    sent: int = 0
+    completed: int = 0
+    allocated: int = 0
+    issued: int = 0
+
+    @property
+    def stages(self) -> tuple[int, int, int]:
+        """The microseconds to the request, to its issue and to its completion."""
+        return self.got - self.queued, self.sent - self.got, self.completed - self.sent
+
+
+class BlockTrace:
+    """A trace of ``events`` in the instance ``name``. The instance stays until ``remove``.
+
+    With a ``device``, ``8:0``, only the events of this disk and its partitions are recorded.
+    """
+
+    def __init__(self, name: str, events: Collection[str], device: str | None = None) -> None:
         self._folder = Path(sampler.TRACEFS, "instances", name)
         self._events = events
+        self._filter = ""
+        if device is not None:
+            major, minor = map(int, device.split(":"))
+            self._filter = f"dev == {major << 20 | minor}"  # include/linux/kdev_t.h: MKDEV
 
     def start(self) -> None:
         """Record from now on. Raises OSError if there is no tracefs or the kernel forbids it."""
@@ -71,6 +108,8 @@ class BlockTrace:
             self._write("options/overwrite", "0")
         self._write("trace", "")  # empties the buffers
         for event in self._events:
+            if self._filter:
+                self._write(f"events/block/{event}/filter", self._filter)
             self._write(f"events/block/{event}/enable", "1")
         self._write("tracing_on", "1")
 
@@ -82,6 +121,13 @@ class BlockTrace:
         descriptor = os.open(self._folder / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as lines:
             yield from parse_events(islice(lines, MAX_EVENTS))
+
+    def count_lost(self) -> int:
+        """Return the number of events since ``start`` for which a buffer was full."""
+        lost = 0
+        for stats in self._folder.glob("per_cpu/cpu*/stats"):
+            lost += int(stats.read_text().partition("dropped events: ")[2].split()[0])
+        return lost
 
     def remove(self) -> None:
         """Remove the instance, also one that a killed process has left."""
@@ -103,24 +149,85 @@ def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
             yield BlockEvent(name, time_us, position, operation, int(sectors), source)
 
 
-def pair_events(events: Iterable[BlockEvent]) -> Iterator[tuple[str, int]]:
-    """Yield the device, ``8:0``, and the microseconds of each I/O that began and ended in a trace.
+class _Usage:
+    """The number of requests, or of commands in the driver, during a trace. Mutable."""
+
+    def __init__(self) -> None:
+        self._begun: set[Position] = set()
+        self._older = 0
+        self._times, self._counts = [0], [0]
+
+    def count(self, position: Position, time_us: int, change: int) -> None:
+        """Add a request (1), or remove one (-1), which is older than the trace if never added."""
+        if change > 0:
+            self._begun.add(position)
+        elif position not in self._begun:
+            self._older += 1
+        self._times.append(time_us)
+        self._counts.append(self._counts[-1] + change)
+
+    def find_peak(self, begin_us: int, end_us: int) -> int:
+        """Return the maximum between two times, once all events have been counted."""
+        first = bisect_left(self._times, begin_us) - 1
+        last = bisect_right(self._times, end_us)
+        return self._older + max(self._counts[max(0, first) : last])
+
+
+def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
+    """Return the requests of I/Os that began and completed in a trace.
 
     As in templates/latency.bt.j2, flushes and discards are excluded, a merged I/O counts with its
     request, and each part of a split I/O has the start of the whole.
     """
-    starts: dict[Position, int] = {}
+    pending: dict[Position, TracedRequest] = {}
+    completed: list[TracedRequest] = []
+    requests, commands = _Usage(), _Usage()
     for event in events:
-        position, (device, sector) = event.position, event.position
-        if event.name == "block_bio_queue" and event.sectors and event.operation[0] != "D":
-            starts[position] = event.time_us
-        elif event.name == "block_split" and position in starts:
-            starts[device, event.sectors] = starts[position]
-        elif event.name in ("block_bio_remap", "block_bio_frontmerge"):
-            start = starts.pop(event.source or (device, sector + event.sectors), None)
-            if start is not None:
-                starts[position] = start
-        elif event.name in ("block_bio_backmerge", "block_rq_merge", "block_rq_complete"):
-            start = starts.pop(position, None)
-            if start is not None and event.name == "block_rq_complete":
-                yield device.replace(",", ":"), event.time_us - start
+        position, (device, sector), time = event.position, event.position, event.time_us
+        if not event.sectors or event.operation[0] == "D":
+            continue
+        io = pending.get(position)
+        match event.name:
+            case "block_bio_queue":
+                pending[position] = TracedRequest(device, event.operation, time)
+            case "block_split" if io:
+                pending[device, event.sectors] = replace(io)
+            case "block_bio_remap" | "block_bio_frontmerge":
+                moved = event.source or (device, sector + event.sectors)
+                if moved in pending:
+                    io = pending[position] = pending.pop(moved)
+                    if io.got:
+                        requests.count(moved, time, -1)
+                        requests.count(position, time, 1)
+            case "block_getrq":
+                requests.count(position, time, 1)
+                if io:
+                    io.got = time
+            case "block_rq_issue":
+                commands.count(position, time, 1)
+                if io:
+                    io.sent = time
+            case "block_rq_requeue" if io and io.sent:
+                commands.count(position, time, -1)
+                io.sent = 0
+            case "block_bio_backmerge" | "block_rq_merge":
+                pending.pop(position, None)
+                if event.name == "block_rq_merge":
+                    requests.count(position, time, -1)
+            case "block_rq_complete":
+                requests.count(position, time, -1)
+                commands.count(position, time, -1)
+                if io:
+                    io.device, io.completed = device, time
+                    completed.append(pending.pop(position))
+    for io in completed:
+        if io.got and io.sent:
+            io.allocated = requests.find_peak(io.queued, io.got)
+            io.issued = commands.find_peak(io.got, io.sent)
+    return completed
+
+
+def pair_events(events: Iterable[BlockEvent]) -> Iterator[tuple[str, int]]:
+    """Yield the device, ``8:0``, and the microseconds of each request of a trace."""
+    for io in trace_requests(events):
+        yield io.device.replace(",", ":"), io.completed - io.queued

@@ -178,10 +178,10 @@ def resolve_root(root: Path) -> Path:
     return root.resolve()
 
 
-def require_root(command: str) -> None:
+def require_root(command: str, does: str = "changes the machine") -> None:
     """Raise UsageError unless root runs it: only root may write settings and read the journal."""
     if os.geteuid() != 0:
-        raise UsageError(f"`{command}` changes the machine and needs root", hint="run it with sudo")
+        raise UsageError(f"`{command}` {does} and needs root", hint="run it with sudo")
 
 
 def require_fio() -> None:

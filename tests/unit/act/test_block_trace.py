@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace, pair_events, parse_events
+from hbatune.act.block_trace import (
+    LATENCY_EVENTS,
+    STAGE_EVENTS,
+    BlockTrace,
+    pair_events,
+    parse_events,
+    trace_requests,
+)
 from hbatune.facts import sampler
 
 
@@ -78,6 +85,65 @@ def test_parts_of_split_io_have_its_start() -> None:
     ) == [("8:0", 20), ("8:0", 30)]
 
 
+def test_stages_and_counts_of_requests() -> None:
+    """The first complete event is of a request and a command from before the trace."""
+    events = lines(
+        "bio_queue: 8,0 R 16 + 8 [fio]",
+        "getrq: 8,0 R 16 + 8 [fio]",
+        "bio_queue: 8,0 R 64 + 8 [fio]",
+        "rq_issue: 8,0 R 4096 () 16 + 8 be,0,4 [kworker/1:1H]",
+        "rq_complete: 8,0 R () 1024 + 8 be,0,4 [0]",
+        "getrq: 8,0 R 64 + 8 [fio]",
+        "rq_complete: 8,0 R () 16 + 8 be,0,4 [0]",
+        "rq_issue: 8,0 R 4096 () 64 + 8 be,0,4 [kworker/1:1H]",
+        "rq_complete: 8,0 R () 64 + 8 be,0,4 [0]",
+    )
+    first, second = trace_requests(parse_events(events))
+    assert (first.stages, first.allocated, first.issued) == ((10, 20, 30), 2, 2)
+    assert (second.stages, second.allocated, second.issued) == ((30, 20, 10), 2, 1)
+
+
+def test_requeued_command_is_issued_again() -> None:
+    events = lines(
+        "bio_queue: 8,0 R 16 + 8 [fio]",
+        "getrq: 8,0 R 16 + 8 [fio]",
+        "rq_issue: 8,0 R 4096 () 16 + 8 be,0,4 [fio]",
+        "rq_requeue: 8,0 R () 16 + 8 be,0,4 [0]",
+        "rq_requeue: 8,0 R () 16 + 8 be,0,4 [0]",  # not issued: its device was busy
+        "rq_issue: 8,0 R 4096 () 16 + 8 be,0,4 [fio]",
+        "rq_complete: 8,0 R () 16 + 8 be,0,4 [0]",
+        "bio_queue: 8,0 R 64 + 8 [fio]",
+        "getrq: 8,0 R 64 + 8 [fio]",
+        "rq_issue: 8,0 R 4096 () 64 + 8 be,0,4 [fio]",
+        "rq_complete: 8,0 R () 64 + 8 be,0,4 [0]",
+    )
+    first, second = trace_requests(parse_events(events))
+    assert first.stages == (10, 40, 10)
+    assert (first.issued, second.issued) == (1, 1)
+
+
+def test_merged_request_is_counted_until_its_end() -> None:
+    """A request that a front merge has moved is no older one, and a merged request is freed."""
+    events = lines(
+        "bio_queue: 8,0 W 16 + 8 [fio]",
+        "getrq: 8,0 W 16 + 8 [fio]",
+        "bio_queue: 8,0 W 8 + 8 [fio]",
+        "bio_frontmerge: 8,0 W 8 + 8 [fio]",
+        "bio_queue: 8,0 W 24 + 8 [fio]",
+        "getrq: 8,0 W 24 + 8 [fio]",
+        "rq_merge: 8,0 W 4096 () 24 + 8 [fio]",
+        "rq_issue: 8,0 W 12288 () 8 + 24 [fio]",
+        "rq_complete: 8,0 W () 8 + 24 [0]",
+        "bio_queue: 8,0 W 99 + 8 [fio]",
+        "getrq: 8,0 W 99 + 8 [fio]",
+        "rq_issue: 8,0 W 4096 () 99 + 8 [fio]",
+        "rq_complete: 8,0 W () 99 + 8 [0]",
+    )
+    merged, single = trace_requests(parse_events(events))
+    assert merged.stages == (10, 60, 10)
+    assert (single.allocated, single.issued) == (1, 1)
+
+
 def test_flushes_discards_and_halves_are_excluded() -> None:
     assert (
         pair(
@@ -105,7 +171,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of an instance, as the kernel would make it."""
     monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
     folder = tmp_path / "instances/hbatune"
-    for event in LATENCY_EVENTS:
+    for event in {*LATENCY_EVENTS, *STAGE_EVENTS}:
         (folder / "events/block" / event).mkdir(parents=True)
     return folder
 
@@ -123,6 +189,19 @@ def test_trace_records_between_start_and_stop(instance: Path) -> None:
     assert recorded.position == ("8,0", 8)
     assert (instance / "tracing_on").read_text() == "0"
     assert (instance / "events/block/enable").read_text() == "0"
+
+
+def test_trace_of_disk_has_filter_and_losses(instance: Path) -> None:
+    trace = BlockTrace("hbatune", STAGE_EVENTS, "8:16")
+    trace.start()
+    for event in STAGE_EVENTS:
+        # include/linux/kdev_t.h: 12 bits of the major number above 20 of the minor one.
+        assert (instance / f"events/block/{event}/filter").read_text() == "dev == 8388624"
+    for cpu, lost in enumerate((0, 17, 25)):
+        (instance / f"per_cpu/cpu{cpu}").mkdir(parents=True)
+        text = f"entries: 9\noverrun: 3\nnow ts:    38.98\ndropped events: {lost}\nread events: 4\n"
+        (instance / f"per_cpu/cpu{cpu}/stats").write_text(text)
+    assert trace.count_lost() == 42
 
 
 def test_forbidden_trace_is_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

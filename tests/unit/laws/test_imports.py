@@ -21,7 +21,7 @@ MAX_LINES = {
     "check": 20700,
     "compare": 26300,
     "config": 16200,
-    "daemon": 16400,
+    "daemon": 16500,
     "diff": 17000,
     "explain": 18000,
     "forecast": 18900,
@@ -38,6 +38,7 @@ MAX_LINES = {
     "status": 20700,
     "uninstall": 23000,
     "watch": 21200,
+    "why": 18000,
 }
 """Lines of hbatune's own modules at most, without the families of adapters."""
 

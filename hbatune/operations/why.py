@@ -1,0 +1,219 @@
+"""Find the cause of a disk's latency: trace its requests for a while, and read its limits.
+
+Nothing is written to a device, and no I/O is started.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from statistics import fmean
+
+from msgspec import Struct
+
+from hbatune.act.block_trace import (
+    MAX_EVENTS,
+    STAGE_EVENTS,
+    BlockTrace,
+    TracedRequest,
+    trace_requests,
+)
+from hbatune.errors import HbatuneError, UsageError
+from hbatune.facts.cgroups import find_limited_cgroup, read_io_limits
+from hbatune.facts.machine import gather_machine
+from hbatune.facts.model import Endpoint, Kind, Machine, Missing
+from hbatune.facts.sampler import Sample, SampledPlaces, Sampler
+from hbatune.facts.targets import select_endpoints
+from hbatune.operations.differences import find_differences
+from hbatune.operations.situation import SituationRequest
+from hbatune.policy.config import load_configuration
+from hbatune.settings.limits import find_scheduler
+from hbatune.settings.setting import QUEUE_DEPTH, Value
+from hbatune.settings.table import SETTINGS, list_attributes
+from hbatune.watch import causes
+
+_INSTANCE = "hbatune-why"
+_SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DEPTH)
+_FIRST_S, _LONGEST_S = 0.1, 0.8
+"""The first window, and the longest. In the rest of its second, the events are read."""
+_WANTED_EVENTS = MAX_EVENTS // 5
+"""Events of a window: few enough for the buffer of one CPU, and to cost a few percent of a CPU."""
+
+
+class TracedLatency(Struct, frozen=True, kw_only=True):
+    """The p99 of a disk, and its ``cause``, or None if the load was too small.
+
+    ``lever`` is the setting that is the cause, or ``none``. ``gain`` is the largest share (0 to 1)
+    of the p99 that it can win. ``current`` is its value, and ``wanted`` the value of the active
+    profile if it differs. ``culprit`` is the cgroup or the disk behind another cause. ``limited``
+    is a cgroup at its limit in io.max. ``traced`` is the fraction of ``seconds`` that was traced,
+    without windows in which events were ``lost``.
+    """
+
+    target: str
+    lever: str
+    cause: causes.LatencyCause | None
+    culprit: str | None
+    limited: str | None
+    gain: float
+    current: Value | None
+    wanted: Value | None
+    p99_us: int | None
+    stages: tuple[causes.StageTime, ...]
+    requests: int
+    seconds: float
+    traced: float
+    lost: int
+
+
+def explain_latency(
+    names: Collection[str], seconds: int, advance: Callable[[str], None]
+) -> TracedLatency:
+    """Trace the disk with these names for the number of seconds, and find the cause.
+
+    ``advance`` is called after each second. The caller holds the lock of traces. Raises UsageError
+    unless the names mean one disk, and HbatuneError if the kernel does not allow a trace.
+    """
+    deadline = load_configuration().act.deadline_seconds
+    machine = gather_machine(list_attributes(_SETTINGS), deadline=deadline)
+    disk = _choose_disk(machine, names)
+    tracing = _Tracing(machine, disk)
+    tracing.run(seconds, advance)
+    requests = tracing.requests
+    limits = tracing.find_limits()
+    found = causes.find_cause(requests, limits)
+    lever = found.cause if found.cause in causes.LEVERS else None
+    current, wanted = (None, None) if lever is None else _find_values(disk, lever)
+    return TracedLatency(
+        target=disk.target,
+        lever=lever or "none",
+        cause=found.cause,
+        culprit=found.culprit,
+        limited=limits.limited,
+        gain=found.gain,
+        current=current,
+        wanted=wanted,
+        p99_us=sum(causes.select_tail(requests)[0].stages) if requests else None,
+        stages=causes.measure_stages(requests) if requests else (),
+        requests=len(requests),
+        seconds=tracing.seconds,
+        traced=tracing.traced_seconds / tracing.seconds,
+        lost=tracing.lost,
+    )
+
+
+def _choose_disk(machine: Machine, names: Collection[str]) -> Endpoint:
+    """Return the disk with these names, or its map if it is a path."""
+    endpoints = machine.endpoints_by_target
+    disks = {}
+    for endpoint in select_endpoints(machine, names):
+        disk = endpoints.get(endpoint.map or "", endpoint)
+        disks[disk.target] = disk
+    if len(disks) != 1:
+        problem = f"{' '.join(names)} means {len(disks)} disks, and only one is traced"
+        raise UsageError(problem, hint="name a single disk: `hbatune list --all` shows them")
+    [disk] = disks.values()
+    if disk.kind is Kind.MAP and isinstance(disk.tags, Missing):
+        problem = f"{disk.target} has no requests: its I/O goes to hidden paths"
+        raise UsageError(problem, hint="name a disk without paths or with multipathd")
+    return disk
+
+
+def _find_values(disk: Endpoint, setting: str) -> tuple[Value | None, Value | None]:
+    """Return a setting's current value, and the active profile's if it differs; None if unknown."""
+    current = SETTINGS[setting].read(disk.attributes)
+    value = None if isinstance(current, Missing) else current
+    try:
+        compared = find_differences(SituationRequest(targets=[disk.target], narrow=True))
+    except HbatuneError:  # no profile is active, or its rules have an error
+        return value, None
+    for row in compared.plan.drift:
+        if (row.setting, row.id) == (setting, disk.id):
+            return value, row.value
+    return value, None
+
+
+class _Tracing:
+    """The trace of one disk, with samples of the machine around it. Mutable."""
+
+    def __init__(self, machine: Machine, disk: Endpoint) -> None:
+        self.requests: list[TracedRequest] = []
+        self.seconds, self.traced_seconds, self.lost = 0.0, 0.0, 0
+        self._machine, self._disk = machine, disk
+        self._siblings: dict[str, str] = {}
+        for other in machine.endpoints:
+            # The LUNs of a SCSI host, and the namespaces of an NVMe controller, share their tags.
+            if other.adapter and (other.adapter, other.host) == (disk.adapter, disk.host):
+                self._siblings[other.target] = other.id
+        self._siblings.pop(disk.target, None)
+        self._sampler = Sampler(SampledPlaces({disk.target: disk.id, **self._siblings}))
+        self._samples = [self._sample()]
+        if disk.id not in self._samples[0].disks:
+            raise HbatuneError(f"{disk.target} was removed")
+        self._device = self._samples[0].disks[disk.id].device
+        self._cgroups = read_io_limits(self._device)
+
+    def run(self, seconds: int, advance: Callable[[str], None]) -> None:
+        """Trace in a window of each second. Raises HbatuneError if the kernel does not allow it."""
+        target = self._disk.target
+        trace = BlockTrace(_INSTANCE, STAGE_EVENTS, self._device)
+        trace.remove()  # of a run that was killed
+        begin, length = time.monotonic(), _FIRST_S
+        try:
+            for second in range(1, seconds + 1):
+                length = min(_LONGEST_S, self._trace_window(trace, length))
+                advance(target)
+                time.sleep(max(0.0, begin + second - time.monotonic()))
+        except OSError as error:
+            problem = f"{target} cannot be traced: {error.strerror or error}"
+            hint = "it needs tracefs in /sys/kernel/tracing, which a lockdown of the kernel forbids"
+            raise HbatuneError(problem, hint=hint) from error
+        finally:
+            trace.remove()
+        self.seconds = time.monotonic() - begin
+
+    def _trace_window(self, trace: BlockTrace, length: float) -> float:
+        """Trace for ``length`` seconds, and return the seconds for a good number of events."""
+        trace.start()
+        begin = time.monotonic()
+        time.sleep(length)
+        self._samples.append(self._sample())
+        end = time.monotonic()
+        events = list(trace.stop())
+        next_length = length * _WANTED_EVENTS / max(1, len(events))
+        if lost := trace.count_lost():
+            self.lost += lost
+            return min(length, next_length) / 4
+        if len(events) == MAX_EVENTS:  # later ones were not read
+            end = events[-1].time_us / 1e6
+        self.traced_seconds += end - begin
+        for request in trace_requests(events):
+            # A request with a flush waits for the flush before its issue.
+            if request.got and request.sent and request.operation[0] != "F":
+                self.requests.append(request)
+        return next_length
+
+    def _sample(self) -> Sample:
+        return self._sampler.sample(time.monotonic(), time.time())
+
+    def find_limits(self) -> causes.QueueLimits:
+        """Return the limits of the disk, and the load of its siblings during the trace."""
+        disk, scheduler = self._disk, find_scheduler(self._disk.attributes)
+        group = disk.active_group
+        names = group.paths if group is not None else disk.paths or (disk.target,)
+        members = [endpoint for endpoint in self._machine.endpoints if endpoint.target in names]
+        depths = [SETTINGS[QUEUE_DEPTH].read_number(member.attributes) for member in members]
+        siblings = {}
+        for name, id in self._siblings.items():
+            counts = [sample.disks[id].in_flight for sample in self._samples if id in sample.disks]
+            siblings[name] = fmean(counts or [0])
+        cgroups = read_io_limits(self._device)
+        return causes.QueueLimits(
+            scheduler=None if scheduler is None else str(scheduler),
+            requests=SETTINGS["nr_requests"].read_number(disk.attributes),
+            async_depth=SETTINGS["async_depth"].read_number(disk.attributes),
+            wbt_us=SETTINGS["wbt_lat_usec"].read_number(disk.attributes),
+            depth=None if None in depths else sum(filter(None, depths)),
+            tags=None if isinstance(disk.tags, Missing) else disk.tags,
+            siblings=siblings,
+            cgroups=cgroups,
+            limited=find_limited_cgroup(self._cgroups, cgroups, self.seconds),
+        )

@@ -1,0 +1,170 @@
+"""Find the cause of a disk's latency in the events of its requests. Pure.
+
+A request has three stages: an I/O waits for it, it waits for its issue to the driver, and the drive
+executes it. If a limit was reached during a wait, its setting is the cause.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from math import ceil
+from statistics import fmean, median
+
+from msgspec import Struct
+
+from hbatune.act.block_trace import TracedRequest
+from hbatune.facts.cgroups import IoLimit
+
+MIN_REQUESTS = 100
+"""The smallest number of requests that has a p99."""
+MIN_SHARE = 0.1
+"""The smallest share of the p99 that is worth a change."""
+_REACHED = 0.9
+"""The fraction of a limit that counts as reached: a completion is traced before the kernel reuses
+its command, so the number during a wait is slightly below the limit."""
+
+
+class Stage(StrEnum):
+    """A stage of a request."""
+
+    REQUEST = "bio-to-request"
+    ISSUE = "request-to-issue"
+    DRIVE = "issue-to-completion"
+
+
+class LatencyCause(StrEnum):
+    """A cause of latency. ``LEVERS`` are those with the name of a setting."""
+
+    QUEUE_DEPTH = "queue_depth"
+    NR_REQUESTS = "nr_requests"
+    ASYNC_DEPTH = "async_depth"
+    SCHEDULER = "scheduler"
+    WRITEBACK = "wbt_lat_usec"
+    TAGS = "hardware-tags"
+    SIBLING = "shared-tags"
+    IO_MAX = "io.max"
+    IO_LATENCY = "io.latency"
+    IO_COST = "io.cost"
+    DRIVE = "drive"
+    UNKNOWN = "unknown"
+
+
+LEVERS = tuple(LatencyCause)[:5]
+
+
+class StageTime(Struct, frozen=True):
+    """The mean time of a stage, and its shares (0 to 1) of the mean and of the p99."""
+
+    stage: Stage
+    mean_us: float
+    mean_share: float
+    p99_share: float
+
+
+class QueueLimits(Struct, frozen=True, kw_only=True):
+    """The limits of a disk, None if unknown.
+
+    ``depth`` are the commands that it may have in the driver, ``tags`` those of its tag set.
+    ``siblings`` are the mean commands in the driver of other disks with this tag set. The cgroup
+    ``limited`` is at its limit in io.max.
+    """
+
+    scheduler: str | None = None
+    requests: int | None = None
+    async_depth: int | None = None
+    wbt_us: int | None = None
+    depth: int | None = None
+    tags: int | None = None
+    siblings: Mapping[str, float] = {}
+    cgroups: tuple[IoLimit, ...] = ()
+    limited: str | None = None
+
+
+_Found = tuple[LatencyCause, str | None]
+
+
+class Diagnosis(Struct, frozen=True):
+    """The cause of a p99, or None if the load was too small.
+
+    ``gain`` is the largest share of the p99 that the setting can win. ``culprit`` is the cgroup or
+    the sibling behind another cause.
+    """
+
+    cause: LatencyCause | None = None
+    gain: float = 0.0
+    culprit: str | None = None
+
+
+def select_tail(requests: Iterable[TracedRequest]) -> list[TracedRequest]:
+    """Return the requests at and above the p99, the fastest first."""
+    ordered = sorted(requests, key=lambda request: sum(request.stages))
+    return ordered[ceil(0.99 * len(ordered)) - 1 :]
+
+
+def measure_stages(requests: Sequence[TracedRequest]) -> tuple[StageTime, ...]:
+    """Return the time of each stage of at least one request."""
+    means = [fmean(times) for times in zip(*(request.stages for request in requests), strict=True)]
+    tail = [fmean(times) for times in zip(*(r.stages for r in select_tail(requests)), strict=True)]
+    times = []
+    for stage, mean_us, tail_us in zip(Stage, means, tail, strict=True):
+        shares = mean_us / (sum(means) or 1), tail_us / (sum(tail) or 1)
+        times.append(StageTime(stage, mean_us, *shares))
+    return tuple(times)
+
+
+def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagnosis:
+    """Return the cause of the p99, if there are enough requests."""
+    held = Diagnosis(LatencyCause.IO_MAX, culprit=limits.limited)
+    if len(requests) < MIN_REQUESTS:
+        return held if limits.limited else Diagnosis()
+    tail = select_tail(requests)
+    request, issue, _ = (time.p99_share for time in measure_stages(requests))
+    if max(request, issue) >= MIN_SHARE:
+        find_wait = _find_request_wait if request >= issue else _find_issue_wait
+        cause, culprit = find_wait(tail, limits)
+        return Diagnosis(cause, max(request, issue) if cause in LEVERS else 0.0, culprit)
+    # The kernel holds such an I/O before its first event (block/blk-throttle.c).
+    return held if limits.limited else Diagnosis(LatencyCause.DRIVE)
+
+
+def _find_request_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _Found:
+    """Return the cause of a wait for a request. With scheduler ``none``, a request is a tag."""
+    allocated = median(request.allocated for request in tail)
+    writes = sum(request.operation[0] == "W" for request in tail) > len(tail) / 2
+    if limits.scheduler == "none" and (found := _find_tag_wait(allocated, limits)):
+        return found
+    if _is_reached(allocated, limits.requests):
+        return LatencyCause.NR_REQUESTS, None
+    if writes and _is_reached(allocated, limits.async_depth):
+        return LatencyCause.ASYNC_DEPTH, None
+    # Free requests, and yet a wait: the kernel holds the I/O back (block/blk-rq-qos.h).
+    for cause in (LatencyCause.IO_LATENCY, LatencyCause.IO_COST):
+        for limit in limits.cgroups:
+            if limit.file.startswith(cause):
+                return cause, limit.cgroup
+    return (LatencyCause.WRITEBACK if writes and limits.wbt_us else LatencyCause.UNKNOWN), None
+
+
+def _find_issue_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _Found:
+    """Return the cause of a wait between a request and its issue."""
+    issued = median(request.issued for request in tail)
+    if _is_reached(issued, limits.depth):
+        return LatencyCause.QUEUE_DEPTH, None
+    if found := _find_tag_wait(issued, limits):
+        return found
+    return (LatencyCause.UNKNOWN if limits.scheduler == "none" else LatencyCause.SCHEDULER), None
+
+
+def _find_tag_wait(own: float, limits: QueueLimits) -> _Found | None:
+    """Return the cause if this disk has used up the tag set, or its part of it.
+
+    Disks that use one tag set get equal parts of it, at least 4 tags (block/blk-mq.h:
+    hctx_may_queue).
+    """
+    active = [name for name, commands in limits.siblings.items() if commands >= 1]
+    if active and limits.tags and _is_reached(own, max(ceil(limits.tags / (len(active) + 1)), 4)):
+        return LatencyCause.SIBLING, max(active, key=limits.siblings.__getitem__)
+    return (LatencyCause.TAGS, None) if _is_reached(own, limits.tags) else None
+
+
+def _is_reached(count: float, limit: int | None) -> bool:
+    return limit is not None and count >= _REACHED * limit

@@ -1,0 +1,238 @@
+"""`hbatune why` on described machines, with the trace of a simulated disk."""
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hbatune.act.block_trace import MAX_EVENTS, BlockEvent
+from hbatune.cli import main
+from hbatune.facts.model import Kind, Machine
+from hbatune.facts.sampler import Sample, SampledPlaces
+from hbatune.operations import why
+from tests.documented import validate
+from tests.unit.machines import ABSENT, attributes, endpoint, machine
+from tests.unit.traced_disk import SimulatedDisk
+from tests.unit.watch_samples import counted
+
+Capture = pytest.CaptureFixture[str]
+Windows = list[tuple[Sequence[BlockEvent], int]]
+
+
+class FakeTrace:
+    """Windows with their events and the number of lost events. The last one is repeated."""
+
+    def __init__(self, windows: Windows, error: OSError | None = None) -> None:
+        self.windows, self.error = windows, error
+        self.current: tuple[Sequence[BlockEvent], int] = ((), 0)
+        self.removed = 0
+        self.device = ""
+
+    def start(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.current = self.windows.pop(0) if len(self.windows) > 1 else self.windows[0]
+
+    def stop(self) -> Iterator[BlockEvent]:
+        return iter(self.current[0])
+
+    def count_lost(self) -> int:
+        return self.current[1]
+
+    def remove(self) -> None:
+        self.removed += 1
+
+
+class FakeSampler:
+    def __init__(self, places: SampledPlaces) -> None:
+        self.ids = list(places.disks.values())
+
+    def sample(self, at: float, moment: float) -> Sample:
+        return Sample(at, moment, dict.fromkeys(self.ids, counted(device="8:16")))
+
+
+class Clock:
+    """A clock that only sleeping moves; ``slept`` are the lengths of all windows and pauses."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 1000.0, list[float]()
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept.append(round(seconds, 3))
+
+
+Command = Callable[..., int]
+
+
+def sdb(**texts: str) -> Any:
+    texts = {"queue__nr_requests": "256", "device__queue_depth": "4", **texts}
+    scheduler = "none [mq-deadline]"
+    return endpoint(target="sdb", attributes=attributes(queue__scheduler=scheduler, **texts))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    own = SimpleNamespace(monotonic=lambda: clock.now, sleep=clock.sleep, time=time.time)
+    monkeypatch.setattr(why, "time", own)
+    return clock
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Command:
+    """Return `hbatune why` as root, on a machine and with the windows of a trace."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(why, "Sampler", FakeSampler)
+    monkeypatch.setattr(why, "read_io_limits", lambda device: ())
+
+    def run(trace: FakeTrace, *words: str, on: Machine | None = None) -> int:
+        described = machine(endpoint(), sdb()) if on is None else on
+        monkeypatch.setattr(why, "gather_machine", lambda *a, **k: described)
+
+        def make(name: str, events: object, device: str) -> FakeTrace:
+            trace.device = device
+            return trace
+
+        monkeypatch.setattr(why, "BlockTrace", make)
+        return main(["why", *words])
+
+    return run
+
+
+def deep() -> FakeTrace:
+    return FakeTrace([(SimulatedDisk(commands=4).trace(), 0)])
+
+
+def test_answer_comes_first(command: Command, capsys: Capture) -> None:
+    trace = deep()
+    assert command(trace, "sdb", "--seconds", "2") == 0
+    assert (trace.device, trace.removed) == ("8:16", 2)
+    assert capsys.readouterr().out.splitlines() == [
+        "Raise queue_depth: at most 75 % of the p99 can be won.",
+        "",
+        "A REQUEST                             MEAN  OF THE MEAN  OF THE P99",
+        "waits for a request                0.00 µs          0 %         0 %",
+        "waits for its issue to the driver  2.94 ms         75 %        75 %",
+        "is executed by the drive           1.00 ms         25 %        25 %",
+        "",
+        "queue_depth is 4 now.",
+        "sdb: 800 requests in 2 s, p99 4.00 ms; 18 % of the time was traced.",
+    ]
+
+
+def test_document_has_lever(command: Command, capsys: Capture) -> None:
+    assert command(deep(), "sdb", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert (document["lever"], document["current"], document["wanted"]) == ("queue_depth", 4, None)
+    assert document["gain"] == pytest.approx(0.75, abs=0.01)
+    assert (document["requests"], document["seconds"]) == (4000, 10)
+    assert document["traced"] == pytest.approx(0.6575)
+    command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sda", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert (document["lever"], document["cause"], document["gain"]) == ("none", "drive", 0)
+
+
+def test_small_load_has_no_answer(command: Command, capsys: Capture) -> None:
+    assert command(FakeTrace([((), 0)]), "sda") == 1
+    out = capsys.readouterr().out
+    assert out.startswith("The load is too small to answer: 0 requests, 100 are needed.\n")
+    assert command(FakeTrace([((), 0)]), "sda", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert (document["lever"], document["cause"]) == ("none", None)
+
+
+def test_windows_with_losses_are_not_counted(
+    command: Command, clock: Clock, capsys: Capture
+) -> None:
+    events = SimulatedDisk(commands=4).trace()
+    trace = FakeTrace([(events, 30_000), (events, 0)])
+    assert command(trace, "sdb", "--seconds", "2", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["lost"], document["requests"]) == (30_000, 400)
+    assert clock.slept[::2] == [0.1, 0.025], "the next window is shorter"
+    assert document["traced"] == pytest.approx(0.0125)
+    command(FakeTrace([(events, 30_000), (events, 0)]), "sdb", "--seconds", "2")
+    assert "30,000 events did not fit" in capsys.readouterr().out
+
+
+def test_busy_disk_has_short_windows(command: Command, clock: Clock) -> None:
+    events = SimulatedDisk(commands=4).trace(MAX_EVENTS)[:MAX_EVENTS]
+    command(FakeTrace([(events, 0)]), "sdb", "--seconds", "3")
+    assert clock.slept[::2] == [0.1, 0.02, 0.004]
+
+
+def test_value_of_profile_is_shown(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    other = SimpleNamespace(setting="nr_requests", id=sdb().id, value=1024)
+    elsewhere = SimpleNamespace(setting="queue_depth", id=endpoint().id, value=32)
+    row = SimpleNamespace(setting="queue_depth", id=sdb().id, value=64)
+    compared = SimpleNamespace(plan=SimpleNamespace(drift=(other, elsewhere, row)))
+    monkeypatch.setattr(why, "find_differences", lambda request: compared)
+    assert command(deep(), "sdb") == 0
+    text = "queue_depth is 4 now, and the active profile sets 64: `hbatune apply`.\n"
+    assert text in capsys.readouterr().out
+
+
+def test_second_wait_and_limited_cgroup_are_noted(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(why, "find_limited_cgroup", lambda *_: "/backup")
+    disk = sdb(queue__nr_requests="16")
+    trace = FakeTrace([(SimulatedDisk(threads=20, requests=16, commands=4).trace(), 0)])
+    assert command(trace, "sdb", on=machine(disk)) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Raise queue_depth: at most 60 % of the p99 can be won.")
+    assert "In another 20 % of the p99 it waits for a request." in out
+    assert "The cgroup /backup is at its limit in io.max" in out
+
+
+def test_path_means_its_map(command: Command, capsys: Capture) -> None:
+    """Its depth is the depth of all its paths."""
+    paths = [
+        endpoint(target=name, kind=Kind.PATH, map="dm-0", attributes=sdb().attributes)
+        for name in ("sda", "sdb")
+    ]
+    above = endpoint(
+        target="dm-0",
+        kind=Kind.MAP,
+        adapter=None,
+        paths=("sda", "sdb"),
+        attributes=attributes(queue__scheduler="[mq-deadline] none", queue__nr_requests="256"),
+    )
+    trace = FakeTrace([(SimulatedDisk(commands=8).trace(), 0)])
+    assert command(trace, "sda", "--json", on=machine(*paths, above)) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["target"], document["lever"]) == ("dm-0", "queue_depth")
+
+
+def test_bad_requests_are_usage_errors(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert command(deep(), "0000:01:00.0") == 2
+    assert "0000:01:00.0 means 2 disks, and only one is traced" in capsys.readouterr().err
+    head = endpoint(target="nvme0n1", kind=Kind.MAP, adapter=None, tags=ABSENT)
+    assert command(deep(), "nvme0n1", on=machine(head)) == 2
+    assert "its I/O goes to hidden paths" in capsys.readouterr().err
+    assert command(deep(), "sdz") == 2
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert command(deep(), "sda") == 2
+    assert "`why` reads the kernel's trace and needs root" in capsys.readouterr().err
+
+
+def test_forbidden_trace_is_reported(command: Command, capsys: Capture) -> None:
+    denied = OSError(errno.EPERM, "Operation not permitted")
+    trace = FakeTrace([((), 0)], denied)
+    assert command(trace, "sda") == 1
+    err = capsys.readouterr().err
+    assert "sda cannot be traced: Operation not permitted" in err
+    assert "lockdown" in err
+    assert trace.removed == 2, "what it may have made is removed"

@@ -1,0 +1,133 @@
+"""The cause of a p99, on simulated disks whose limits are known."""
+
+import pytest
+from msgspec.structs import replace
+
+from hbatune.act.block_trace import trace_requests
+from hbatune.facts.cgroups import IoLimit
+from hbatune.watch.causes import (
+    MIN_REQUESTS,
+    Diagnosis,
+    LatencyCause,
+    QueueLimits,
+    find_cause,
+    measure_stages,
+)
+from tests.unit.traced_disk import SimulatedDisk
+
+DEADLINE = QueueLimits(scheduler="mq-deadline", requests=256, depth=256, tags=1000)
+NONE = QueueLimits(scheduler="none", requests=1000, depth=256, tags=1000)
+
+
+def diagnose(disk: SimulatedDisk, limits: QueueLimits, skipped: int = 0) -> Diagnosis:
+    """Return the cause for a trace that begins after some of the events."""
+    return find_cause(trace_requests(disk.trace()[skipped:]), limits)
+
+
+def limits(**overrides: object) -> QueueLimits:
+    return replace(DEADLINE, **overrides)
+
+
+@pytest.mark.parametrize("scheduler", ["mq-deadline", "none"])
+@pytest.mark.parametrize("skipped", [0, 57])
+def test_commands_at_depth_are_its_cause(scheduler: str, skipped: int) -> None:
+    """Commands that were issued before the trace count, too."""
+    found = diagnose(SimulatedDisk(commands=4), limits(scheduler=scheduler, depth=4), skipped)
+    assert (found.cause, found.culprit) == (LatencyCause.QUEUE_DEPTH, None)
+    assert found.gain == pytest.approx(0.75, abs=0.02)  # three of four rounds are waits
+
+
+@pytest.mark.parametrize("skipped", [0, 57])
+def test_used_requests_are_cause(skipped: int) -> None:
+    found = diagnose(SimulatedDisk(requests=8), limits(requests=8), skipped)
+    assert found.cause is LatencyCause.NR_REQUESTS
+    assert found.gain == pytest.approx(0.5, abs=0.02)
+
+
+def test_longer_wait_decides() -> None:
+    disk = SimulatedDisk(threads=64, requests=16, commands=4)
+    assert diagnose(disk, limits(requests=16, depth=4)).cause is LatencyCause.NR_REQUESTS
+    disk = SimulatedDisk(threads=20, requests=16, commands=4)
+    assert diagnose(disk, limits(requests=16, depth=4)).cause is LatencyCause.QUEUE_DEPTH
+
+
+def test_drive_has_no_lever() -> None:
+    assert diagnose(SimulatedDisk(), DEADLINE) == Diagnosis(LatencyCause.DRIVE)
+
+
+def test_requests_held_below_limits_are_schedulers() -> None:
+    held = SimulatedDisk(held_us=3000)
+    found = diagnose(held, DEADLINE)
+    assert (found.cause, found.gain) == (LatencyCause.SCHEDULER, 0.75)
+    assert diagnose(held, NONE) == Diagnosis(LatencyCause.UNKNOWN)
+
+
+def test_used_tags_have_no_lever() -> None:
+    """With a scheduler they delay the issue, without one the request."""
+    found = diagnose(SimulatedDisk(commands=8), limits(tags=8, depth=64))
+    assert found == Diagnosis(LatencyCause.TAGS)
+    bare = QueueLimits(scheduler="none", requests=8, depth=64, tags=8)
+    assert diagnose(SimulatedDisk(requests=8), bare) == Diagnosis(LatencyCause.TAGS)
+
+
+def test_busiest_sibling_is_named() -> None:
+    """Three disks use 24 tags: each gets 8. A disk with less than one command is idle."""
+    siblings = {"sdb": 3.0, "sdc": 8.0, "sdd": 0.2}
+    found = diagnose(SimulatedDisk(commands=8), limits(tags=24, depth=64, siblings=siblings))
+    assert found == Diagnosis(LatencyCause.SIBLING, culprit="sdc")
+    found = diagnose(SimulatedDisk(commands=8), limits(tags=48, depth=64, siblings=siblings))
+    assert found.cause is LatencyCause.SCHEDULER, "its part of 16 tags was free"
+
+
+def test_writes_have_fewer_requests() -> None:
+    few = limits(requests=64, async_depth=8)
+    assert diagnose(SimulatedDisk(requests=8, operation="W"), few).cause is LatencyCause.ASYNC_DEPTH
+    assert diagnose(SimulatedDisk(requests=8), few).cause is LatencyCause.UNKNOWN
+
+
+def test_writes_that_wait_with_free_requests_are_throttled() -> None:
+    throttled = SimulatedDisk(requests=8, operation="WS")
+    found = diagnose(throttled, limits(wbt_us=2000))
+    assert found.cause is LatencyCause.WRITEBACK
+    assert found.gain == pytest.approx(0.5, abs=0.02)
+    assert diagnose(throttled, limits(wbt_us=0)).cause is LatencyCause.UNKNOWN
+    reads = SimulatedDisk(requests=8)
+    assert diagnose(reads, limits(wbt_us=2000)).cause is LatencyCause.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("file", "cause"),
+    [
+        ("io.latency", LatencyCause.IO_LATENCY),
+        ("io.cost.qos", LatencyCause.IO_COST),
+    ],
+)
+def test_cgroup_behind_wait_is_named(file: str, cause: LatencyCause) -> None:
+    cgroup = IoLimit("/database", file, {"target": 1000}, {})
+    held = limits(cgroups=(cgroup,), wbt_us=2000)
+    found = diagnose(SimulatedDisk(requests=8, operation="W"), held)
+    assert found == Diagnosis(cause, culprit="/database")
+    assert diagnose(SimulatedDisk(), held).cause is LatencyCause.DRIVE, "nothing waited"
+
+
+def test_limited_cgroup_is_cause_without_other_waits() -> None:
+    """Its I/O waits before the trace. It may be another process than the one that waits here."""
+    capped = limits(limited="/backup", depth=4)
+    assert diagnose(SimulatedDisk(), capped) == Diagnosis(LatencyCause.IO_MAX, culprit="/backup")
+    assert diagnose(SimulatedDisk(commands=4), capped).cause is LatencyCause.QUEUE_DEPTH
+    assert find_cause([], capped).cause is LatencyCause.IO_MAX
+
+
+def test_too_few_requests_have_no_cause() -> None:
+    requests = trace_requests(SimulatedDisk(commands=4).trace(MIN_REQUESTS))
+    assert find_cause(requests[1:], limits(depth=4)) == Diagnosis()
+    assert find_cause(requests, limits(depth=4)).cause is LatencyCause.QUEUE_DEPTH
+
+
+def test_shares_are_of_mean_and_of_p99() -> None:
+    requests = trace_requests(SimulatedDisk(threads=1).trace(200))
+    for request in requests[:3]:  # at and above the p99
+        request.queued -= 3000
+    shares = [(time.mean_us, time.p99_share) for time in measure_stages(requests)]
+    assert shares == [(45.0, 0.75), (0.0, 0.0), (1000.0, 0.25)]
+    assert sum(time.mean_share for time in measure_stages(requests)) == pytest.approx(1)
