@@ -28,7 +28,7 @@ from hbatune.watch import latency, readings
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 if TYPE_CHECKING:
-    from hbatune.watch.exporter import Exporter
+    from hbatune.watch.metrics import Exporter
 
 NEVER = float("inf")
 POLL_INTERVAL_S = 5.0
@@ -268,11 +268,10 @@ class MetricsMonitor:
         if wanted.textfile is not None:
             # Most daemons publish no metrics, and need less memory without these modules.
             from hbatune.watch import metrics
-            from hbatune.watch.exporter import Exporter
 
             try:
                 metrics.require_library()
-                self._exporter = Exporter(wanted.textfile)
+                self._exporter = metrics.Exporter(wanted.textfile)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
