@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ class SettingExplanation(Struct, frozen=True):
 
 
 class WithoutRules(Struct, frozen=True):
-    """A target without a matching rule, so nothing is set, with the nearest rules.
+    """A target without a matching rule, so nothing is set.
 
     An unclassified disk has this as its ``reason``, with ``evidence``.
     """
@@ -97,21 +97,16 @@ class WithoutRules(Struct, frozen=True):
     target: str
     id: str
     adapter: str | None
-    near: tuple[match.NearRule, ...]
     reason: str | None = None
     evidence: tuple[str, ...] = ()
 
 
 class Explanation(Struct, frozen=True):
-    """The settings of the chosen targets, with the cited sources.
-
-    ``traits`` are the traits of the targets ``without_rules``, by id.
-    """
+    """The settings of the chosen targets, and the cited sources."""
 
     situation: Situation
     settings: tuple[SettingExplanation, ...]
     without_rules: tuple[WithoutRules, ...]
-    traits: Mapping[str, match.Traits]
     sources: tuple[profile.Source, ...]
 
 
@@ -133,11 +128,11 @@ def explain_target(request: SituationRequest, setting: str | None) -> Explanatio
     cited = {situation.profile.probe.source}.union(*map(_collect_sources, settings))
     all_sources = vendors.find_library(situation.profile).sources().items()
     sources = tuple(source for id, source in all_sources if id in cited)
-    return Explanation(situation, settings, without_rules, explainer.traits, sources)
+    return Explanation(situation, settings, without_rules, sources)
 
 
 class _Explainer:
-    """The chosen targets of a situation, with their ``traits`` by id, and a plan of everything."""
+    """The chosen targets of a situation, and a plan of everything."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -148,7 +143,7 @@ class _Explainer:
         self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = situation.machine.adapters_by_target
         self._targets: list[Target] = []
-        self.traits: dict[str, match.Traits] = {}
+        self._traits: dict[str, match.Traits] = {}
         for endpoint in situation.chosen.endpoints:
             adapter = self._adapters.get(endpoint.adapter or "")
             self._add(make_target(endpoint), match.build_traits(endpoint, adapter))
@@ -159,7 +154,7 @@ class _Explainer:
 
     def _add(self, target: Target, traits: match.Traits) -> None:
         self._targets.append(target)
-        self.traits[target.id] = traits
+        self._traits[target.id] = traits
 
     def explain_targets(self, setting: str | None) -> Iterator[SettingExplanation]:
         """Yield explanations of each target's settings."""
@@ -171,7 +166,7 @@ class _Explainer:
         arrays = vendors.find_library(self._situation.profile).arrays()
         budgets = compute_budgets(self._situation.machine, self._situation.site, arrays)
         for target in self._targets:
-            matched = self._matcher.matched(self.traits[target.id])
+            matched = self._matcher.matched(self._traits[target.id])
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
             if setting is not None:
                 names = [setting] if SETTINGS[setting].on is target.kind else []
@@ -197,18 +192,13 @@ class _Explainer:
 
     def find_without_rules(self, explained_ids: Collection[str]) -> tuple[WithoutRules, ...]:
         """Return the targets without an explained setting."""
-        machine, rules = self._situation.machine, self._situation.profile.rules
-        unclassified = {disk.id: disk for disk in find_skipped_disks(machine.endpoints)}
+        endpoints = self._situation.machine.endpoints
+        unclassified = {disk.id: disk for disk in find_skipped_disks(endpoints)}
         without_rules = []
         for target in self._targets:
             if target.id in explained_ids:
                 continue
-            item = WithoutRules(
-                target=target.name,
-                id=target.id,
-                adapter=target.adapter,
-                near=match.find_near_rules(rules, self.traits[target.id]),
-            )
+            item = WithoutRules(target.name, target.id, target.adapter)
             if (disk := unclassified.get(target.id)) is not None:
                 item = replace(item, reason=describe_limit(disk.reason), evidence=disk.evidence)
             without_rules.append(item)

@@ -107,49 +107,24 @@ def _find_multipath(endpoint: Endpoint) -> Multipath:
 
 def is_match(condition: Match, properties: Traits) -> bool:
     """Return whether the condition matches a target with these traits."""
-    return all(holds for _, holds in _check_conditions(condition, properties))
-
-
-def _check_conditions(condition: Match, properties: Traits) -> Iterator[tuple[str, bool]]:
-    """Yield each TOML key of the condition, and whether it matches."""
-    for name in ("protocol", "family", "medium", "kind", "multipath", "storage"):
+    for name in ("protocol", "family", "medium", "kind", "multipath", "storage", "transport"):
         values = getattr(condition, name)
-        yield name, not values or getattr(properties, name) in values
+        if values and getattr(properties, name) not in values:
+            return False
     for name in ("tri_mode", "rotational"):
         flag = getattr(condition, name)
-        yield name, flag is None or getattr(properties, name) is flag
+        if flag is not None and getattr(properties, name) is not flag:
+            return False
     generations, widths = condition.link.gen, condition.link.width
-    is_generation = not generations or properties.gen in generations
-    yield "link", is_generation and (not widths or properties.width in widths)
+    if generations and properties.gen not in generations:
+        return False
+    if widths and properties.width not in widths:
+        return False
     for name in ("vendor", "model"):
         globs = getattr(condition, name)
-        yield name, not globs or matches_glob(getattr(properties, name), globs)
-    yield "transport", not condition.transport or properties.transport in condition.transport
-
-
-class NearRule(Struct, frozen=True):
-    """A rule that nearly matches a target, with the TOML keys that do not match."""
-
-    rule: Rule
-    unmet: tuple[str, ...]
-
-
-def find_near_rules(
-    rules: Iterable[Rule], properties: Traits, limit: int = 5
-) -> tuple[NearRule, ...]:
-    """Return at most ``limit`` rules that nearly match these traits.
-
-    They have the fewest unmet conditions of all rules for this type of target, at least one each.
-    """
-    candidates = []
-    for rule in rules:
-        if find_target_kind(rule.setting) is properties.target:
-            checks = _check_conditions(rule.when, properties)
-            unmet_keys = tuple(name for name, holds in checks if not holds)
-            if unmet_keys:
-                candidates.append(NearRule(rule, unmet_keys))
-    fewest = min((len(candidate.unmet) for candidate in candidates), default=0)
-    return tuple(candidate for candidate in candidates if len(candidate.unmet) == fewest)[:limit]
+        if globs and not matches_glob(getattr(properties, name), globs):
+            return False
+    return True
 
 
 def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:

@@ -14,10 +14,10 @@ from hbatune.facts.names import natural_key
 from hbatune.facts.targets import list_targets
 from hbatune.operations import differences
 from hbatune.operations.situation import Situation, SituationRequest
-from hbatune.policy import match, toml_files
+from hbatune.policy import toml_files
 from hbatune.policy.budget import MAX_LUN_DEPTH, VENDOR_DEFAULT, LunLimit, PortShare, is_shared
 from hbatune.policy.library import installed_library, list_profiles, load_profile
-from hbatune.policy.profile import Match, OptionRule, Rule, Source
+from hbatune.policy.profile import OptionRule, Rule, Source
 from hbatune.policy.vendors import NoProfileError, load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text import leftovers, plan_tables, units
@@ -191,38 +191,19 @@ def _make_entry(explained: differences.SettingExplanation) -> Explained:
 
 
 def _show_bare(explanation: differences.Explanation) -> None:
-    """Print the targets without a matching rule, and the nearest rules once for equal targets."""
-    traits_by_id, profile = explanation.traits, explanation.situation.profile.name
-
-    def content_key(item: differences.WithoutRules) -> Hashable:
-        return item.near, traits_by_id[item.id], item.evidence
-
-    for names, target in plan_tables.fold_rows(explanation.without_rules, content_key):
+    """Print the targets without a matching rule, equal targets once."""
+    profile = explanation.situation.profile.name
+    bare = explanation.without_rules
+    for names, target in plan_tables.fold_rows(bare, lambda item: (item.reason, item.evidence)):
         targets = plan_tables.format_targets(names)
         if target.reason is not None:
             print_line(
                 f"{targets}: {plan_tables.describe_skipped(target.reason, target.evidence)}", hang=2
             )
         print_line(f"{targets}: no rule of profile {profile} matches, so nothing is set")
-        if not target.near:
-            print_line("  nearest   the profile has no rule for anything of this kind")
-        for near in target.near:
-            rule, traits = near.rule, traits_by_id[target.id]
-            # The conditions that do not hold, in the format of a rule's conditions.
-            unmet = {name: getattr(rule.when, name) for name in near.unmet}
-            actual = ", ".join(_describe_trait(traits, name) for name in near.unmet)
-            print_line(
-                f"  nearest   {rule.name} ({rule.setting}) is for "
-                f"{format_conditions(Match(**unmet))}; here: {actual}"
-            )
+        if not explanation.situation.elsewhere:
+            print_line(f"  `hbatune profiles {profile}` shows its rules")
         print_line()
-
-
-def _describe_trait(target_traits: match.Traits, condition: str) -> str:
-    if condition == "link":
-        gen, width = map(plan_tables.format_value, (target_traits.gen, target_traits.width))
-        return f"link gen {gen}, width {width}"
-    return f"{condition} {str(getattr(target_traits, condition)).lower() or 'unknown'}"
 
 
 class _Index:

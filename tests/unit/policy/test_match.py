@@ -10,7 +10,6 @@ from hbatune.policy.match import (
     Matcher,
     Traits,
     build_traits,
-    find_near_rules,
     find_objective,
     is_match,
 )
@@ -158,26 +157,3 @@ def test_last_matching_objective_wins() -> None:
         == wanted[0]
     )
     assert find_objective(profile(), build_traits(endpoint(medium=Medium.HDD), None)) is None
-
-
-def test_near_rules_name_unmet_conditions() -> None:
-    near_profile = profile(
-        ("far", when(protocol=["nvme"], medium=["hdd"]), "scheduler", 1),
-        ("near", when(protocol=["sas"], medium=["hdd"]), "scheduler", 1),
-        ("there", when(protocol=["sas"]), "nr_requests", 1),
-        ("other", when(medium=["hdd"]), "queue_depth", 1),
-        ("of an interrupt", when(family=["nvme"]), "irq_affinity", 1),
-    )
-    near_rules = find_near_rules(near_profile.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD))
-    assert [(near_rule.rule.name, near_rule.unmet) for near_rule in near_rules] == [
-        ("near", ("medium",)),
-        ("other", ("medium",)),
-    ]
-    assert (
-        len(
-            find_near_rules(
-                near_profile.rules, Traits("mpt3sas", Protocol.SAS, Medium.SSD), limit=1
-            )
-        )
-        == 1
-    )
