@@ -233,4 +233,4 @@ def test_unmatched_disk_is_explained(cells: Cells) -> None:
     kind = "disk that no rule matches"
     [cell] = cells(command="explain", user="root", as_json=False, target=kind)
     assert "sdd: no rule of profile oltp matches, so nothing is set" in cell.out
-    assert "here: protocol unknown" in cell.out
+    assert "`hbatune profiles oltp` shows its rules" in cell.out

@@ -16,9 +16,21 @@ from hbatune.probe.workloads import Hidden
 from hbatune.search.tournament import End, Unjudged
 from hbatune.shipped import find_message, load_texts
 from hbatune.watch.alerts import AlertCondition
+from hbatune.watch.causes import LatencyCause, Stage
 
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
-ENUMERATIONS = (*MEASURED, StallCause, HostState, ReadFailure, FactKind, End, Unjudged, ExitCode)
+ENUMERATIONS = (
+    *MEASURED,
+    LatencyCause,
+    Stage,
+    StallCause,
+    HostState,
+    ReadFailure,
+    FactKind,
+    End,
+    Unjudged,
+    ExitCode,
+)
 VALUES = {"alerts", "columns", "csv", "fact_source", "figures", "kernel_change", "open_change"}
 VALUES |= {"unset_setting", "fact_name"}
 SENTENCES = {
@@ -35,6 +47,7 @@ SENTENCES = {
     "stall",
     "verdict",
     "watch_keys",
+    "why",
 }
 OTHER_TABLES = VALUES | SENTENCES
 
