@@ -8,7 +8,6 @@ between two hosts, the most important first.
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 from pathlib import Path
 
 from msgspec import Struct
@@ -167,8 +166,7 @@ def list_remedies(audit: audits.Audit) -> tuple[Remedy, ...]:
 
 def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
     hosts = {host.name: host for host in audit.hosts}
-    get_situation = attrgetter("state", "profile", "anonymous")
-    for (state, profile, _), group in group_items(audit.hosts, get_situation).items():
+    for (state, profile, *_), group in group_items(audit.hosts, _get_situation).items():
         if state is not HostState.OK:
             names = tuple(host.name for host in group)
             text = fill_message("host_problem", state, profile=profile)
@@ -180,20 +178,29 @@ def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
     for file in map(with_reason, audit.unusable):
         text = f"{file.file} could not be read: {file.reason}. Take it again with this hbatune"
         yield Remedy(Severity.WARNING, (), text, _find_snapshot_command(Path(file.file)))
+    odd = {outlier.host for outlier in audit.odd}
     for outlier in audit.odd:
-        command = command_on(hosts[outlier.host], "check")
+        host = hosts[outlier.host]
+        peers = [peer for peer in audit.hosts if peer.group == host.group and peer.name not in odd]
+        files = [peer.file for peer in (*peers[:1], host) if peer.file != THIS_HOST]
+        command = f"hbatune compare {shlex.join(files)}" if peers else command_on(host, "check")
         yield Remedy(Severity.ADVICE, (outlier.host,), describe_outlier(outlier), command)
+
+
+def _get_situation(host: audits.AuditedHost) -> tuple[HostState, str | None, bool, int | None]:
+    """Return what hosts with one remedy have in common. Only peers can share a new profile."""
+    return host.state, host.profile, host.anonymous, None if host.profile else host.group
 
 
 def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> str:
     """Return the command for hosts in one state: a rollout to several, otherwise a comparison.
 
-    A host without a profile gets the most common profile, or the list of profiles to choose from.
+    A host without a profile gets its peers' usual one, or the list of profiles to choose from.
     """
     first = hosts[0]
-    profiles = [stock.value for stock in audit.inventory if stock.what is audits.Stocked.PROFILE]
-    profile = first.profile or next(filter(None, profiles), None)
-    if not profile:
+    usual = [host.profile for host in audit.hosts if host.group == first.group and host.profile]
+    profile = first.profile or max(usual, key=usual.count, default=None)
+    if profile is None:
         return "hbatune profiles"
     is_rollout = first.state in (HostState.DRIFT, HostState.NOT_SET_UP) and not first.anonymous
     if len(hosts) == 1 or not is_rollout:
@@ -331,15 +338,13 @@ def show_comparison(comparison: HostComparison) -> None:
     if comparison.differences:
         table = _make_difference_table(comparison.differences, names)
         show_section("Differences, most important first", table)
-    differences = "no difference"
-    if comparison.differences:
-        differences = format_count(len(comparison.differences), "difference")
+    differences = format_count(len(comparison.differences), "difference")
     text = f"{compared}: {differences}, {format_count(comparison.same, 'equal fact')}"
     kinds = {difference.kind for difference in comparison.differences}
     if kinds & {FactKind.ERRORS, FactKind.COUNTERS}:
         since = "the first look" if comparison.one_boot else "each boot"
         text += f"; counts are those since {since}"
-    print_line(f"{text}.")
+    print_line(f"{text}. A snapshot has no measurements: `hbatune history` on each host has them.")
 
 
 def _make_difference_table(differences: Sequence[Difference], names: tuple[str, str]) -> Table:

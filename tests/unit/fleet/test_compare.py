@@ -125,7 +125,7 @@ def test_compare_prints_table_and_json(tmp_path: Path, capsys: Capture) -> None:
     validate(document)
     assert document["differences"][0]["what"] == "link width"
     assert main(["compare", first_file, first_file]) == 0
-    assert "no difference" in capsys.readouterr().out
+    assert ": 0 differences, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

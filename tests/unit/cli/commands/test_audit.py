@@ -124,6 +124,18 @@ def test_host_without_profile_is_not_odd(tmp_path: Path, capsys: Capture) -> Non
     assert remedy["command"].endswith(f"-e hbatune_profile=balanced {limit}")
 
 
+def test_new_host_gets_profile_of_its_peers(tmp_path: Path, capsys: Capture) -> None:
+    arrays = [host(number, adapter={"family": "qla2xxx"}) for number in range(10, 14)]
+    save(tmp_path, *(with_policy(number, active="oltp") for number in range(6)))
+    for number, new in enumerate(arrays):
+        active = "balanced" if number else None
+        save(tmp_path, replace(new, policy=replace(new.policy, active=active)))
+    main(["audit", "--json", str(tmp_path)])
+    listed = json.loads(capsys.readouterr().out)["do_first"]
+    commands = [remedy["command"] for remedy in listed if remedy["hosts"] == ["db10"]]
+    assert commands == ["hbatune -H db10 diff --profile balanced"]
+
+
 def remedies(folder: Path, capsys: Capture) -> list[dict[str, Any]]:
     """Return the remedies of an audit of the folder."""
     listed: list[dict[str, Any]] = json.loads(audited(capsys, "--json", folder)[1])["do_first"]
@@ -137,7 +149,8 @@ def test_remedies_name_their_host(folder: Path, capsys: Capture) -> None:
     severities = [remedy["severity"] for remedy in listed]
     assert severities == sorted(severities, key=list(reversed(Severity)).index)
     links = [remedy for remedy in listed if remedy["hosts"] == ["db99"]]
-    assert {remedy["command"] for remedy in links} == {"hbatune -H db99 check"}
+    compare = f"hbatune compare {folder / 'db0.snap'} {folder / 'db99.snap'}"
+    assert {remedy["command"] for remedy in links} == {"hbatune -H db99 check", compare}
     for remedy in listed:
         assert remedy["command"].startswith(("hbatune ", "ansible-playbook "))
         if remedy["hosts"]:
