@@ -112,8 +112,10 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
     show_skipped(differences.plan.left_alone)
-    ids = {row.id for row in differences.rows}
-    disks = [disk for disk in differences.situation.chosen.endpoints if disk.id not in ids]
+    planned = {row.target for row in differences.rows}
+    endpoints = differences.situation.machine.endpoints
+    planned |= {path.map or "" for path in endpoints if path.target in planned}
+    disks = [disk for disk in differences.situation.chosen.endpoints if disk.target not in planned]
     if shared := format_targets([disk.target for disk in disks if is_shared(disk)]):
         print_line(fill_message("plan", "shared", disks=shared), hang=2)
         print_line()

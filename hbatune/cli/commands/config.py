@@ -135,13 +135,14 @@ def _check(library: Library, *, as_json: bool) -> int:
 
 def _read_document(library: Library) -> ConfigDocument:
     config, file = load_configuration(), read_config_file(library)
-    profile = load_chosen_profile(None, config) if config.profile else None
+    # Local rules are part of every profile.
+    profile = load_chosen_profile(None if config.profile else "balanced", config)
     paths = [str(file.path)] if file.text else []
     return ConfigDocument(
         profile=config.profile,
         keys=tuple(_list_keys(config, Config(), file, file.data)),
-        rules=tuple(_list_rules(library, profile)) if profile else (),
-        files=(*paths, *(profile.files if profile else ())),
+        rules=tuple(_list_rules(library, profile)),
+        files=(*paths, *(profile.files if config.profile else ())),
     )
 
 

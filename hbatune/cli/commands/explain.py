@@ -317,8 +317,15 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
     if explained.rules:
         table = Table(load_columns("matching-rules"))
         for rule in explained.rules:
-            decides = "decides" if rule is explained.rules[-1] else ""
-            cells = [decides, rule.name, format_conditions(rule.when), format_effect(rule)]
+            is_last = rule is explained.rules[-1]
+            # The share of an array's limit decides instead of the rules.
+            decides = is_last and (explained.row is None or explained.row.rule == rule.name)
+            cells = [
+                "decides" if decides else "",
+                rule.name,
+                format_conditions(rule.when),
+                format_effect(rule),
+            ]
             table.rows.append([*cells, rule.because, rule.source, rule.file])
         show_table(table)
     else:

@@ -56,9 +56,8 @@ def _show_answer(traced: TracedLatency) -> None:
     else:
         drive = traced.stages[-1].p99_share if traced.stages else 0.0
         gain, drive_share, waits = map(format_percent, (traced.gain, drive, 1 - drive))
-        text = find_message(traced.cause)
         facts = {"gain": gain, "drive": drive_share, "waits": waits, "culprit": traced.culprit}
-        print_heading(text.format(**facts))
+        print_heading(find_message(traced.cause).format(**facts))
     table = Table(load_columns("why"))
     for time in traced.stages:
         shares = map(format_percent, (time.mean_share, time.p99_share))

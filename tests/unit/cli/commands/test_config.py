@@ -88,9 +88,12 @@ def test_one_key_shows_its_value_and_line(hbatune: Run, site: SiteFolder) -> Non
 
 
 def test_local_rules_show_their_lines(hbatune: Run, site: SiteFolder) -> None:
-    site.put("hbatune.toml", 'profile = "oltp"\n')
     rules = RULE.format(name="first") + RULE.format(name="second")
     file = str(site.put("rules.d/10.toml", rules))
+    without_profile = show(hbatune)
+    assert without_profile["files"] == []
+    site.put("hbatune.toml", 'profile = "oltp"\n')
+    assert show(hbatune)["rules"] == without_profile["rules"]
     shown = [(rule["name"], rule["file"], rule["line"]) for rule in show(hbatune)["rules"]]
     assert shown == [("first", file, 1), ("second", file, 8)]
     output = hbatune("show")[1]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hbatune.cli import main
-from hbatune.facts.model import Protocol, Storage
+from hbatune.facts.model import Kind, Protocol, Storage
 from tests.unit.command_runs import See, lun
 from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.site_folder import SiteFolder
@@ -42,6 +42,22 @@ def test_answer_comes_first_and_counts_disks_without_a_rule(
     assert "left alone" not in out
     assert main(["diff", "--profile", "oltp", "sdb"]) == 0
     assert "Next" not in capsys.readouterr().out
+
+
+def test_map_of_planned_paths_is_not_left_alone(
+    see: See, site: SiteFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    array = {"protocol": Protocol.FC, "storage": Storage.ARRAY, "vendor": "DGC"}
+    path = endpoint(**lun(0), **array, kind=Kind.PATH, map="dm-0", port="0x500601613b240f3a")
+    see(machine(path, endpoint(**{**lun(1), "target": "dm-0"}, **array, kind=Kind.MAP)))
+    main(["diff", "--profile", "oltp"])
+    assert "dm-0" in capsys.readouterr().out.partition("left alone")[0]
+    limit = '[[site.array]]\nname = "san"\nvendor = "DGC"\nhosts = 2\nport_limit = 100\n'
+    site.put("hbatune.toml", limit)
+    main(["diff", "--profile", "oltp"])
+    out = capsys.readouterr().out
+    assert re.search("sda.* queue_depth .* 50 ", out)
+    assert "left alone" not in out
 
 
 def test_unmatched_exclusion_is_reported(

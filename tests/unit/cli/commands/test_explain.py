@@ -57,6 +57,7 @@ def test_budget_arithmetic_is_shown(site: SiteFolder, capsys: pytest.CaptureFixt
     assert "32 + 14 x 4 data drives = 88 (EMC CLARiiON and VNX, D2-5)" in output
     assert "budget    40" in output
     assert output.startswith("sda queue_depth: 64 now; oltp wants 40\n")
+    assert "decides" not in output, "the rule of the profile leaves the depth unchanged"
     document = json.loads(explained(capsys, "--json"))["explained"][0]
     assert document["budget"]["port"] == {"limit": 1600, "hosts": 8, "luns": 5}
     assert document["row"]["value"] == 40
