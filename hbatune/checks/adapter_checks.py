@@ -218,7 +218,7 @@ class _VectorPlacement(CheckEvidence, frozen=True, kw_only=True):
 
     def advise(self, target: str) -> str:
         if self.movable is None:
-            return "no action: the kernel manages these interrupts"
+            return "no action: none of these interrupts can be placed better"
         return f"move them: `hbatune apply --profile {self.profile} {target}`"
 
 
@@ -251,6 +251,8 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         near = sum(cpu in allowed for cpu in local)
         if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
             movable = _count_movable(unpinned)
+            if movable == 1:  # it alone is where the profile places it
+                movable = None
             cpu, profile = data[0].effective, _choose_profile(inputs)
             evidence = _CrowdedVectors(len(data), cpu, near, movable=movable, profile=profile)
             yield check.report(Severity.ADVICE if movable else Severity.INFO, adapter, evidence)

@@ -384,7 +384,7 @@ def test_crowded_vectors_are_reported(
     ("managed", "severity", "advice"),
     [
         (False, ADVICE, "--profile oltp 0000:01:00.0`"),
-        (True, INFO, "no action: the kernel"),
+        (True, INFO, "no action: none"),
     ],
 )
 def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice: str) -> None:
@@ -392,6 +392,15 @@ def test_managed_crowded_vectors_stay(managed: bool, severity: Severity, advice:
     finding = only(found(seen(crowded), "vectors-crowded"))
     assert finding.severity is severity
     assert advice in format_finding(finding).advice
+
+
+def test_single_movable_vector_is_not_moved() -> None:
+    """The profile places it on the same CPU, so the advice would never help."""
+    movable, managed = served("0", "0")
+    crowded = placed(movable, replace(managed, managed=True))
+    finding = only(found(seen(crowded), "vectors-crowded"))
+    assert finding.severity is INFO
+    assert "no action" in format_finding(finding).advice
 
 
 @pytest.mark.parametrize(("mask", "ids"), [("0", set()), ("0-3", {"vectors-crowded"})])
