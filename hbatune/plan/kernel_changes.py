@@ -74,7 +74,7 @@ def find_series(release: str, *, is_running: bool = False) -> str:
     subject = "the host runs kernel" if is_running else "there are no rules for kernel"
     raise UsageError(
         f"{subject} {release!r}, and forecast covers only {', '.join(SERIES)}",
-        hint="use --snapshot with a host that runs one of these" if is_running else None,
+        hint="take a snapshot of a host that runs one of these" if is_running else None,
     )
 
 

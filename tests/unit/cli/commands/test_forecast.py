@@ -62,4 +62,4 @@ def test_uncovered_kernel_exits_2(tmp_path: Path, capsys: Capture) -> None:
 def test_host_on_uncovered_kernel_gets_remedy(tmp_path: Path, capsys: Capture) -> None:
     path = save_host(tmp_path, "6.18")
     assert main(["forecast", "--kernel", "7.3", "--snapshot", path]) == 2
-    assert "use --snapshot with a host that runs one of these" in capsys.readouterr().err
+    assert "take a snapshot of a host that runs one of these" in capsys.readouterr().err
