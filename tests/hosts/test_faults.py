@@ -6,7 +6,7 @@ import pytest
 
 from tests.kernel.faults import SCENARIOS, Results, machine, one_of_each
 
-FAULTS = 60
+FAULTS = 30
 """Of each command; `make soak` has all."""
 
 ONCE_SUCCESS = (

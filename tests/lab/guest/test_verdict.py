@@ -141,18 +141,6 @@ def test_neighbour_halfway_ends_comparison(lun: str) -> None:
     assert cat(lun, "device/queue_depth") == str(CUT), "the applied values remain"
 
 
-@pytest.mark.deadline(600)
-def test_warming_cache_has_no_effect(lun: str) -> None:
-    current_kb = int(cat(lun, "queue/read_ahead_kb"))
-    NDELAY.write_text(str(3 * SERVICE_NS))
-    warm = at_run(4, lambda: NDELAY.write_text(str(SERVICE_NS)))
-    words = profile("same", "read_ahead_kb", 2 * current_kb)
-    done = hbatune("apply", *words, "--json", lun, prepare=warm)
-    assert done.code == 0, done.err
-    [proof] = done.json["verdicts"]
-    assert proof["verdict"]["word"] in ("unchanged", "cannot tell")
-
-
 @pytest.mark.parametrize("runs", [1, 4])
 def test_rollback_recovers_killed_verdict_run(lun: str, runs: int) -> None:
     before = everything()
