@@ -169,6 +169,10 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.drift_of.get(setting, self.drift)
 
 
+_REMOVED_KEYS = {"daemon": ("probe", "probe_shared", "probe_seconds"), "metrics": ("listen",)}
+"""Keys of packages before 1.0.0. They are ignored, so the daemon survives an upgrade."""
+
+
 class SiteKey(StrEnum):
     """A key in ``[site]`` that contains names, as ``UnmatchedName`` and findings store it."""
 
@@ -210,9 +214,14 @@ def read_config_file(library: Library) -> TomlFile:
     """Return the site's configuration file, which is empty if there is no such file."""
     path = library.site / CONFIG_FILE
     try:
-        return library.read_site(path)
+        file = library.read_site(path)
     except FileNotFoundError:
         return TomlFile(path, "", {})
+    for name, keys in _REMOVED_KEYS.items():
+        if isinstance(table := file.data.get(name), dict):
+            for key in keys:
+                table.pop(key, None)
+    return file
 
 
 def list_unknown_settings(file: TomlFile) -> Iterator[PolicyError]:

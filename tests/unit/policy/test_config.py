@@ -6,7 +6,15 @@ import sys
 import msgspec
 import pytest
 
-from hbatune.policy.config import ApprovedVersions, Config, LimitScope, load_config, with_profile
+from hbatune.cli import main
+from hbatune.policy.config import (
+    ApprovedVersions,
+    Config,
+    LimitScope,
+    load_config,
+    load_configuration,
+    with_profile,
+)
 from hbatune.policy.toml_files import PolicyError
 from tests.unit.site_folder import SiteFolder
 
@@ -28,6 +36,16 @@ def test_written_values_override_defaults(site: SiteFolder) -> None:
     assert (config.profile, config.act.deadline_seconds) == ("oltp", 2.0)
     assert config.site.exclude == ("sda", "0000:01:00.0")
     assert config.act.workers == 16
+
+
+def test_removed_keys_are_ignored(site: SiteFolder) -> None:
+    removed = "probe = false\nprobe_shared = true\nprobe_seconds = 60\n"
+    listen = '[metrics]\nlisten = "127.0.0.1:9925"\n'
+    site.put("hbatune.toml", f"[daemon]\naudit_seconds = 60\n{removed}{listen}")
+    assert load_configuration().daemon.audit_seconds == 60
+    assert main(["config", "check"]) == 0
+    site.put("hbatune.toml", f"[daemon]\n{listen}[site]\nprobe = true\n")
+    assert main(["config", "check"]) == 2
 
 
 def test_approved_versions_name_family(site: SiteFolder) -> None:
