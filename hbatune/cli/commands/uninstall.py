@@ -1,8 +1,6 @@
 """`hbatune uninstall`: restore the values and remove all files of hbatune."""
 
 import argparse
-from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from hbatune.boot.placement import ROOT
 from hbatune.cli import arguments, command_context
@@ -20,7 +18,12 @@ def run(args: argparse.Namespace) -> int:
     root = arguments.resolve_root(args.root)
     if args.dry_run:
         files, edited, folders = preview_removal(command_context.make_context(), root)
-        _show_planned(files, edited, folders)
+        for path in files:
+            end = "kept: it was edited after hbatune wrote it" if path in edited else "removed"
+            print_line(f"{path} would be {end}")
+        for folder in folders:
+            print_line(f"{folder} would be removed, with all its files")
+        print_line("Nothing was removed.")
         return 0
     if root == ROOT:
         arguments.require_root("uninstall")
@@ -28,12 +31,3 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print_line("No service, udev rule or state of hbatune remains here; the package stays.")
     return 0
-
-
-def _show_planned(files: Sequence[Path], edited: Collection[Path], folders: Sequence[Path]) -> None:
-    for path in files:
-        end = "kept: it was edited after hbatune wrote it" if path in edited else "removed"
-        print_line(f"{path} would be {end}")
-    for folder in folders:
-        print_line(f"{folder} would be removed, with all its files")
-    print_line("Nothing was removed.")

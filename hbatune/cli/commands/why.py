@@ -14,7 +14,7 @@ from hbatune.shipped import fill_message, find_message
 from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_progress, show_table
 from hbatune.text.units import format_latency, format_percent
-from hbatune.watch.causes import MIN_REQUESTS, MIN_SHARE, LatencyCause
+from hbatune.watch.causes import MIN_REQUESTS, LatencyCause
 
 DEFAULT_SECONDS, MAX_SECONDS = 10, 60
 
@@ -76,10 +76,6 @@ def _list_notes(traced: TracedLatency) -> Iterator[str]:
         yield fill_message("why", "wanted", **facts)
     elif traced.current is not None:
         yield f"{traced.lever} is {traced.current} now."
-    waits = sorted(traced.stages[:2], key=lambda time: time.p99_share)
-    if waits and waits[0].p99_share >= MIN_SHARE:  # the longer wait has the cause
-        share = format_percent(waits[0].p99_share)
-        yield f"In another {share} of the p99 it {find_message(waits[0].stage)}."
     if traced.limited is not None:
         yield fill_message("why", "limited", cgroup=traced.limited)
     p99 = "" if traced.p99_us is None else f", p99 {format_latency(traced.p99_us)}"

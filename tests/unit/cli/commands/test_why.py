@@ -182,7 +182,7 @@ def test_value_of_profile_is_shown(
     assert text in capsys.readouterr().out
 
 
-def test_second_wait_and_limited_cgroup_are_noted(
+def test_limited_cgroup_is_noted(
     command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(why, "find_limited_cgroup", lambda *_: "/backup")
@@ -191,7 +191,6 @@ def test_second_wait_and_limited_cgroup_are_noted(
     assert command(trace, "sdb", on=machine(disk)) == 0
     out = capsys.readouterr().out
     assert out.startswith("Raise queue_depth: at most 60 % of the p99 can be won.")
-    assert "In another 20 % of the p99 it waits for a request." in out
     assert "The cgroup /backup is at its limit in io.max" in out
 
 
