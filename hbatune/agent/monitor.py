@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -26,9 +25,6 @@ from hbatune.policy.config import Config, MetricsConfig
 from hbatune.settings.table import QUEUE_DEPTH, Value
 from hbatune.watch import latency, readings
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
-
-if TYPE_CHECKING:
-    from hbatune.watch.metrics import Exporter
 
 NEVER = float("inf")
 POLL_INTERVAL_S = 5.0
@@ -152,7 +148,7 @@ class LatencySampler:
 
 
 class MetricsMonitor:
-    """Samples the endpoints of the last pass. Its watcher and exporter are mutable.
+    """Samples the endpoints of the last pass. Its watcher and textfile are mutable.
 
     ``raised`` are the active alerts of an earlier daemon. ``problem`` is the reason why configured
     metrics are missing.
@@ -174,7 +170,7 @@ class MetricsMonitor:
         self._sampler: Sampler | None = None
         self._disks: Mapping[str, DiskSample] = {}
         self._metrics = self._wanted = MetricsConfig()
-        self._exporter: Exporter | None = None
+        self._textfile: Path | None = None
 
     @property
     def disks(self) -> tuple[readings.WatchedDisk, ...]:
@@ -209,7 +205,7 @@ class MetricsMonitor:
             self._watch = Watcher(config.watch, subjects, standing=standing)
             self.due = self._clock()
         self._watch.subjects = subjects
-        self._open_exporter(config.metrics)
+        self._open_textfile(config.metrics)
 
     def stop_watching(self) -> None:
         """Stop watching: no profile is active."""
@@ -231,9 +227,9 @@ class MetricsMonitor:
         if any(self._disks.get(id) not in (None, sample.disks.get(id)) for id in ids):
             self.latencies.plan(current_time, intervals)
         self._disks = sample.disks
-        published = self._exporter is not None
+        published = self._textfile is not None
         state, events = self._watch.tick(sample, intervals, detailed=published)
-        if self._exporter is not None:
+        if self._textfile is not None:
             from hbatune.watch import metrics
 
             try:
@@ -245,7 +241,7 @@ class MetricsMonitor:
                     repaired=status.written,
                     passed=None if status.last is None else status.last.time,
                 )
-                self._exporter.publish(metrics.format_metrics(state, figures))
+                files.publish(self._textfile, metrics.format_metrics(state, figures), mode=0o644)
                 self.problem = None
             except OSError as error:
                 problem = HbatuneError(f"metrics cannot be written: {error.strerror}")
@@ -256,11 +252,12 @@ class MetricsMonitor:
         """Stop publishing metrics and sampling latencies."""
         self._metrics = MetricsConfig()
         self.latencies.close()
-        if self._exporter is not None:
-            self._exporter.close()
-            self._exporter = None
+        if self._textfile is not None:
+            with suppress(OSError):  # old metrics must not look current
+                self._textfile.unlink(missing_ok=True)
+            self._textfile = None
 
-    def _open_exporter(self, wanted: MetricsConfig) -> None:
+    def _open_textfile(self, wanted: MetricsConfig) -> None:
         if wanted == self._metrics:
             return
         self.close()
@@ -271,7 +268,7 @@ class MetricsMonitor:
 
             try:
                 metrics.require_library()
-                self._exporter = metrics.Exporter(wanted.textfile)
+                self._textfile = metrics.find_textfile(wanted.textfile)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return

@@ -43,11 +43,6 @@ class Schedule:
         self._later: list[tuple[float, tuple[DeviceEvent, ...]]] = []
 
     @property
-    def has_events(self) -> bool:
-        """Whether an event waits for a pass."""
-        return bool(self._events)
-
-    @property
     def due(self) -> float:
         """The time of the next pass, if nothing happens until then."""
         next_pass = self._due if self._has_work else max(self._audit, self._due)

@@ -371,19 +371,18 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     return finished
 
 
-def preview_removal(context: Context, root: Path) -> tuple[list[Path], set[Path], list[Path]]:
-    """Return the files that ``remove_installation`` would remove below the root, and directories.
+def preview_removal(context: Context, root: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the files below the root that would be removed and kept, and removed directories.
 
-    The second value are the files that were edited since they were placed. They would stay.
+    ``remove_installation`` keeps files that were edited since they were placed.
     """
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
-    removed, edited = list[Path](), set[Path]()
+    removed, edited = list[Path](), list[Path]()
     for entry in installation.placed if installation else ():
         path = Path(entry.path)
-        removed.append(join_root(root, path))
-        if placement.is_changed(root, manifest, path):
-            edited.add(removed[-1])
+        files = edited if placement.is_changed(root, manifest, path) else removed
+        files.append(join_root(root, path))
     folders = [join_root(root, context.paths.state)]
     if root == ROOT:  # an image has no directory in /run
         folders.append(context.paths.run)

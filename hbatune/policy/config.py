@@ -154,8 +154,7 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     Every ``audit_seconds`` it checks for drift. ``drift`` is its reaction, and ``drift_of`` has the
     reactions for single settings. ``rollback_on_stop`` restores everything when the daemon stops.
-    ``buffer_mib`` is the size of the socket buffer for udev's events, which fills while the daemon
-    is busy.
+    ``buffer_mib`` is the size of the socket buffer for udev's events.
     """
 
     audit_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 300.0

@@ -1,4 +1,4 @@
-"""Render the results of the watch as Prometheus metrics, in a file for node_exporter.
+"""Render the results of the watch as Prometheus metrics. Pure: returns text, publishes nothing.
 
 templates/metrics.toml has the help and the labels of each metric. Metrics that node_exporter
 already exports for every disk (I/Os, bytes, busy time) are not repeated. prometheus_client takes
@@ -6,14 +6,12 @@ already exports for every disk (I/Os, bytes, busy time) are not repeated. promet
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hbatune.act import files
 from hbatune.errors import UsageError
 from hbatune.facts.health import COMMAND_ERRORS, NVME_COUNTERS
 from hbatune.shipped import load_texts
@@ -43,7 +41,6 @@ _GAUGES: dict[str, Callable[[Reading], float | None]] = {
 _LABELS = {"endpoint": ("device", "endpoint", "adapter"), "adapter": ("adapter",)}
 """The labels of metrics of endpoints and adapters, unless they have others."""
 _GIGA = 1e9
-_FILE_NAME = "hbatune.prom"
 
 
 def _to_seconds(value_ms: float | None) -> float | None:
@@ -163,22 +160,11 @@ def _collect_alerts(state: WatchState) -> "Iterator[Metric]":
     yield _make_metric("alerts_raised", raised)
 
 
-class Exporter:
-    """Publishes metrics in a directory. Raises ``UsageError`` if it does not exist."""
-
-    def __init__(self, directory: str) -> None:
-        if not Path(directory).is_dir():
-            raise UsageError(
-                f"the directory for metrics, {directory}, does not exist",
-                hint="use the directory of node_exporter's textfile collector",
-            )
-        self._file = Path(directory, _FILE_NAME)
-
-    def publish(self, content: bytes) -> None:
-        """Publish new metrics; raise OSError if the file cannot be written."""
-        files.publish(self._file, content, mode=0o644)
-
-    def close(self) -> None:
-        """Remove the file: old metrics must not look current."""
-        with suppress(OSError):
-            self._file.unlink(missing_ok=True)
+def find_textfile(directory: str) -> Path:
+    """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
+    if not Path(directory).is_dir():
+        raise UsageError(
+            f"the directory for metrics, {directory}, does not exist",
+            hint="use the directory of node_exporter's textfile collector",
+        )
+    return Path(directory, "hbatune.prom")

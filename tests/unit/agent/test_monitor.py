@@ -1,5 +1,6 @@
 """The watch as the daemon keeps it: what it watches, when, and where its metrics go."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -168,8 +169,26 @@ def test_textfile_receives_metrics(bench: Bench, tmp_path: Path) -> None:
     bench.monitor.watch(SEEN, config)
     bench.go(2, 0.5)
     [file] = folder.iterdir()
+    assert file.name == "hbatune.prom"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert "hbatune_endpoint_utilisation_ratio{" in file.read_text()
     assert bench.monitor.problem is None
+    bench.monitor.stop_watching()
+    assert not file.exists(), "a daemon that is gone says nothing of the present"
+
+
+def test_textfile_symlink_is_not_followed(bench: Bench, tmp_path: Path) -> None:
+    """The folder may be another user's, who may put there what he likes."""
+    folder, precious = tmp_path / "textfile", tmp_path / "precious"
+    folder.mkdir()
+    precious.write_text("mine")
+    for name in (".hbatune.prom.new", "hbatune.prom"):
+        (folder / name).symlink_to(precious)
+    config = replace(bench.config, metrics=MetricsConfig(textfile=str(folder)))
+    bench.monitor.watch(SEEN, config)
+    bench.go(2, 0.5)
+    assert precious.read_text() == "mine"
+    assert "hbatune_" in (folder / "hbatune.prom").read_text()
 
 
 def test_removed_metrics_folder_is_reported(bench: Bench, tmp_path: Path) -> None:

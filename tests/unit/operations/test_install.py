@@ -1,5 +1,6 @@
 """install and uninstall: what is placed is checked, known, and goes again; nothing else does."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from hbatune.act import paths
 from hbatune.boot.placement import join_root
 from hbatune.cli import main
 from hbatune.render import render_template
+from tests.documented import validate
 from tests.unit.installed_tree import RULES, UNIT, tree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
@@ -85,11 +87,24 @@ def test_dry_run_places_nothing(image: Path, capsys: pytest.CaptureFixture[str])
     assert f"{join_root(image, RULES)} would be removed\n" in capsys.readouterr().out
 
 
+def test_uninstall_dry_run_prints_json(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["install", "--root", str(image), "--profile", "oltp"])
+    join_root(image, UNIT).write_text("mine\n")
+    capsys.readouterr()
+    assert main(["uninstall", "--root", str(image), "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert str(join_root(image, RULES)) in document["files"]
+    assert document["edited"] == [str(join_root(image, UNIT))]
+    assert str(join_root(image, UNIT)) not in document["files"]
+    assert main(["uninstall", "--root", str(image), "--json"]) == 2
+    assert "use it with --dry-run" in capsys.readouterr().err
+    assert join_root(image, RULES).exists()
+
+
 def test_uninstall_preserves_edited_unit(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["install", "--root", str(image), "--profile", "oltp"])
     join_root(image, UNIT).write_text("mine\n")
-    assert main(["uninstall", "--root", str(image), "--dry-run"]) == 0
-    assert f"{join_root(image, UNIT)} would be kept: it was edited" in capsys.readouterr().out
     assert main(["uninstall", "--root", str(image)]) == 1
     assert f"{join_root(image, UNIT)} is not as hbatune wrote it" in capsys.readouterr().err
     assert join_root(image, UNIT).read_text() == "mine\n"

@@ -3,8 +3,6 @@
 import builtins
 import json
 import re
-import stat
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +14,7 @@ from hbatune.facts.health import LOST_IO
 from hbatune.facts.sampler import LinkSample
 from hbatune.shipped import find_shipped, load_texts
 from hbatune.watch.alerts import AlertCondition
-from hbatune.watch.metrics import DaemonFigures, Exporter, format_metrics
+from hbatune.watch.metrics import DaemonFigures, format_metrics
 from hbatune.watch.watch import Watcher, WatchState
 from tests.unit import watch_samples as watched
 from tests.unit.promtool import needs_promtool, promtool
@@ -179,39 +177,3 @@ def test_dashboard_is_valid() -> None:
     assert max(x for x, _ in cells) < 24
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables | {"__data"}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return the directory of node_exporter's textfile collector."""
-    path = tmp_path / "textfile"
-    path.mkdir()
-    return path
-
-
-def test_textfile_is_written_and_removed(folder: Path) -> None:
-    exporter = Exporter(str(folder))
-    for content in (b"first\n", b"second\n"):
-        exporter.publish(content)
-    assert [path.name for path in folder.iterdir()] == ["hbatune.prom"]
-    file = folder / "hbatune.prom"
-    assert file.read_bytes() == b"second\n"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    exporter.close()
-    assert not file.exists(), "a daemon that is gone says nothing of the present"
-
-
-def test_textfile_symlink_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    """The folder may be another user's, who may put there what he likes."""
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    for name in (".hbatune.prom.new", "hbatune.prom"):
-        (folder / name).symlink_to(precious)
-    Exporter(str(folder)).publish(b"second\n")
-    assert precious.read_text() == "mine"
-    assert (folder / "hbatune.prom").read_bytes() == b"second\n"
-
-
-def test_missing_folder_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        Exporter(str(tmp_path / "none"))
