@@ -21,7 +21,7 @@ MAX_LINES = {
     "check": 20700,
     "compare": 26300,
     "config": 16200,
-    "daemon": 16500,
+    "daemon": 16400,
     "diff": 17000,
     "explain": 18000,
     "forecast": 18900,
