@@ -65,7 +65,7 @@ class Status(Struct, frozen=True):
     could not read. ``counts``, ``skipped`` and ``adapters`` belong to the last full pass, whose
     handled drift counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is
     tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
-    missing before the first save. ``unwritten`` are files that could not be written.
+    missing in a status of an older version. ``unwritten`` are files that could not be written.
     ``last_profile`` was active before a rollback. ``abandoned`` is the number of abandoned
     processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
     """

@@ -39,6 +39,7 @@ OPTIMIZED = ("active/optimized", "optimized")  # of ALUA (SCSI), and of ANA (NVM
 
 def is_shared(endpoint: Endpoint) -> bool:
     """Return whether other hosts may use the array ports in front of a LUN."""
+    # A snapshot from an older hbatune does not contain the location of a LUN's data.
     return endpoint.protocol in (Protocol.FC, Protocol.ISCSI) or endpoint.storage is Storage.ARRAY
 
 

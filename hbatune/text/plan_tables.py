@@ -236,7 +236,7 @@ def list_uses(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
     volumes: set[str] = set()
     for endpoint in endpoints:
         points.update(endpoint.mounts)
-        volumes.update(endpoint.volumes)
+        volumes.update(endpoint.volumes or endpoint.holders)  # an old snapshot has no volumes
     names = (*sorted(points, key=natural_key), *sorted(volumes, key=natural_key))
     return names if len(names) <= _FEW else (*names[:_FEW], f"and {len(names) - _FEW} others")
 

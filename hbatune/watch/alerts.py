@@ -178,13 +178,13 @@ def list_counter_signals(
 ) -> Iterator[Signal]:
     """Yield one signal for each counter; ``risen`` has their rise within the window.
 
-    A counter that is not evidence of failures has none.
+    A counter that is not evidence of failures is always calm.
     """
     for counter, rise in risen.items():
-        if not is_evidence(counter):
-            continue
         limit = 1 if counter in SERIOUS_COUNTERS else config.errors
         stand = Level.OVER if rise >= limit else Level.BETWEEN if rise else Level.CALM
+        if not is_evidence(counter):
+            stand = Level.CALM  # not omitted: an earlier version may have raised an alert
         key = AlarmKey(AlertCondition.COUNTERS, id, counter)
         yield Signal(key, target, adapter, stand, rise, limit, counter)
 

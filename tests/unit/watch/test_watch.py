@@ -277,6 +277,13 @@ def test_restored_counter_alert_clears() -> None:
     assert list_changes(run(watch, every(20, idle))) == [("cleared", "counters-rising")]
 
 
+def test_obsolete_errors_alert_clears() -> None:
+    alert = Alert(AlertCondition.COUNTERS, ID, "sda", HBA, 9, 5, "errors", 0.0, "D0-8")
+    watch = Watcher(PLAIN, watched.subjects(), standing=[alert])
+    polled = every(20, lambda at: sample(at, counters={ID: {"errors": int(at)}}))
+    assert list_changes(run(watch, polled)) == [("cleared", "counters-rising")]
+
+
 def test_first_and_stale_samples_ignored() -> None:
     watch = Watcher(PLAIN, watched.subjects())
     state, events = watch.tick(sample(100, working(100, ms=9)))
