@@ -71,7 +71,7 @@ print(json.dumps(found))
 
 # What changes a file or makes one: openat for writing, and the calls that need no descriptor.
 _WRITES = re.compile(
-    r"^\d+ +(?:openat\([^,]+, \"(?P<opened>[^\"]+)\", [^)]*(?:O_WRONLY|O_RDWR|O_CREAT)"
+    r"^\d+ +(?:openat\([^,]+, \"(?P<opened>[^\"]+)\", [^)\n]*(?:O_WRONLY|O_RDWR|O_CREAT)"
     r"|(?:rename|unlink|mkdir|symlink|link|chmod|chown|truncate)\w*\(.*?\"(?P<changed>[^\"]+)\")",
     re.MULTILINE,
 )

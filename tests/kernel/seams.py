@@ -257,7 +257,8 @@ def _of_files(world: World) -> list[Seam]:
     """Return the seams by which hbatune sees the world's files."""
 
     def library(shipped: Path, **_: Any) -> policy_library.Library:
-        return _LIBRARY(world.root / "rules", site=world.root / "etc")
+        stored = world.root / "state/rules"
+        return _LIBRARY(world.root / "rules", site=world.root / "etc", stored=stored)
 
     return [
         (machine, "find_devices", lambda: _devices(world.tree)),

@@ -9,6 +9,7 @@ from hbatune.fleet.audit import audit_fleet
 from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.report.fleet_page import render_fleet_page
 from hbatune.snapshot.file import Snapshot
+from tests.elsewhere import keep_state_in
 from tests.unit import machines as factory
 from tests.unit.fleets import depth, host
 from tests.unit.report.browser import DESK, Browser
@@ -28,7 +29,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        keep_state_in(tmp_path_factory.mktemp("machine"), monkeypatch)
+        return _render_page()
+
+
+def _render_page() -> str:
     balanced = (_with_profile(host(number), "balanced") for number in range(20, 24))
     narrow = host(99, adapter={"link": factory.link(width=4)})
     hosts = [*map(host, range(12)), narrow, host(98, **depth(32)), *balanced]
