@@ -144,7 +144,7 @@ class LatencySampler:
         intervals = latency.load_latencies(self._path).intervals
         if intervals and intervals[-1].sampled:
             with suppress(OSError):
-                self._path.unlink()
+                files.remove(self._path)
 
 
 class MetricsMonitor:
@@ -254,7 +254,7 @@ class MetricsMonitor:
         self.latencies.close()
         if self._textfile is not None:
             with suppress(OSError):  # old metrics must not look current
-                self._textfile.unlink(missing_ok=True)
+                files.remove(self._textfile)
             self._textfile = None
 
     def _open_textfile(self, wanted: MetricsConfig) -> None:
@@ -268,8 +268,18 @@ class MetricsMonitor:
 
             try:
                 metrics.require_library()
-                self._textfile = metrics.find_textfile(wanted.textfile)
+                self._textfile = _find_textfile(wanted.textfile)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
         self._metrics = wanted
+
+
+def _find_textfile(directory: str) -> Path:
+    """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
+    if not Path(directory).is_dir():
+        raise UsageError(
+            f"the directory for metrics, {directory}, does not exist",
+            hint="use the directory of node_exporter's textfile collector",
+        )
+    return Path(directory, "hbatune.prom")

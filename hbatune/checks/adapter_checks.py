@@ -251,7 +251,7 @@ def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         near = sum(cpu in allowed for cpu in local)
         if unpinned and len(data) > 1 and near > 1 and len(cpus) == 1 and None not in cpus:
             movable = _count_movable(unpinned)
-            if movable == 1:  # it alone is where the profile places it
+            if movable == 1:  # the profile leaves a single vector on its CPU
                 movable = None
             cpu, profile = data[0].effective, _choose_profile(inputs)
             evidence = _CrowdedVectors(len(data), cpu, near, movable=movable, profile=profile)

@@ -25,7 +25,7 @@ class IoLimit(Struct, frozen=True):
 
 
 def read_io_limits(device: str) -> tuple[IoLimit, ...]:
-    """Return all limits of the disk with this number, ``8:0``. Without cgroups, there are none."""
+    """Return all limits of the disk with this number, ``8:0``; an empty tuple without cgroups."""
     limits = []
     for directory, _, names in os.walk(_CGROUPS):
         for file in sorted(_FILES.intersection(names)):
@@ -53,7 +53,7 @@ def find_limited_cgroup(
 
 
 def _read_values(path: str, device: str) -> dict[str, int]:
-    """Return the numbers in the line of this device; ``max`` is no limit."""
+    """Return the numbers in the line of this device, without the values ``max``."""
     for line in read_text(path).splitlines():
         name, *fields = line.split()
         if name == device:

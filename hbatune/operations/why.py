@@ -79,16 +79,16 @@ def explain_latency(
     tracing.run(seconds, advance)
     requests = tracing.requests
     limits = tracing.find_limits()
-    found = causes.find_cause(requests, limits)
-    lever = found.cause if found.cause in causes.LEVERS else None
+    diagnosis = causes.find_cause(requests, limits)
+    lever = diagnosis.cause if diagnosis.cause in SETTINGS else None
     current, wanted = (None, None) if lever is None else _find_values(disk, lever)
     return TracedLatency(
         target=disk.target,
         lever=lever or "none",
-        cause=found.cause,
-        culprit=found.culprit,
+        cause=diagnosis.cause,
+        culprit=diagnosis.culprit,
         limited=limits.limited,
-        gain=found.gain,
+        gain=diagnosis.gain,
         current=current,
         wanted=wanted,
         p99_us=sum(causes.select_tail(requests)[0].stages) if requests else None,

@@ -188,7 +188,7 @@ def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
 
 
 def _get_situation(host: audits.AuditedHost) -> tuple[HostState, str | None, bool, int | None]:
-    """Return what hosts with one remedy have in common. Only peers can share a new profile."""
+    """Return the key of the hosts with one remedy. Only peers can share a new profile."""
     return host.state, host.profile, host.anonymous, None if host.profile else host.group
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hbatune.act.block_trace import TracedRequest
 from hbatune.facts.cgroups import IoLimit
+from hbatune.settings.table import SETTINGS
 
 MIN_REQUESTS = 100
 """The smallest number of requests that has a p99."""
@@ -32,7 +33,7 @@ class Stage(StrEnum):
 
 
 class LatencyCause(StrEnum):
-    """A cause of latency. ``LEVERS`` are those with the name of a setting."""
+    """A cause of latency. One with the name of a setting is that setting."""
 
     QUEUE_DEPTH = "queue_depth"
     NR_REQUESTS = "nr_requests"
@@ -48,9 +49,6 @@ class LatencyCause(StrEnum):
     UNKNOWN = "unknown"
 
 
-LEVERS = tuple(LatencyCause)[:5]
-
-
 class StageTime(Struct, frozen=True):
     """The mean time of a stage, and its shares (0 to 1) of the mean and of the p99."""
 
@@ -63,7 +61,7 @@ class StageTime(Struct, frozen=True):
 class QueueLimits(Struct, frozen=True, kw_only=True):
     """The limits of a disk, None if unknown.
 
-    ``depth`` are the commands that it may have in the driver, ``tags`` those of its tag set.
+    ``depth`` is the number of commands that it may have in the driver, ``tags`` of its tag set.
     ``siblings`` are the mean commands in the driver of other disks with this tag set. The cgroup
     ``limited`` is at its limit in io.max.
     """
@@ -79,7 +77,8 @@ class QueueLimits(Struct, frozen=True, kw_only=True):
     limited: str | None = None
 
 
-_Found = tuple[LatencyCause, str | None]
+_NamedCause = tuple[LatencyCause, str | None]
+"""A cause with its culprit."""
 
 
 class Diagnosis(Struct, frozen=True):
@@ -102,36 +101,38 @@ def select_tail(requests: Iterable[TracedRequest]) -> list[TracedRequest]:
 
 def measure_stages(requests: Sequence[TracedRequest]) -> tuple[StageTime, ...]:
     """Return the time of each stage of at least one request."""
-    means = [fmean(times) for times in zip(*(request.stages for request in requests), strict=True)]
-    tail = [fmean(times) for times in zip(*(r.stages for r in select_tail(requests)), strict=True)]
+    tail = select_tail(requests)
+    total_us = fmean(sum(request.stages) for request in requests) or 1
+    tail_total_us = fmean(sum(request.stages) for request in tail) or 1
     times = []
-    for stage, mean_us, tail_us in zip(Stage, means, tail, strict=True):
-        shares = mean_us / (sum(means) or 1), tail_us / (sum(tail) or 1)
-        times.append(StageTime(stage, mean_us, *shares))
+    for index, stage in enumerate(Stage):
+        mean_us = fmean(request.stages[index] for request in requests)
+        tail_us = fmean(request.stages[index] for request in tail)
+        times.append(StageTime(stage, mean_us, mean_us / total_us, tail_us / tail_total_us))
     return tuple(times)
 
 
 def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagnosis:
     """Return the cause of the p99, if there are enough requests."""
-    held = Diagnosis(LatencyCause.IO_MAX, culprit=limits.limited)
+    by_cgroup = Diagnosis(LatencyCause.IO_MAX, culprit=limits.limited)
     if len(requests) < MIN_REQUESTS:
-        return held if limits.limited else Diagnosis()
+        return by_cgroup if limits.limited else Diagnosis()
     tail = select_tail(requests)
     request, issue, _ = (time.p99_share for time in measure_stages(requests))
     if max(request, issue) >= MIN_SHARE:
         find_wait = _find_request_wait if request >= issue else _find_issue_wait
         cause, culprit = find_wait(tail, limits)
-        return Diagnosis(cause, max(request, issue) if cause in LEVERS else 0.0, culprit)
+        return Diagnosis(cause, max(request, issue) if cause in SETTINGS else 0.0, culprit)
     # The kernel holds such an I/O before its first event (block/blk-throttle.c).
-    return held if limits.limited else Diagnosis(LatencyCause.DRIVE)
+    return by_cgroup if limits.limited else Diagnosis(LatencyCause.DRIVE)
 
 
-def _find_request_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _Found:
+def _find_request_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _NamedCause:
     """Return the cause of a wait for a request. With scheduler ``none``, a request is a tag."""
     allocated = median(request.allocated for request in tail)
     writes = sum(request.operation[0] == "W" for request in tail) > len(tail) / 2
-    if limits.scheduler == "none" and (found := _find_tag_wait(allocated, limits)):
-        return found
+    if limits.scheduler == "none" and (tag_wait := _find_tag_wait(allocated, limits)):
+        return tag_wait
     if _is_reached(allocated, limits.requests):
         return LatencyCause.NR_REQUESTS, None
     if writes and _is_reached(allocated, limits.async_depth):
@@ -144,26 +145,26 @@ def _find_request_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> 
     return (LatencyCause.WRITEBACK if writes and limits.wbt_us else LatencyCause.UNKNOWN), None
 
 
-def _find_issue_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _Found:
+def _find_issue_wait(tail: Collection[TracedRequest], limits: QueueLimits) -> _NamedCause:
     """Return the cause of a wait between a request and its issue."""
     issued = median(request.issued for request in tail)
     if _is_reached(issued, limits.depth):
         return LatencyCause.QUEUE_DEPTH, None
-    if found := _find_tag_wait(issued, limits):
-        return found
+    if tag_wait := _find_tag_wait(issued, limits):
+        return tag_wait
     return (LatencyCause.UNKNOWN if limits.scheduler == "none" else LatencyCause.SCHEDULER), None
 
 
-def _find_tag_wait(own: float, limits: QueueLimits) -> _Found | None:
+def _find_tag_wait(used: float, limits: QueueLimits) -> _NamedCause | None:
     """Return the cause if this disk has used up the tag set, or its part of it.
 
     Disks that use one tag set get equal parts of it, at least 4 tags (block/blk-mq.h:
     hctx_may_queue).
     """
     active = [name for name, commands in limits.siblings.items() if commands >= 1]
-    if active and limits.tags and _is_reached(own, max(ceil(limits.tags / (len(active) + 1)), 4)):
+    if active and limits.tags and _is_reached(used, max(ceil(limits.tags / (len(active) + 1)), 4)):
         return LatencyCause.SIBLING, max(active, key=limits.siblings.__getitem__)
-    return (LatencyCause.TAGS, None) if _is_reached(own, limits.tags) else None
+    return (LatencyCause.TAGS, None) if _is_reached(used, limits.tags) else None
 
 
 def _is_reached(count: float, limit: int | None) -> bool:

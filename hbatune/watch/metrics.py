@@ -7,7 +7,6 @@ already exports for every disk (I/Os, bytes, busy time) are not repeated. promet
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -158,13 +157,3 @@ def _collect_alerts(state: WatchState) -> "Iterator[Metric]":
     yield _make_metric("alert_active", [(key, 1.0) for key in raised_now])
     raised = [((condition,), state.raised.get(condition, 0)) for condition in AlertCondition]
     yield _make_metric("alerts_raised", raised)
-
-
-def find_textfile(directory: str) -> Path:
-    """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
-    if not Path(directory).is_dir():
-        raise UsageError(
-            f"the directory for metrics, {directory}, does not exist",
-            hint="use the directory of node_exporter's textfile collector",
-        )
-    return Path(directory, "hbatune.prom")

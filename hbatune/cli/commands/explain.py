@@ -316,16 +316,11 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
         _print_fact("advice", plan_tables.format_advice(advice))
     if explained.rules:
         table = Table(load_columns("matching-rules"))
+        # None of these, if the share of an array's limit decides.
+        deciding = explained.row.rule if explained.row else explained.rules[-1].name
         for rule in explained.rules:
-            is_last = rule is explained.rules[-1]
-            # The share of an array's limit decides instead of the rules.
-            decides = is_last and (explained.row is None or explained.row.rule == rule.name)
-            cells = [
-                "decides" if decides else "",
-                rule.name,
-                format_conditions(rule.when),
-                format_effect(rule),
-            ]
+            decides = "decides" if rule.name == deciding else ""
+            cells = [decides, rule.name, format_conditions(rule.when), format_effect(rule)]
             table.rows.append([*cells, rule.because, rule.source, rule.file])
         show_table(table)
     else:

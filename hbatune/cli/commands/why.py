@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_answer(traced: TracedLatency) -> None:
     if traced.cause is None:
-        print_heading(fill_message("why", "too-little", found=traced.requests, least=MIN_REQUESTS))
+        print_heading(fill_message("why", "too-little", number=traced.requests, least=MIN_REQUESTS))
     else:
         drive = traced.stages[-1].p99_share if traced.stages else 0.0
         gain, drive_share, waits = map(format_percent, (traced.gain, drive, 1 - drive))
@@ -76,7 +76,7 @@ def _list_notes(traced: TracedLatency) -> Iterator[str]:
         yield fill_message("why", "wanted", **facts)
     elif traced.current is not None:
         yield f"{traced.lever} is {traced.current} now."
-    if traced.limited is not None:
+    if traced.limited is not None and traced.cause is not LatencyCause.IO_MAX:
         yield fill_message("why", "limited", cgroup=traced.limited)
     p99 = "" if traced.p99_us is None else f", p99 {format_latency(traced.p99_us)}"
     yield (

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,14 @@ from hbatune.cli import main
 
 CONFIGURATION = Path("/etc/hbatune/hbatune.toml")
 JOURNAL = Path("/var/lib/hbatune/journal.json")
+_SITE_RULES = Path("/etc/hbatune/rules.d/watch.toml")
+_OBJECTIVE = """\
+[[objective]]
+when = {{ protocol = "virtual" }}
+p99_ms = {p99_ms}
+because = "a load of the test misses it"
+source = "site"
+"""
 
 if not Path("/run/lab").is_dir():
     raise RuntimeError("guest tests change the machine: they run in the lab only")
@@ -134,6 +143,17 @@ def writes(*words: str, log: Path) -> list[str]:
     assert len(lines) > 100, "strace saw the command"
     opened = [line for line in lines if '"/sys' in line and re.search(r"O_WRONLY|O_RDWR", line)]
     return [*opened, *(line for line in lines if re.search(r"p?write(64)?\(\d+</sys/", line))]
+
+
+@contextmanager
+def objective(p99_ms: int) -> Iterator[None]:
+    """Set an objective for the disks of scsi_debug, in a rule of the site."""
+    _SITE_RULES.parent.mkdir(parents=True, exist_ok=True)
+    _SITE_RULES.write_text(_OBJECTIVE.format(p99_ms=p99_ms))
+    try:
+        yield
+    finally:
+        _SITE_RULES.unlink()
 
 
 def configure(text: str) -> None:

@@ -13,14 +13,6 @@ _LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd
 TRACEFS = Path("/sys/kernel/tracing")
 INSTANCE = TRACEFS / "instances/hbatune"
 LATENCY = Path("/run/hbatune/latency.json")
-_SITE_RULES = Path("/etc/hbatune/rules.d/watch.toml")
-_GOAL = """\
-[[objective]]
-when = { protocol = "virtual" }
-p99_ms = 1
-because = "scsi_debug takes a jiffy, which is 4 ms"
-source = "site"
-"""
 WITH_OBJECTIVE = f"{QUIET}[watch]\ninterval_seconds = 2\nwindow_seconds = 10\n"
 
 
@@ -43,16 +35,6 @@ def tuned_lun() -> Iterator[str]:
         assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
         journal.until_said("all settings were scanned")
     assert hbatune("status").code == 0
-
-
-@contextmanager
-def goal_of_1_ms() -> Iterator[None]:
-    """Have the site ask for a p99 of scsi_debug's disks that they miss."""
-    _SITE_RULES.write_text(_GOAL)
-    try:
-        yield
-    finally:
-        _SITE_RULES.unlink()
 
 
 def by_profile(disk: str) -> bool:

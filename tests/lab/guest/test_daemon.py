@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.guest import appear, daemon_host, multipath
-from tests.lab.guest.command import hbatune
+from tests.lab.guest.command import hbatune, objective
 from tests.lab.guest.daemon_host import (
     INSTANCE,
     LATENCY,
     WITH_OBJECTIVE,
     by_profile,
-    goal_of_1_ms,
     reloaded,
     well,
 )
@@ -118,7 +117,7 @@ def test_manual_change_repaired_twice(lun: str) -> None:
 
 @pytest.mark.deadline(600)
 def test_busy_disk_has_sampled_p99(lun: str) -> None:
-    with goal_of_1_ms(), restarted(WITH_OBJECTIVE), Journal() as journal:
+    with objective(1), restarted(WITH_OBJECTIVE), Journal() as journal:
         with reading([lun]):
             while not LATENCY.exists():
                 wait_a_moment()

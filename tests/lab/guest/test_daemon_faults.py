@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest import appear, daemon_host
-from tests.lab.guest.command import CONFIGURATION, hbatune
+from tests.lab.guest.command import CONFIGURATION, hbatune, objective
 from tests.lab.guest.daemon_host import (
     INSTANCE,
     TRACEFS,
     WITH_OBJECTIVE,
     by_profile,
-    goal_of_1_ms,
     reloaded,
     well,
 )
@@ -123,7 +122,7 @@ def test_watchdog_restarts_hung_daemon(lun: str) -> None:
     ids=["traced", "forbidden"],
 )
 def test_p99_alert_names_measure(lun: str, unit: str, words: str) -> None:
-    with goal_of_1_ms(), restarted(WITH_OBJECTIVE, unit=unit), Journal() as journal:
+    with objective(1), restarted(WITH_OBJECTIVE, unit=unit), Journal() as journal:
         with reading([lun]):
             message = journal.until_said("the objective is a p99 of 1 ms")["MESSAGE"]
             assert words in message

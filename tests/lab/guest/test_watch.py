@@ -20,33 +20,24 @@ from hbatune.probe.history import Record
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Pattern, Workload
 from hbatune.render import render_template
-from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.command import configure, hbatune, objective
 from tests.lab.guest.known import NDELAY
 from tests.lab.guest.values import put
 
 KERNELS = ("6.12",)
 LATENCY = Path("/run/hbatune/latency.json")
 HISTORY = Path("/var/lib/hbatune/history.json")
-SITE_RULES = Path("/etc/hbatune/rules.d/watch.toml")
 UNIT = Path("/run/systemd/system/hbatune-latency.service")
 SCSI_DEBUG = Path("/sys/bus/pseudo/drivers/scsi_debug")
 
 SLOW_NS, QUICK_NS = 20_000_000, 1_000_000
 TIMEOUT = 4  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
-OBJECTIVE = """\
-[[objective]]
-when = { protocol = "virtual" }
-p99_ms = 12
-because = "one that can be missed"
-source = "site"
-"""
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     yield
     configure("")
-    SITE_RULES.unlink(missing_ok=True)
     HISTORY.unlink(missing_ok=True)
 
 
@@ -181,15 +172,14 @@ def test_load_raises_and_clears_alerts(
 ) -> None:
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SLOW_NS)
     configure("[watch]\nwindow_seconds = 6\n")
-    SITE_RULES.parent.mkdir(parents=True, exist_ok=True)
-    SITE_RULES.write_text(OBJECTIVE)
     with_a_knee(disk, 8)
-    watching = Watching(tmp_path / "log", "--profile", "oltp", "--interval", "2", disk)
-    load(disk, 24, 30)
-    service_time(QUICK_NS)
-    load(disk, 1, 1)
-    readings("--interval", "20", "--count", "1")
-    alert_changes = changes(watching.events(), disk)
+    with objective(12):
+        watching = Watching(tmp_path / "log", "--profile", "oltp", "--interval", "2", disk)
+        load(disk, 24, 30)
+        service_time(QUICK_NS)
+        load(disk, 1, 1)
+        readings("--interval", "20", "--count", "1")
+        alert_changes = changes(watching.events(), disk)
     wanted = ("p99", "utilisation", "depth-past-knee")
     assert alert_changes == Counter(
         (alert, change) for alert in wanted for change in ("raised", "cleared")

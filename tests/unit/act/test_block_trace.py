@@ -123,7 +123,7 @@ def test_requeued_command_is_issued_again() -> None:
 
 
 def test_merged_request_is_counted_until_its_end() -> None:
-    """A request that a front merge has moved is no older one, and a merged request is freed."""
+    """A front merge moves a request and adds none. A merged request is freed."""
     events = lines(
         "bio_queue: 8,0 W 16 + 8 [fio]",
         "getrq: 8,0 W 16 + 8 [fio]",

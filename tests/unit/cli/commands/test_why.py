@@ -192,6 +192,10 @@ def test_limited_cgroup_is_noted(
     out = capsys.readouterr().out
     assert out.startswith("Raise queue_depth: at most 60 % of the p99 can be won.")
     assert "The cgroup /backup is at its limit in io.max" in out
+    assert command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sdb") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("No setting helps: the cgroup /backup is at its limit.")
+    assert out.count("/backup") == 1, "the answer needs no note"
 
 
 def test_path_means_its_map(command: Command, capsys: Capture) -> None:
