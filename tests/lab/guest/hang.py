@@ -3,9 +3,8 @@
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.lab.guest.kit import wait_a_moment
+from tests.lab.guest.kit import SCSI_DEBUG, set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
 SECONDS_HUNG = 40
@@ -37,11 +36,10 @@ def hung_passthrough(disk: str) -> Iterator[Hanging]:
 
 @contextmanager
 def _outstanding(disk: str, command: list[str], counter: str, seconds: int) -> Iterator[Hanging]:
-    delay = Path("/sys/bus/pseudo/drivers/scsi_debug/delay")
     timeout = cat(disk, "device/timeout")
     put(disk, "device/timeout", "300")
-    before = delay.read_text()
-    delay.write_text(str(seconds * JIFFIES))
+    before = int((SCSI_DEBUG / "delay").read_text())
+    set_service_time("delay", seconds * JIFFIES)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while cat(disk, counter).split()[0] == "0":
@@ -49,7 +47,7 @@ def _outstanding(disk: str, command: list[str], counter: str, seconds: int) -> I
         yield process
     finally:
         process.wait()
-        delay.write_text(before)
+        set_service_time("delay", before)
         put(disk, "device/timeout", timeout)
 
 

@@ -1,5 +1,6 @@
 """What guest tests look at the machine with: plain files, no hbatune."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 SYS = Path("/sys")
 SCSI_DEBUG_MODEL = "scsi_debug"
+SCSI_DEBUG = SYS / "bus/pseudo/drivers/scsi_debug"
 
 
 def cat(path: Path | str) -> str:
@@ -75,6 +77,22 @@ def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
     finally:
         settle()
         subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
+
+
+def set_service_time(parameter: str, value: int) -> None:
+    """Set ``delay`` (jiffies) or ``ndelay`` (ns) of scsi_debug, once no command is in flight.
+
+    The driver refuses it before with EBUSY, and udev or multipathd may read a disk at any time.
+    """
+    while True:
+        try:
+            (SCSI_DEBUG / parameter).write_text(str(value))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            wait_a_moment()
+        else:
+            return
 
 
 @contextmanager

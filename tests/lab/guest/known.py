@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.guest.command import Done, configure, hbatune
-from tests.lab.guest.kit import wait_a_moment
+from tests.lab.guest.kit import set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
-NDELAY = Path("/sys/bus/pseudo/drivers/scsi_debug/ndelay")
 SERVICE_NS = 20_000_000
 """Long enough for emulated CPUs to keep 64 of them in flight."""
 DEPTH = 64
@@ -53,7 +52,7 @@ def cut_depth(
     lun: str, depth: int = COST_DEPTH, prepare: Callable[[], None] = lambda: None
 ) -> Done:
     """Apply a queue depth below the load of the profile."""
-    NDELAY.write_text(str(2 * SERVICE_NS))
+    set_service_time("ndelay", 2 * SERVICE_NS)
     words = ("apply", *profile("cut", "queue_depth", depth, COST_LOAD), "--json", lun)
     return hbatune(*words, prepare=prepare)
 
@@ -73,7 +72,7 @@ def double_read_ahead(lun: str) -> Done:
 
 def raise_depth_for_bursts(lun: str) -> Done:
     """Apply a depth of 128 instead of 32, which only a load deeper than 24 reaches."""
-    NDELAY.write_text(str(4 * SERVICE_NS))
+    set_service_time("ndelay", 4 * SERVICE_NS)
     put(lun, "device/queue_depth", "32")
     return hbatune("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kill_points import Counter, boundaries
+from tests.lab.guest.kit import set_service_time
 from tests.lab.guest.known import (
     COST_LOAD,
-    NDELAY,
     SERVICE_NS,
     allow_slow_runs,
     cut_depth,
@@ -73,7 +73,7 @@ def test_neutral_change_shows_no_effect(lun: str) -> None:
 @pytest.mark.deadline(600)
 def test_depth_raise_to_128_improves(lun: str) -> None:
     # 400 and 1,600 a second, which emulated CPUs do on a host under load, too.
-    NDELAY.write_text(str(4 * SERVICE_NS))
+    set_service_time("ndelay", 4 * SERVICE_NS)
     put(lun, "device/queue_depth", "32")
 
     def prepare() -> None:

@@ -21,14 +21,13 @@ from hbatune.probe.knee import Knee
 from hbatune.probe.result import Pattern, Workload
 from hbatune.render import render_template
 from tests.lab.guest.command import configure, hbatune, objective
-from tests.lab.guest.known import NDELAY
+from tests.lab.guest.kit import SCSI_DEBUG, set_service_time
 from tests.lab.guest.values import put
 
 KERNELS = ("6.12",)
 LATENCY = Path("/run/hbatune/latency.json")
 HISTORY = Path("/var/lib/hbatune/history.json")
 UNIT = Path("/run/systemd/system/hbatune-latency.service")
-SCSI_DEBUG = Path("/sys/bus/pseudo/drivers/scsi_debug")
 
 SLOW_NS, QUICK_NS = 20_000_000, 1_000_000
 TIMEOUT = 4  # drivers/scsi/scsi_debug.c: SDEBUG_OPT_TIMEOUT
@@ -112,11 +111,6 @@ def test_p99_matches_fio(scsi_debug: Callable[..., list[str]]) -> None:
     assert 0.75 * in_flight < reading["in_flight"] < 1.02 * in_flight
 
 
-def service_time(ns: int) -> None:
-    """Let scsi_debug take so long for a command: it refuses while any is in flight."""
-    NDELAY.write_text(f"{ns}\n")
-
-
 class Watching:
     """`hbatune watch` in the background, to be interrupted as by Ctrl-C."""
 
@@ -176,7 +170,7 @@ def test_load_raises_and_clears_alerts(
     with objective(12):
         watching = Watching(tmp_path / "log", "--profile", "oltp", "--interval", "2", disk)
         load(disk, 24, 30)
-        service_time(QUICK_NS)
+        set_service_time("ndelay", QUICK_NS)
         load(disk, 1, 1)
         readings("--interval", "20", "--count", "1")
         alert_changes = changes(watching.events(), disk)

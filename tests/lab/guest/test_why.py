@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.lab.guest.command import Forked, hbatune
-from tests.lab.guest.kit import wait_a_moment
-from tests.lab.guest.known import NDELAY
+from tests.lab.guest.kit import set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
 KERNELS = ("6.12",)
@@ -123,7 +122,7 @@ def test_sibling_with_same_tags_is_named(scsi_debug: Loader) -> None:
 
 def test_paths_limit_their_map(joined: tuple[str, list[str]]) -> None:
     name, paths = joined
-    NDELAY.write_text(str(SERVICE_NS))
+    set_service_time("ndelay", SERVICE_NS)
     for path in paths:
         put(path, "device/queue_depth", "4")
     # On a disk of 8 MiB, threads that read at random would often read the same sector. Its events
