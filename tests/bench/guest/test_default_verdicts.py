@@ -17,8 +17,8 @@ import pytest
 
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.conftest import scsi_debug
+from tests.lab.guest.kit import set_service_time
 from tests.lab.guest.known import (
-    NDELAY,
     SERVICE_NS,
     cut_depth,
     deep,
@@ -50,7 +50,7 @@ def count_outcomes(name: str, series: str, lun: str, apply: Callable[[str], Done
     outcomes: Counter[str] = Counter()
     announced, real = [], []
     for _ in range(TIMES):
-        NDELAY.write_text(str(SERVICE_NS))
+        set_service_time("ndelay", SERVICE_NS)
         deep(lun)
         began = time.monotonic()
         done = apply(lun)

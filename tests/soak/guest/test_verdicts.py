@@ -23,7 +23,8 @@ from hbatune.probe.result import Subject, Workload
 from hbatune.probe.selection import list_subjects
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.known import DEPTH, NDELAY, SERVICE_NS, deep, forget, neighbour, profile
+from tests.lab.guest.kit import set_service_time
+from tests.lab.guest.known import DEPTH, SERVICE_NS, deep, forget, neighbour, profile
 from tests.lab.guest.values import cat, put
 from tests.soak.guest.results import save_results
 
@@ -39,7 +40,7 @@ class Delay:
         self._delays = {Side.BEFORE: SERVICE_NS, Side.AFTER: after}
 
     def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
-        NDELAY.write_text(str(self._delays[side]))
+        set_service_time("ndelay", self._delays[side])
         return {}
 
     def revert(self, keys: Collection[Key]) -> Mapping[Key, WriteResult]:
@@ -53,7 +54,7 @@ class Warming:
         self._runs = 0
 
     def switch(self, keys: Collection[Key], side: Side) -> Mapping[Key, WriteResult]:
-        NDELAY.write_text(str(round(SERVICE_NS * (1 + 3 * 0.5 ** (self._runs / 2)))))
+        set_service_time("ndelay", round(SERVICE_NS * (1 + 3 * 0.5 ** (self._runs / 2))))
         self._runs += 1
         return {}
 
