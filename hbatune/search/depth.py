@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure, Seconds
+from hbatune.probe.history import Measurement
 from hbatune.search import curve as curves
 
 CLIMB_FACTOR = 4
@@ -65,7 +66,7 @@ class DepthSearch(Struct, frozen=True):
     current: Count
     deepest: Count
     objective_us: Figure | None
-    measured: tuple[curves.Measurement, ...] = ()
+    measured: tuple[Measurement, ...] = ()
 
     @property
     def limit(self) -> float:
@@ -106,7 +107,7 @@ class DepthAnswer(Struct, frozen=True):
     probes: Count
 
 
-def add_measurement(search: DepthSearch, measured: curves.Measurement) -> DepthSearch:
+def add_measurement(search: DepthSearch, measured: Measurement) -> DepthSearch:
     """Return the search with one more probe.
 
     Raises ``ValueError`` if its rate or p99 is not positive and so has no logarithm.
