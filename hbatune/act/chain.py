@@ -19,7 +19,7 @@ from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from hbatune import nvme
-from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
+from hbatune.act.rollback_record import RollbackGuard
 from hbatune.facts import attributes, names
 from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_attribute
 from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
@@ -45,8 +45,6 @@ MAX_RAMP_STEPS = 8
 one, and each LUN of the target that is lowered until then may raise it by one."""
 SETTLING_PAUSE = 0.001
 """Seconds before a value that may be temporary is read again, doubled each time."""
-RETRY_TIMEOUT_S = 4.0
-"""Seconds for repeating a write if its deadline is not known."""
 _OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
 _QUEUE = "queue/"  # a write to most files of it waits for the commands in flight
 
@@ -110,16 +108,10 @@ class WriteResult(Struct, frozen=True):
     effect: bool = False
 
 
-class Reply(Struct, frozen=True, array_like=True):
-    """A result as a worker sends it. ``busy`` is whether the kernel answered EBUSY at first."""
-
-    result: WriteResult
-    busy: bool = False
-
-
-# A pickle of a reply takes five times as long.
+# A worker sends a result, and whether the kernel answered EBUSY at first. A pickle of both takes
+# five times as long.
 encode_reply = msgpack.Encoder().encode
-decode_reply = msgpack.Decoder(Reply).decode
+decode_reply = msgpack.Decoder(tuple[WriteResult, bool]).decode
 
 
 class ChainWriter:
@@ -129,9 +121,7 @@ class ChainWriter:
     seconds until a worker has to answer. Before each write the ``guard`` checks for a rollback.
     """
 
-    def __init__(
-        self, deadline: float = RETRY_TIMEOUT_S / _OF_DEADLINE, guard: RollbackGuard = UNGUARDED
-    ) -> None:
+    def __init__(self, deadline: float, guard: RollbackGuard) -> None:
         self._patience = deadline * _OF_DEADLINE
         self._guard = guard
 
@@ -144,11 +134,11 @@ class ChainWriter:
             for result in device.write():
                 answered += 1
                 busy, device.busy = device.busy, False
-                yield encode_reply(Reply(result, busy))
+                yield encode_reply((result, busy))
         except Exception as error:
             if answered < len(chain.steps):
                 result = _report_interruption(chain.steps[answered], device, error)
-                yield encode_reply(Reply(result))
+                yield encode_reply((result, False))
             raise
 
 

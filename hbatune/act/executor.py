@@ -179,20 +179,15 @@ class _Crew(Struct):
 class IdleCpus:
     """Measures whether the machine has an idle CPU: without one, more writers only cost forks."""
 
-    def __init__(
-        self,
-        read: Callable[[], CpuTime | None] = read_cpu_time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._read, self._clock = read, clock
+    def __init__(self) -> None:
         self._asked, self._answer = float("-inf"), False
         self._last: CpuTime | None = None
 
     def found(self) -> bool:
         """Return whether recently one CPU was idle half of the time, or two CPUs a quarter."""
-        timestamp = self._clock()
+        timestamp = time.monotonic()
         if timestamp - self._asked >= IDLE_WINDOW_S:  # on a large machine each read takes a ms
-            self._asked, before, self._last = timestamp, self._last, self._read()
+            self._asked, before, self._last = timestamp, self._last, read_cpu_time()
             self._answer = False
             if before is not None and self._last is not None:
                 spent, count = self._last.since(before), os.cpu_count() or 1
@@ -241,14 +236,14 @@ class Executor:
         while self._pool.running:
             for event in self._pool.wait():
                 if isinstance(event, Replied):
-                    chain, reply = event.task, decode_reply(event.reply)
+                    chain, (result, is_busy) = event.task, decode_reply(event.reply)
                     lane = self._lanes[chain.adapter]
-                    lane.busy |= reply.busy
-                    lane.pass_turn(chain, reply.result.setting)
+                    lane.busy |= is_busy
+                    lane.pass_turn(chain, result.setting)
                     can_start = self._count_startable() > 0
-                    may_grow = can_start and not reply.busy and self._has_idle_cpu()
+                    may_grow = can_start and not is_busy and self._has_idle_cpu()
                     self._crew.heard(chain, self._clock(), may_grow=may_grow)
-                    self._report.results[chain.id, reply.result.setting] = reply.result
+                    self._report.results[chain.id, result.setting] = result
                 elif isinstance(event, Finished):
                     self._end_chain(event.task)
                 else:

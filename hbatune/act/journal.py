@@ -253,8 +253,8 @@ class _Stored(Struct, frozen=True):
 
     data: bytes
     document: bytes
+    header: _Header = _Header("", "")
     loss: Loss | None = None
-    sequence: int = 0
 
 
 def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
@@ -267,8 +267,8 @@ def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
         entries = entries if journal_format.read_trace(path, boot_id) else []
     document = journal_format.with_entries(head, entries)
     # Within bounds: the checksums prove that hbatune wrote each line.
-    sequence = loader.decode(head, _Header).sequence
-    return _Stored(data, document, _describe_damage(path, opened.damaged), sequence)
+    header = loader.decode(head, _Header)
+    return _Stored(data, document, header, _describe_damage(path, opened.damaged))
 
 
 def _decode_change(text: bytes) -> Change | None:
@@ -316,8 +316,8 @@ def _read_changes(
             parts = [unsealed]
         intact = [change for part in parts if (change := _decode_change(part))]
         # The changes of the file before this one do not apply. A damaged file may have no number.
-        is_lost = stored.loss is not None and not stored.sequence
-        if not is_lost and any(change.base != stored.sequence for change in intact):
+        is_lost = stored.loss is not None and not stored.header.sequence
+        if not is_lost and any(change.base != stored.header.sequence for change in intact):
             return [], None
         changes += intact
         torn = not intact
@@ -329,7 +329,7 @@ def _read_changes(
 
 
 def _get_last_sequence(stored: _Stored, changes: Iterable[Change]) -> int:
-    return max((stored.sequence, *(change.sequence for change in changes)))
+    return max((stored.header.sequence, *(change.sequence for change in changes)))
 
 
 def load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
@@ -355,10 +355,9 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     older = () if traced is None else (Loss(LossKind.OLDER, str(path)),)
     try:
         stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
-        header = loader.decode(stored.document, _Header)
         # The header first: a schema of another version need not decode completely.
-        if header.schema != SCHEMA and header.boot_id != boot_id:
-            return Journal(boot_id, losses=older), Journal(header.boot_id)
+        if stored.header.schema != SCHEMA and stored.header.boot_id != boot_id:
+            return Journal(boot_id, losses=older), Journal(stored.header.boot_id)
         journal = loader.decode(stored.document, Journal)
         is_current = (journal.boot_id, journal.schema) == (boot_id, SCHEMA)
         changes, log_loss = _read_changes(path, stored, traced) if is_current else ([], None)
@@ -400,7 +399,7 @@ def save(
     the saves at the end of the run and of a rollback, in case the disk fills up during the run.
     """
     stored = _read_current(path, journal.boot_id, over)
-    journal = replace(journal, sequence=stored.sequence)
+    journal = replace(journal, sequence=stored.header.sequence)
     document = loader.encode_merged(journal, stored.document)
     is_logged = find_log(path).exists()
     full = journal.entries or journal.run or journal.reverted or journal.losses
@@ -453,8 +452,7 @@ def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
     with suppress(OSError, UnusableFileError):
         data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes) if over is None else over
         stored = _parse_content(path, data, boot_id)
-        header = loader.decode(stored.document, _Header)
-        if (header.schema, header.boot_id) == (SCHEMA, boot_id):
+        if (stored.header.schema, stored.header.boot_id) == (SCHEMA, boot_id):
             return stored
     return _Stored(b"", b"")
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from hbatune import loader
 from hbatune.act import files, journal, journal_format
 from hbatune.act.files import Signature
 from hbatune.act.journal import Change, Entry, Journal, Loss
 from hbatune.act.rollback_record import RollbackRecords
+from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
-from hbatune.loader import UnusableFileError
 
 MAX_LOG_BYTES = 1 << 20
 """Bytes of a log; when it is longer, the journal is rewritten."""
@@ -52,12 +51,12 @@ class KeptJournal:
             return
         scanned = machine()
         recorded, earlier = journal.load(self._path, scanned.boot_id)
-        current, _ = journal.load_with_current_ids(self._path, scanned)
-        self._adopt(current)
+        current = journal.with_current_ids(recorded, Renaming(scanned))
+        size = signatures[0][1] if signatures[0] else 0
+        self._adopt(current, recorded.sequence, size)
         # A line has current ids: next to ids of an earlier version they would be two targets. An
         # existing log may end in a part of a line.
         self._appendable &= earlier is None and recorded == current and not self.is_logged
-        self._sequence = recorded.sequence
         self._seen = signatures
 
     def recover(self, records: RollbackRecords) -> tuple[Loss, ...]:
@@ -127,8 +126,8 @@ class KeptJournal:
             self._rewrite(self._merge_entries(self._journal))
 
     def _rewrite(self, complete: Journal, *, keep_room: bool = True) -> None:
-        journal.save(self._path, complete, keep_room=keep_room)
-        self._adopt(complete)
+        data = journal.save(self._path, complete, keep_room=keep_room)
+        self._adopt(complete, journal.read_sequence(data), len(data))
         self._seen = self._read_signatures()
 
     def _append(self, line: bytes, *, keep_room: bool) -> None:
@@ -157,20 +156,14 @@ class KeptJournal:
     def _merge_entries(self, part: Journal) -> Journal:
         return replace(part, entries=self.part(self._entries).entries)
 
-    def _adopt(self, recorded: Journal) -> None:
+    def _adopt(self, recorded: Journal, sequence: int, size: int) -> None:
         self._entries, self.settings = {}, frozenset()
         self._apply_change(recorded.entries, ())
         self._journal = replace(recorded, entries=(), sequence=0)
-        try:
-            data = loader.read_bytes(self._path, loader.STATE_BOUNDS.bytes)
-        except FileNotFoundError:
-            data = b""
-        except (OSError, UnusableFileError) as error:
-            raise journal.UnreadableJournalError(self._path, error) from error
-        self._base = self._sequence = journal.read_sequence(data)
+        self._base = self._sequence = sequence
         # A rollback on a full disk writes the file and its log into the reserved space. An entry
         # takes up to an eighth more in the file than in the log, for its checksum.
-        reserved = files.count_reserved_bytes(self._path) - len(data)
+        reserved = files.count_reserved_bytes(self._path) - size
         self._longest = min(MAX_LOG_BYTES, reserved * 7 // 8)
         self._end, self._new = 0, set()
         self._appendable = self._base > 0

@@ -244,18 +244,11 @@ _EMPTY = b"\0"
 """The first byte of a slot without a claim, and the end of a claim in its slot."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(Process, frozen=True):
     """A process and the endpoint that it writes to."""
 
-    pid: int
-    start_time: int
     target: str
     id: str
-
-    @property
-    def process(self) -> Process:
-        """The writer."""
-        return Process(self.pid, self.start_time)
 
 
 class ClaimTable:
@@ -276,7 +269,7 @@ class ClaimTable:
             self._descriptor = os.open(path, flags, 0o600)
             # Readable by others: a stuck worker is not a secret, and nothing locks this file.
             os.fchmod(self._descriptor, files.READABLE_MODE)
-            occupied = {slot for slot, claim in _read_slots(path) if claim.process.alive()}
+            occupied = {slot for slot, claim in _read_slots(path) if claim.alive()}
             count = slots + len(occupied)
             allocated = os.fstat(self._descriptor).st_size // _SLOT_BYTES
             with suppress(OSError):  # no free space: the slots that exist are used
@@ -315,7 +308,7 @@ class ClaimTable:
 
 def find_outstanding_claims(path: Path) -> list[Claim]:
     """Return the claims of workers that are still alive."""
-    return [claim for _, claim in _read_slots(path) if claim.process.alive()]
+    return [claim for _, claim in _read_slots(path) if claim.alive()]
 
 
 def settle_claims(path: Path, *, patience: float) -> list[Claim]:
@@ -339,7 +332,7 @@ def settle_claims(path: Path, *, patience: float) -> list[Claim]:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll(max(0.0, due - time.monotonic()) * 1000)
-    return [claim for claim in claims if claim.process.alive()]
+    return [claim for claim in claims if claim.alive()]
 
 
 def _read_slots(path: Path) -> list[tuple[int, Claim]]:

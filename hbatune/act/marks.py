@@ -81,22 +81,11 @@ _unwritten: set[Path] = set()
 """Marks that could not be written. This process knows their disks anyway. Otherwise values that an
 administrator sets on a disk that stays new would be overwritten."""
 
-_FEW = 64
-"""Maximum marks that are checked individually: the directory may hold thousands."""
 
-
-def _find_marks(folder: Path, wanted: Iterable[str]) -> set[str]:
+def _find_marks(folder: Path, names: Iterable[str]) -> set[str]:
     """Return the marks that exist in the directory."""
-    names = set(wanted)
-    if len(names) <= _FEW:
-        return {name for name in names if os.path.lexists(f"{folder}/{name}")}
-    existing = set()
-    # One after another: if disks often change, most marks are of removed disks.
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name in names:
-                existing.add(entry.name)
-    return existing
+    # Not listed: if disks often change, it holds thousands of marks of removed disks.
+    return {name for name in names if os.path.lexists(f"{folder}/{name}")}
 
 
 def load_counted(path: Path) -> tuple[ErrorCounters, ...]:

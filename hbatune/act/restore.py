@@ -39,25 +39,13 @@ class RestorePlan(Struct, frozen=True):
     gone: frozenset[str] = frozenset()
 
 
-def restore_values(
-    machine: Machine,
-    recorded: Journal,
-    means: executor.Means,
-    *,
-    ids: Collection[str] | None = None,
-    stuck: Iterable[lock.Claim] = (),
-    disrupt: bool = False,
-) -> tuple[Restored, ...]:
-    """Restore every entry of the journal, or the entries of ``ids``, and remove them from it.
+def restore_values(plan: "RollbackPlan", means: executor.Means) -> tuple[Restored, ...]:
+    """Restore the entries of the plan, and remove them from the journal.
 
-    Values that udev's rules saved are entries like any other. An entry that could not be
-    restored stays in the journal, unless its holder was removed: a disk that returns has the
-    kernel's defaults. ``stuck`` are writers of an earlier run; their targets are skipped. A
-    value that disrupts the I/O of an entire adapter is restored only with ``disrupt``. The
-    baselines are durable already, so a journal that cannot be written does not stop the
-    rollback: RollbackUnsavedError has the rows.
+    An entry that could not be restored stays in the journal, unless its holder was removed: a
+    disk that returns has the kernel's defaults. The baselines are durable already, so a journal
+    that cannot be written does not stop the rollback: RollbackUnsavedError has the rows.
     """
-    plan = plan_rollback(machine, recorded, means, ids=ids, stuck=stuck, disrupt=disrupt)
     chains = plan.chains
     run = Run("rollback", None, find_this_process(), time.time())
     # No new baselines: the current values are hbatune's.
@@ -179,7 +167,12 @@ def plan_rollback(
     stuck: Iterable[lock.Claim] = (),
     disrupt: bool = False,
 ) -> RollbackPlan:
-    """Plan the writes of ``restore_values``, which has these arguments. Write nothing."""
+    """Plan to restore every entry of the journal, or the entries of ``ids``. Write nothing.
+
+    Values that udev's rules saved are entries like any other. ``stuck`` are writers of an earlier
+    run; their targets are skipped. A value that disrupts the I/O of an entire adapter is restored
+    only with ``disrupt``.
+    """
     concerned = [endpoint for endpoint in machine.endpoints if ids is None or endpoint.id in ids]
     recorded = with_udev_baselines(recorded, concerned, means.spent)
     # All targets, and all interrupts: a moved one may carry no data now, and is then no target.

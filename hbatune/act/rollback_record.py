@@ -33,14 +33,14 @@ _RESERVED = ".targets"
 """The file whose reserve a list of targets uses on a full disk."""
 
 
-class RollbackRecord(Struct, frozen=True):
-    """One rollback, by the name of its file.
+class RollbackRecord(Struct, frozen=True, omit_defaults=True):
+    """One rollback, by the name of its file. An empty file, which needs no block, is of everything.
 
     ``ids`` are the targets that were rolled back by name, or None for a rollback of everything.
     ``lifted`` are the ids that an apply has named since. A ``damaged`` file covers everything.
     """
 
-    name: str
+    name: str = ""
     ids: tuple[str, ...] | None = None
     lifted: tuple[str, ...] = ()
     damaged: bool = False
@@ -144,13 +144,6 @@ class UnreadableRecordError(HbatuneError):
         super().__init__(f"{subject} cannot be read, so hbatune changes nothing", hint=hint)
 
 
-class _Content(Struct, frozen=True):
-    """The content of a file. An empty file, which needs no disk block, is of everything."""
-
-    ids: tuple[str, ...] | None = None
-    lifted: tuple[str, ...] = ()
-
-
 def load(paths: Paths) -> RollbackRecords:
     """Return the records. A user without permission to read them gets none."""
     records: dict[str, RollbackRecord] = {}
@@ -174,14 +167,31 @@ def has_later(began: RollbackRecords, paths: Paths) -> bool:
     return not began.names >= load(paths).names
 
 
-def record_everything(paths: Paths) -> None:
-    """Record a rollback of everything. RecordError if it may be valid only for this boot."""
-    _write_record("all", None, paths)
+def record_rollback(paths: Paths, ids: tuple[str, ...] | None = None) -> None:
+    """Record a rollback of these targets, or of everything, below /run and then in the state.
 
-
-def record_targets(ids: Iterable[str], paths: Paths) -> None:
-    """Record a rollback of these targets. Raises RecordError as ``record_everything`` does."""
-    _write_record("targets", _Content(tuple(ids)), paths)
+    Raises RecordError if it may be valid only for this boot.
+    """
+    name = f"{'all' if ids is None else 'targets'}-{time.time_ns()}-{os.getpid()}"
+    now, lasting = (paths.rollbacks_now, paths.hands_off_now), (paths.rollbacks, paths.hands_off)
+    for folder, mark in (now, lasting):
+        problem: OSError | None = None
+        try:
+            if ids is not None:
+                _write_content(folder / name, RollbackRecord(ids=ids))
+            else:
+                _make_folder(folder)
+                _make_file(folder / name)
+                # After the record: a process that removes a mark checks for records afterwards.
+                _make_file(mark)
+        except OSError as error:
+            problem = error  # finally of the state: the record below /run is for a full disk
+    if problem is not None:
+        raise RecordError(
+            f"the rollback cannot be recorded in {paths.state}: {problem.strerror}",
+            hint="free disk space or make it writable, and roll back again: after a reboot "
+            "hbatune would tune again",
+        ) from problem
 
 
 def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) -> None:
@@ -194,9 +204,8 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
         for record in records.records:
             # A rollback that is only in a mark gets a record.
             name = "all-earlier" if record.name == HANDS_OFF.name else record.name
-            content = _Content(record.ids, record.lifted)
             remaining = _reduce_record(record, named)
-            if remaining == content and name == record.name:
+            if remaining == record and name == record.name:
                 continue
             if remaining is None:
                 files.remove(paths.rollbacks / name)
@@ -224,50 +233,26 @@ def reserve_space(state: Path, ids: Iterable[str]) -> None:
     files.reserve_space(folder / _RESERVED, size + SPARE_BYTES)
 
 
-def _reduce_record(record: RollbackRecord, named_ids: Collection[str] | None) -> _Content | None:
-    """Return the content of a record after an apply, or None if it is lifted completely."""
-    if named_ids is None:
-        return None if record.ids is None else _Content(record.ids)
+def _reduce_record(
+    record: RollbackRecord, named_ids: Collection[str] | None
+) -> RollbackRecord | None:
+    """Return the record after an apply, or None if it is lifted completely."""
     if record.ids is None:
-        lifted = dict.fromkeys((*record.lifted, *sorted(named_ids)))
-        return _Content(None, tuple(lifted))
-    ids = tuple(id for id in record.ids if id not in named_ids)
-    return _Content(ids) if ids else None
-
-
-def _write_record(kind: str, content: _Content | None, paths: Paths) -> None:
-    """Write a record below /run, then to the state. Without ``content`` it is one of everything."""
-    name = f"{kind}-{time.time_ns()}-{os.getpid()}"
-    now, lasting = (paths.rollbacks_now, paths.hands_off_now), (paths.rollbacks, paths.hands_off)
-    for folder, mark in (now, lasting):
-        problem: OSError | None = None
-        try:
-            if content is not None:
-                _write_content(folder / name, content)
-            else:
-                _make_folder(folder)
-                _make_file(folder / name)
-                # After the record: a process that removes a mark checks for records afterwards.
-                _make_file(mark)
-        except OSError as error:
-            problem = error  # finally of the state: the record below /run is for a full disk
-    if problem is not None:
-        raise RecordError(
-            f"the rollback cannot be recorded in {paths.state}: {problem.strerror}",
-            hint="free disk space or make it writable, and roll back again: after a reboot "
-            "hbatune would tune again",
-        ) from problem
+        lifted = dict.fromkeys((*record.lifted, *sorted(named_ids or ())))
+        return None if named_ids is None else RollbackRecord(record.name, lifted=tuple(lifted))
+    ids = tuple(id for id in record.ids if id not in (named_ids or ()))
+    return RollbackRecord(record.name, ids) if ids else None
 
 
 def _read_file(path: Path) -> RollbackRecord:
     try:
         data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes)
-        content = loader.decode(data, _Content) if data else _Content()
+        content = loader.decode(data, RollbackRecord) if data else RollbackRecord()
     except FileNotFoundError:
         return RollbackRecord(path.name, ())  # just lifted
     except (OSError, UnusableFileError):
         return RollbackRecord(path.name, damaged=True)
-    return RollbackRecord(path.name, content.ids, content.lifted)
+    return replace(content, name=path.name)
 
 
 def _list_names(folder: Path) -> list[str]:
@@ -279,9 +264,9 @@ def _list_names(folder: Path) -> list[str]:
         return []
 
 
-def _write_content(path: Path, content: _Content) -> None:
+def _write_content(path: Path, content: RollbackRecord) -> None:
     _make_folder(path.parent)
-    data = msgspec.json.encode(content)
+    data = msgspec.json.encode(replace(content, name=""))
     reserve = path.with_name(_RESERVED)
     files.replace(path, data, mode=files.READABLE_MODE, reserved_for=reserve)
 

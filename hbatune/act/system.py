@@ -157,11 +157,16 @@ def require_writable_configuration(path: Path) -> None:
         raise ActiveProfileError(f"{path} cannot be written: {reason}", hint=hint)
 
 
-def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> None:
-    """Make the profile the active one, or none, in a file below ``root``. ActiveProfileError."""
+def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> str:
+    """Make the profile the active one, or none, in a file below ``root``; return the file's text.
+
+    Raises ActiveProfileError.
+    """
     path = _follow_links(path, root)
     try:
-        before = _read_text(path) if path.exists() else ""
+        before = ""
+        if path.exists():
+            before = loader.read_bytes(path, toml_files.MAX_FILE_BYTES).decode()
         after = config.with_profile(before, profile)
         if after != before:
             data = after.encode()
@@ -174,10 +179,7 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files
         raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
-
-
-def _read_text(path: Path) -> str:
-    return loader.read_bytes(path, toml_files.MAX_FILE_BYTES).decode()
+    return after
 
 
 def _follow_links(path: Path, root: Path) -> Path:
@@ -196,13 +198,11 @@ def forget_profile(path: Path, *, root: Path = toml_files.ROOT) -> None:
     try:
         if not _follow_links(path, root).exists():
             return
-        activate_profile(path, None, root=root)
-        if not path.is_symlink() and not _read_text(path).strip():
+        text = activate_profile(path, None, root=root)
+        if not path.is_symlink() and not text.strip():
             files.remove(path)
     except OSError as error:
         raise ActiveProfileError(f"{path} cannot be removed: {error.strerror}") from error
-    except UnusableFileError as error:
-        raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     with suppress(OSError):  # not empty: it contains an administrator's files
         path.parent.rmdir()
 

@@ -10,6 +10,7 @@ import errno
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,7 @@ from hbatune.act.restore import RestorePlan, plan_writes, select_originals
 from hbatune.facts.attributes import parse_error_count
 from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
+from hbatune.facts.names import group_items
 from hbatune.facts.targets import list_targets
 from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
@@ -52,10 +54,8 @@ def read_affected_values(machine: Machine, rows: Iterable[Row], means: Means) ->
 
 def list_originals(machine: Machine, recorded: Journal, ids: Collection[str]) -> Values:
     """Return, by id and setting, the original values of these targets."""
-    by_id, targets, originals = dict[str, list[Entry]](), list_targets(machine), dict[Key, Value]()
-    for entry in recorded.concerning(ids):
-        by_id.setdefault(entry.id, []).append(entry)
-    for id, entries in by_id.items():
+    targets, originals = list_targets(machine), dict[Key, Value]()
+    for id, entries in group_items(recorded.concerning(ids), attrgetter("id")).items():
         goal = select_originals(entries, writer.parse_values(targets[id].attributes))
         originals |= {(id, name): value for name, value in goal.items()}
     return originals

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import PurePath
 from types import MappingProxyType
 
@@ -21,6 +22,7 @@ from hbatune.act.executor import INITIAL_WORKERS, Executor, Key, Means, Report, 
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, JournalError, Run
 from hbatune.errors import UsageError
 from hbatune.facts.model import Machine, Missing, TargetKind
+from hbatune.facts.names import group_items
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan import rows as plan_rows
@@ -243,16 +245,10 @@ def _build_chains(
     rows: Iterable[Row], targets_by_id: Mapping[str, Target], recorded: Journal
 ) -> list[Chain]:
     """Return a chain for each target that drifts; it also rewrites settings that it resets."""
-    by_id: dict[str, list[Row]] = {}
-    drifting: set[str] = set()
-    for row in rows:
-        if row.state in (State.DRIFT, State.OK):
-            by_id.setdefault(row.id, []).append(row)
-        if row.state is State.DRIFT:
-            drifting.add(row.id)
+    legal = (row for row in rows if row.state in (State.DRIFT, State.OK))
     chains: list[Chain] = []
-    for id, group in by_id.items():
-        if id in drifting:
+    for id, group in group_items(legal, attrgetter("id")).items():
+        if any(row.state is State.DRIFT for row in group):
             target = targets_by_id[id]
             steps = [*_plan_steps(target, group), *_plan_follow_ups(target, group, recorded)]
             chains.append(build_chain(target, steps))

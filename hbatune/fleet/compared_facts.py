@@ -9,7 +9,7 @@ since the first of two snapshots of one boot.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -188,8 +188,10 @@ class _GatheredFacts:
 
     def add_counters(self, before: ErrorCounters | None) -> None:
         """Add each counter's sum over the disks of a model or the adapters of a product."""
-        disks = _list_disks(self._machine)
-        subjects = map_disk_subjects(self._machine, disks) | self._products
+        subjects = {}
+        for disk in _list_disks(self._machine):
+            subjects[disk.id] = _format_disk_subject(disk, self._products)
+        subjects |= self._products
         sums: dict[tuple[str, str], int] = defaultdict(int)
         for target, values in get_error_counters(self._snapshot).values.items():
             for name, count in values.items():
@@ -286,12 +288,6 @@ def _value_key(item: tuple[Scalar, list[str]]) -> tuple[object, ...]:
     if isinstance(value, str):
         return (2, natural_key(value))
     return (0, 0) if value is None else (1, value)
-
-
-def map_disk_subjects(machine: Machine, disks: Iterable[Endpoint]) -> dict[str, str]:
-    """Return the model of each disk and the product that it is behind, by id."""
-    products = map_adapter_names(machine)
-    return {disk.id: _format_disk_subject(disk, products) for disk in disks}
 
 
 def _format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:

@@ -43,13 +43,13 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     values are restored anyway. Raises UnknownTargetError.
     """
     paths = context.paths
-    record = partial(rollback_record.record_everything, paths)
+    ids: tuple[str, ...] | None = None
     if targets:
         with WorkerPool() as worker_pool:
             machine = situation.unlocked_means(paths, worker_pool).gather((), config.act)
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
-        ids = sorted(_find_ids(targets, machine, filed) or ())
-        record = partial(rollback_record.record_targets, ids, paths)
+        ids = tuple(sorted(_find_ids(targets, machine, filed) or ()))
+    record = partial(rollback_record.record_rollback, paths, ids)
     return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
 
 
@@ -112,7 +112,8 @@ def restore_targets(
             finished = _stop_tuning(context) and finished
         with _make_means(context, filed, config, worker_pool) as means:
             try:
-                rows = restore_values(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+                plan = plan_rollback(machine, filed, means, ids=ids, stuck=stuck, disrupt=disrupt)
+                rows = restore_values(plan, means)
             except RollbackUnsavedError as error:
                 context.note_failure(Task.SAVE_JOURNAL, error)
                 rows, finished = error.rows, False
@@ -164,7 +165,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
         filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
         _note_losses(context, filed)
         with _make_means(context, filed, config, worker_pool) as means:
-            rows = restore_values(machine, filed, means, stuck=scan.stuck)
+            rows = restore_values(plan_rollback(machine, filed, means, stuck=scan.stuck), means)
         boot_files.release_interrupts(context, machine, None)
     return rows
 

@@ -253,7 +253,6 @@ TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wai
 KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
 START_TIME_S = 0.25
 """Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
-_Clock = Callable[[], float]
 Wait = Callable[[float], int | None]
 """Waits for a process to end, for at most the given seconds; returns its status or None."""
 
@@ -273,13 +272,10 @@ class Meter:
     after the warm-up to the end of the runtime.
     """
 
-    def __init__(
-        self, workload: Workload, cpus: tuple[int, ...] = (), *, clock: _Clock = time.monotonic
-    ) -> None:
+    def __init__(self, workload: Workload, cpus: tuple[int, ...]) -> None:
         start = min(START_TIME_S, workload.runtime / 4)
         self._pauses = (workload.ramp + start, workload.runtime - start)
         self._cpus = cpus
-        self._clock = clock
         self._marks: list[tuple[float, CpuTime]] = []
 
     def during(self, wait: Wait, seconds: float) -> int | None:
@@ -289,7 +285,7 @@ class Meter:
             if status is not None:
                 return status
             spent = read_cpu_time(self._cpus)
-            self._marks += [(self._clock(), spent)] if spent else []
+            self._marks += [(time.monotonic(), spent)] if spent else []
         return wait(seconds - sum(self._pauses))
 
     def add_cost(self, figures: Figures) -> Figures:

@@ -35,7 +35,6 @@ _DEADLINE = 5.0  # seconds for each read, after which the answer is "unknown"
 MAX_UTILISATION = 0.10  # busy above this fraction of time
 LOAD_SAMPLES = 4
 SAMPLE_INTERVAL_S = 0.1  # seconds between two samples
-Reader = Callable[[str], sampler.DiskSample | model.Missing]
 
 
 def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipped | None:
@@ -151,10 +150,7 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
 
 
 def find_busy_subjects(
-    subjects: Sequence[Subject],
-    *,
-    read: Reader = sampler.read_disk_sample,
-    clock: Clock | None = None,
+    subjects: Sequence[Subject], clock: Clock | None = None
 ) -> dict[str, Skipped]:
     """Sample all subjects together for 0.3 s; return the reasons by target not to probe them.
 
@@ -177,7 +173,7 @@ def find_busy_subjects(
             clock.sleep(SAMPLE_INTERVAL_S)
         for directory, samples in series.items():
             # Alternately, not disk by disk: the full set takes 0.3 s for any number of disks.
-            samples.append(read(directory))
+            samples.append(sampler.read_disk_sample(directory))
     seconds = clock.now() - started
     refusals: dict[str, Skipped] = {}
     for target, directories in counted.items():

@@ -63,12 +63,18 @@ class Proof(Struct, frozen=True):
     unexercised: tuple[Unexercised, ...] = ()
 
 
-class DepthTried(Struct, frozen=True):
-    """One probe: I/Os in flight, I/Os per second, p99 in µs."""
+class Measurement(Struct, frozen=True):
+    """One probe: I/Os in flight, rate in I/Os per second, p99 in µs.
+
+    The errors are the standard errors of the logarithms of both, from the windows of the run. 0.02
+    is 2 %.
+    """
 
     depth: Count
     iops: Figure
     p99_us: Figure
+    iops_error: Figure = 0.0
+    p99_error: Figure = 0.0
 
 
 class SearchedDepth(Struct, frozen=True):
@@ -79,7 +85,7 @@ class SearchedDepth(Struct, frozen=True):
     """
 
     current: Count
-    probes: tuple[DepthTried, ...]
+    probes: tuple[Measurement, ...]
     word: ShortText
     depth: Count
     chance: Figure

@@ -15,6 +15,7 @@ from random import Random
 
 from msgspec import Struct
 
+from hbatune.facts.names import group_items
 from hbatune.loader import Count, Figure
 from hbatune.probe.result import ProbeResult
 
@@ -68,18 +69,17 @@ class Knee(Struct, frozen=True):
 def list_sweep_points(results: Iterable[ProbeResult]) -> list[Point]:
     """Return the depths of a sweep, each with the windows of its run that have I/O.
 
-    If there are several runs at one depth, the fastest counts.
+    A stored result has no windows: its run is the only one. If there are several runs at one depth,
+    the fastest counts.
     """
-    by_depth: dict[int, list[ProbeResult]] = {}
-    for result in results:
-        by_depth.setdefault(result.workload.issued, []).append(result)
     points = []
-    for depth, runs in by_depth.items():
-        best = max(runs, key=lambda result: result.figures.iops)
-        iops, p99 = best.figures.list_windows()
-        if iops:
-            seconds = min(window.seconds for window in best.figures.windows if window.ios)
-            points.append(Point(depth, tuple(iops), tuple(p99), seconds, len(runs)))
+    for depth, runs in group_items(results, lambda result: result.workload.issued).items():
+        figures = max(runs, key=lambda result: result.figures.iops).figures
+        iops, p99 = figures.list_windows()
+        if not iops:
+            iops, p99 = [figures.iops], [figures.p99_us]
+        seconds = min((window.seconds for window in figures.windows if window.ios), default=0.0)
+        points.append(Point(depth, tuple(iops), tuple(p99), seconds, len(runs)))
     return points
 
 

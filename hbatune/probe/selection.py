@@ -96,14 +96,6 @@ def order_by_adapter(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     return (*first, *others)
 
 
-def get_medium(subject: Subject) -> Medium:
-    """Return the medium; a map has the medium of its paths."""
-    for member in subject.members:
-        if member.medium is not Medium.UNKNOWN:
-            return member.medium
-    return Medium.UNKNOWN
-
-
 def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subject]:
     """Yield the subjects of ``targets``, each map once and instead of its paths."""
     endpoints = machine.endpoints_by_target
@@ -230,7 +222,9 @@ def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tup
 
 def _list_groups(subject: Subject) -> list[_Group]:
     """Return the groups that the subject can represent: for a map, one for each adapter below."""
-    medium = get_medium(subject)
+    # A map has the medium and the model of its paths.
+    media = (member.medium for member in subject.members if member.medium is not Medium.UNKNOWN)
+    medium = next(media, Medium.UNKNOWN)
     model = next((member.model for member in subject.members if member.model), "")
     serving = _list_adapters(subject.members)
     return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]

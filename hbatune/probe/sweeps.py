@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.names import group_items
 from hbatune.probe.history import Record
-from hbatune.probe.knee import Knee, Point, find_knee, list_sweep_points
+from hbatune.probe.knee import Knee, find_knee, list_sweep_points
 from hbatune.probe.result import Pattern, ProbeResult, Workload
 
 MIN_SWEEP_VALUES = 3  # the minimum number of values in a sweep
@@ -268,18 +268,8 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
             # A knee is one of the sweep's own depths, unless the history was edited.
             if knee and knee.depth not in [result.workload.issued for result in sweep.results]:
                 knee = None
-            if knee is None:
-                sweep = replace(sweep, ranged=False)
-            yield replace(sweep, knee=knee or _find_rough_knee(sweep.results))
-
-
-def _find_rough_knee(results: Iterable[ProbeResult]) -> Knee | None:
-    """Return the knee of results without windows: each run is one point."""
-    points = []
-    for result in results:
-        iops, p99_us = (result.figures.iops,), (result.figures.p99_us,)
-        points.append(Point(result.workload.issued, iops, p99_us))
-    return find_knee(points)
+            usable = knee or find_knee(list_sweep_points(sweep.results))
+            yield replace(sweep, knee=usable, ranged=knee is not None)
 
 
 def _make_command_key(record: Record) -> tuple[object, ...]:

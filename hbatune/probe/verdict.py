@@ -150,7 +150,7 @@ def evaluate_pairs(
     changes = []
     for metric, gaps, chance in zip(Metric, zip(*logs, strict=True), rare, strict=True):
         floor = compute_noise_floor(map(metric.list_values, sides))
-        low, high = compute_interval(gaps, _CONFIDENCE)
+        low, high = compute_interval([gaps], _CONFIDENCE)
         # Test and interval come from different methods; a change counts only if both show it.
         significant = chance <= ALPHA and not low <= 0 <= high
         gap = _Gap(low, statistics.fmean(gaps), high)
@@ -177,7 +177,7 @@ def evaluate_blocks(
         first = list(map(math.log, metric.list_values(before)))
         second = list(map(math.log, metric.list_values(after)))
         drift = DRIFT_FACTOR * max(_measure_drift(first), _measure_drift(second))
-        low, high = compute_difference_interval(first, second, _CONFIDENCE)
+        low, high = compute_interval([first, second], _CONFIDENCE)
         low, high = low - drift, high + drift
         gap = _Gap(low, statistics.fmean(second) - statistics.fmean(first), high)
         significant = not low <= 0 <= high
@@ -342,50 +342,35 @@ def compute_min_pairs(alpha: float) -> int:
     return math.ceil(1 - math.log2(alpha))
 
 
-def compute_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Return the bootstrap-t confidence interval for the mean of at least two values.
+def compute_interval(sides: Sequence[Sequence[float]], confidence: float) -> tuple[float, float]:
+    """Return the bootstrap-t confidence interval for the mean of a side of at least two values.
 
-    Studentised, since percentile intervals of so few values are too narrow (Hall, The Annals of
-    Statistics 16, 1988; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). The
-    same values give the same interval.
+    With two sides, it is for the mean of the second minus the mean of the first. Studentised, since
+    percentile intervals of so few values are too narrow (Hall, The Annals of Statistics 16, 1988;
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). The same values give the
+    same interval.
     """
-    mean, error = statistics.fmean(values), _compute_error(values)
+    mean, error = _measure_sides(sides)
     if error == 0:
         return mean, mean
-    random, ratios = Random(len(values)), []
-    for _ in range(RESAMPLES):
-        drawn = random.choices(values, k=len(values))
-        # A resample of one repeated value has no error; the error of the full sample is used.
-        ratios.append((statistics.fmean(drawn) - mean) / (_compute_error(drawn) or error))
-    return _make_interval(mean, error, ratios, confidence)
-
-
-def compute_difference_interval(
-    first: Sequence[float], second: Sequence[float], confidence: float
-) -> tuple[float, float]:
-    """Return the bootstrap-t interval for the mean of ``second`` minus the mean of ``first``."""
-    gap = statistics.fmean(second) - statistics.fmean(first)
-    error = math.hypot(_compute_error(first), _compute_error(second))
-    if error == 0:
-        return gap, gap
     # A fixed seed, so the same runs never give two verdicts.
-    random, ratios = Random(len(first)), []
+    random, ratios = Random(len(sides[0])), []
     for _ in range(RESAMPLES):
-        first_draw = random.choices(first, k=len(first))
-        second_draw = random.choices(second, k=len(second))
-        spread = math.hypot(_compute_error(first_draw), _compute_error(second_draw)) or error
-        ratios.append((statistics.fmean(second_draw) - statistics.fmean(first_draw) - gap) / spread)
-    return _make_interval(gap, error, ratios, confidence)
-
-
-def _make_interval(
-    mean: float, error: float, ratios: list[float], confidence: float
-) -> tuple[float, float]:
-    """Return the interval that excludes the outermost studentised resamples on both sides."""
+        drawn = [random.choices(side, k=len(side)) for side in sides]
+        drawn_mean, drawn_error = _measure_sides(drawn)
+        # A resample of one repeated value has no error; the error of the full sample is used.
+        ratios.append((drawn_mean - mean) / (drawn_error or error))
     ratios.sort()
+    # The interval excludes the outermost resamples.
     index = math.ceil((1 + confidence) / 2 * (len(ratios) + 1)) - 1
     index = min(index, len(ratios) - 1)
     return mean - ratios[index] * error, mean - ratios[-1 - index] * error
+
+
+def _measure_sides(sides: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the mean of a side, or how much the second's is more, and its standard error."""
+    first, *others = map(statistics.fmean, sides)
+    return others[0] - first if others else first, math.hypot(*map(_compute_error, sides))
 
 
 def compute_student_quantile(confidence: float, freedom: int) -> float:

@@ -15,26 +15,13 @@ from random import Random
 from msgspec import Struct
 
 from hbatune.loader import Count, Figure
+from hbatune.probe.history import Measurement
 from hbatune.probe.result import ProbeResult
 
 MIN_IOPS_NOISE = 0.01
 """The minimum noise of a rate that is assumed on any machine, as a fraction."""
 MIN_P99_NOISE = 0.03
 """The minimum noise of a p99, as a fraction."""
-
-
-class Measurement(Struct, frozen=True):
-    """One probe: I/Os in flight, rate in I/Os per second, p99 in µs.
-
-    The errors are the standard errors of the logarithms of both, from the windows of the run. 0.02
-    is 2 %.
-    """
-
-    depth: Count
-    iops: Figure
-    p99_us: Figure
-    iops_error: Figure = 0.0
-    p99_error: Figure = 0.0
 
 
 class Estimate(Struct, frozen=True):

@@ -9,11 +9,13 @@ depth within the objective is not its fastest. The remaining probes repeat the l
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.loader import Count, Figure, Seconds
+from hbatune.probe.history import Measurement
 from hbatune.search import curve as curves
 
 CLIMB_FACTOR = 4
@@ -65,7 +67,7 @@ class DepthSearch(Struct, frozen=True):
     current: Count
     deepest: Count
     objective_us: Figure | None
-    measured: tuple[curves.Measurement, ...] = ()
+    measured: tuple[Measurement, ...] = ()
 
     @property
     def limit(self) -> float:
@@ -106,7 +108,7 @@ class DepthAnswer(Struct, frozen=True):
     probes: Count
 
 
-def add_measurement(search: DepthSearch, measured: curves.Measurement) -> DepthSearch:
+def add_measurement(search: DepthSearch, measured: Measurement) -> DepthSearch:
     """Return the search with one more probe.
 
     Raises ``ValueError`` if its rate or p99 is not positive and so has no logarithm.
@@ -187,12 +189,11 @@ def _climb(search: DepthSearch, curve: curves.Curve) -> int | None:
 
 def _refine(curve: curves.Curve, limit: float) -> int | None:
     """Return the neighbour of the best depth so far with the largest possible gain, or None."""
-    points, best = curve.points, None
-    for point in points:
-        if point.p99 <= limit and (best is None or point.iops > best.iops):
-            best = point
-    if best is None:
+    points = curve.points
+    met = [point for point in points if point.p99 <= limit]
+    if not met:
         return None
+    best = max(met, key=attrgetter("iops"))
     index, gains = points.index(best), []
     for side in (index, index - 1):
         if 0 <= side < len(points) - 1:

@@ -24,7 +24,6 @@ from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.profile import Share
 from hbatune.probe import history, verdict
 from hbatune.probe.result import Failed, ProbeResult, Skipped
-from hbatune.search.curve import Measurement
 from hbatune.search.depth import DepthAnswer
 from hbatune.settings.limits import SCHEDULER_FILE, find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import LegalValue, Value, parse_choices
@@ -303,10 +302,10 @@ def _judge(
     """
     alpha, error = verdict.ALPHA / len(COMPARISON_PAIRS), AS_GOOD_ERROR / len(COMPARISON_PAIRS)
     chance = verdict.compute_chance([[pair] for pair in pairs])[0]
-    low, high = verdict.compute_interval(pairs, 1 - alpha)
+    low, high = verdict.compute_interval([pairs], 1 - alpha)
     conclusion = TournamentConclusion.CANNOT_TELL
     # One side of an interval with twice the error has exactly the error (Schuirmann 1987).
-    if verdict.compute_interval(pairs, 1 - 2 * error)[1] < math.log1p(tolerance):
+    if verdict.compute_interval([pairs], 1 - 2 * error)[1] < math.log1p(tolerance):
         conclusion = TournamentConclusion.AS_GOOD
     elif chance <= alpha and low > 0:
         conclusion = TournamentConclusion.BEST
@@ -398,7 +397,7 @@ class FoundDepth(Struct, frozen=True):
 
     current: Count
     deepest: Count
-    measured: tuple[Measurement, ...]
+    measured: tuple[history.Measurement, ...]
     answer: DepthAnswer | None = None
     compared: TournamentAnswer | None = None
 
@@ -468,12 +467,9 @@ def make_stored_search(search: DiskSearchResult) -> history.Searched:
     """Return the part of a search that the history stores."""
     depth, found = None, search.depth
     if found is not None and found.answer is not None:
-        answer, measured = found.answer, found.measured
-        probes = tuple(
-            history.DepthTried(probe.depth, probe.iops, probe.p99_us) for probe in measured
-        )
+        answer = found.answer
         depth = history.SearchedDepth(
-            found.current, probes, answer.word, answer.depth, answer.chance
+            found.current, found.measured, answer.word, answer.depth, answer.chance
         )
     tournaments = filter(None, (search.settings, search.schedulers))
     return history.Searched(

@@ -8,6 +8,7 @@ A plan is made without them and reports it.
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -99,11 +100,9 @@ def _find_faults(snapshot: Snapshot) -> Iterator[str]:
         "control": map(get_target, machine.controls),
     }
     for kind, names in names_by_kind.items():
-        checked: set[str] = set()
-        for name in names:
-            if name in checked:
+        for name, count in Counter(names).items():
+            if count > 1:
                 yield f"it has the {kind} {_shorten(name)} twice"
-            checked.add(name)
     for name, kind, reference in _iterate_references(machine):
         if reference not in (adapters if kind == "adapter" else endpoints):
             yield f"{_shorten(name)} is of the {kind} {_shorten(reference)}, which is not in it"
@@ -176,13 +175,10 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
     text = _unpack(data, path)
     try:
         loader.require_bounded(text, loader.FOREIGN_BOUNDS)
-    except UnusableFileError as error:
-        raise SnapshotError(path, f"not a snapshot: {error}") from error
-    try:
         # Check the schema first, to report a newer snapshot as newer, not as broken.
         schema = loader.decode(text, _Head).schema
     except UnusableFileError as error:
-        raise SnapshotError(path, "not a snapshot") from error
+        raise SnapshotError(path, f"not a snapshot: {error}") from error
     if _SCHEMA.match(schema) is None:
         raise SnapshotError(path, "not a snapshot")
     if schema != SCHEMA:

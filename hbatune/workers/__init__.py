@@ -6,12 +6,11 @@ ignores SIGKILL, so the parent must be able to abandon it. A worker holds only i
 lock, and no thread, and its end is never awaited.
 """
 
-from hbatune.workers.pool import Died, Event, Finished, Pool, Replied, Stuck, Unstarted
+from hbatune.workers.pool import Died, Finished, Pool, Replied, Stuck, Unstarted
 from hbatune.workers.worker import Process, WorkerPool, find_process, find_this_process
 
 __all__ = [
     "Died",
-    "Event",
     "Finished",
     "Pool",
     "Process",

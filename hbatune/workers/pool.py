@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
@@ -204,13 +205,9 @@ class Pool(Generic[T, R]):
     def run(self, tasks: Iterable[T]) -> Iterator[Event[T, R]]:
         """Execute all tasks in their order, with as many in parallel as there are workers."""
         waiting = iter(tasks)
-        exhausted = False
         while True:
-            while self.free and not exhausted:
-                try:
-                    self.start(next(waiting))
-                except StopIteration:
-                    exhausted = True
+            for task in islice(waiting, self.free):
+                self.start(task)
             if not self.running:
                 return
             yield from self.wait()

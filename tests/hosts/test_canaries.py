@@ -115,7 +115,7 @@ from hbatune.plan.rows import RevertedValue
 from tests.hosts.recorded import output
 
 paths = Paths()
-rollback_record.record_targets([name], paths)
+rollback_record.record_rollback(paths, (name,))
 reverted = RevertedValue(name, "nr_requests", name)
 journal.save(paths.journal, journal.Journal(read_boot_id(), reverted=(reverted,)))
 logging = False

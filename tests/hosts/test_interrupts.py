@@ -31,7 +31,7 @@ import msgspec
 from hbatune.act import journal
 from hbatune.act.writer import write_plan
 from hbatune.act.executor import Means
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.facts.machine import gather_machine
 from hbatune.plan.make import make_plan
 from tests.hosts.test_interrupts import profile
@@ -45,7 +45,7 @@ filed = journal.load(means.journal, machine.boot_id)[0]
 applied = write_plan(machine, plan, filed, means)
 there = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 filed = journal.load(means.journal, machine.boot_id)[0]
-restored = restore_values(gather_machine(()), filed, means)
+restored = restore_values(plan_rollback(gather_machine(()), filed, means), means)
 back = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 sys.stdout.buffer.write(msgspec.json.encode((applied, there, restored, back)))
 """
@@ -59,7 +59,7 @@ import msgspec
 from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.facts.machine import gather_machine
 
 state = Path(sys.argv[1])
@@ -71,7 +71,7 @@ placed = [
     for each in machine.vectors
     if each.names
 ]
-rows = restore_values(machine, Journal(machine.boot_id, tuple(placed)), means)
+rows = restore_values(plan_rollback(machine, Journal(machine.boot_id, tuple(placed)), means), means)
 back = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 left = journal.load(means.journal, machine.boot_id)[0].entries
 sys.stdout.buffer.write(msgspec.json.encode((rows, back, [each.target for each in left])))
@@ -86,7 +86,7 @@ import msgspec
 from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.interrupts import with_records
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.machine import gather_machine
 from hbatune.plan.make import make_plan
@@ -106,7 +106,7 @@ def planned():
 machine, filed, plan = planned()
 first = write_plan(machine, plan, filed, means)
 machine, filed, plan = planned()
-restore_values(machine, filed, means)
+restore_values(plan_rollback(machine, filed, means), means)
 restored = {vector.target: vector.affinity.text for vector in gather_machine(()).vectors}
 sys.stdout.buffer.write(msgspec.json.encode((first, plan.rows, restored)))
 """

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from hbatune.act.chain import Chain, ChainWriter, WriteResult, decode_reply
+from hbatune.act.rollback_record import UNGUARDED
 
 
 def write_chain(chain: Chain) -> Iterator[WriteResult]:
     """Execute the steps of a chain in their order, and yield the result of each."""
-    return (decode_reply(reply).result for reply in ChainWriter()(chain))
+    return (decode_reply(reply)[0] for reply in ChainWriter(5.0, UNGUARDED)(chain))

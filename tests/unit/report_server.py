@@ -21,7 +21,7 @@ from hbatune.policy.library import Library, load_profile
 from hbatune.policy.profile import Profile
 from hbatune.probe.history import (
     CandidateTried,
-    DepthTried,
+    Measurement,
     Proof,
     Record,
     Searched,
@@ -313,7 +313,7 @@ def searched(server: Machine, at: float = 900.0) -> Record:
     """Return a search that found a depth within 2 ms and a better scheduler."""
     disk, by = server.endpoints[0], server.adapters[0]
     probes = tuple(
-        DepthTried(deep, min(deep, 40) * 8_000.0, 90.0 + deep**1.5)
+        Measurement(deep, min(deep, 40) * 8_000.0, 90.0 + deep**1.5)
         for deep in (6, 24, 96, 254, 150, 120, 126)
     )
     depth = SearchedDepth(254, probes, "best", 126, 0.91)

@@ -12,7 +12,7 @@ import pytest
 from hbatune import nvme
 from hbatune.act import journal
 from hbatune.act.executor import Means
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.attributes import read_attributes
 from hbatune.facts.model import Attribute, Control, Machine, Missing, Reason
@@ -184,7 +184,7 @@ def test_coalescing_set_and_rollback(door: FakeController, directory: Path, mean
     assert door.value == 0
     server = host(directory)
     filed = journal.load(means.journal, server.boot_id)[0]
-    [restored] = restore_values(server, filed, means)
+    [restored] = restore_values(plan_rollback(server, filed, means), means)
     assert (restored.before, restored.outcome) == ("8/200", Outcome.WRITTEN)
     assert door.value == 0x0207
     assert not means.journal.exists()
@@ -206,7 +206,9 @@ def test_apply_restores_coalescing_after_reset(
     assert done(directory, means, "8/200").outcome is Outcome.WRITTEN
     assert door.value == 0x0207
     server = host(directory)
-    [back] = restore_values(server, journal.load(means.journal, server.boot_id)[0], means)
+    [back] = restore_values(
+        plan_rollback(server, journal.load(means.journal, server.boot_id)[0], means), means
+    )
     assert back.before == 0, "the first baseline is the baseline"
 
 
@@ -337,7 +339,9 @@ def test_vector_exemption_set_and_rollback(
         sysfs=str(directory), attributes=read_attributes(str(directory), ("feature/09",))
     )
     server = machine(adapters=(adapter(family="nvme", controller="nvme0"),), controls=(controller,))
-    [back] = restore_values(server, journal.load(means.journal, server.boot_id)[0], means)
+    [back] = restore_values(
+        plan_rollback(server, journal.load(means.journal, server.boot_id)[0], means), means
+    )
     assert back.outcome is Outcome.WRITTEN
     assert exempt.store.read_text() == "x----"
 

@@ -5,7 +5,7 @@ Only `make soak` uses them. Optuna is an extra of its own, since it takes 140 MB
 
 from random import Random
 
-from hbatune.search.curve import Measurement
+from hbatune.probe.history import Measurement
 from tests.zoo.devices import DEEPEST
 from tests.zoo.runs import Case, Noise, measure
 

@@ -6,7 +6,8 @@ from random import Random
 
 from msgspec import Struct
 
-from hbatune.search.curve import Measurement, compute_log_error
+from hbatune.probe.history import Measurement
+from hbatune.search.curve import compute_log_error
 from hbatune.search.depth import (
     DepthAnswer,
     DepthConclusion,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hbatune.act import chain, journal
 from hbatune.act.executor import Means
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.model import Machine
 from hbatune.plan.rows import Outcome, Restored, State
@@ -36,7 +36,10 @@ def apply(sda: Disk, means: Means, *effects: tuple[str, Exactly]) -> dict[str, O
 
 
 def roll_back(sda: Disk, means: Means) -> dict[str, Restored]:
-    return {row.setting: row for row in restore_values(scan(sda), filed(means), means)}
+    return {
+        row.setting: row
+        for row in restore_values(plan_rollback(scan(sda), filed(means), means), means)
+    }
 
 
 @pytest.fixture(autouse=True)

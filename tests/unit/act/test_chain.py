@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbatune.act.chain import Chain, ChainWriter, Step, add_jitter, decode_reply
-from hbatune.act.rollback_record import RollbackGuard
+from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.model import Missing
 from hbatune.plan.rows import Outcome
@@ -96,8 +96,8 @@ def test_rollback_during_wait_cancels_write(
     )
     step = Step("nr_requests", 128, 64)
     chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
-    [reply] = ChainWriter(guard=RollbackGuard((records,)))(chain)
-    assert decode_reply(reply).result.outcome is Outcome.CANCELLED
+    [reply] = ChainWriter(5.0, RollbackGuard((records,)))(chain)
+    assert decode_reply(reply)[0].outcome is Outcome.CANCELLED
     assert sda.value("queue/nr_requests") == "64"
 
 
@@ -113,8 +113,8 @@ def test_late_turn_loses_no_write(disk: Callable[..., Disk]) -> None:
     other = take_lock(sda.path)
     step = Step("nr_requests", 128, 64)
     chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
-    [reply] = ChainWriter(deadline=0.1)(chain)
-    assert decode_reply(reply).result.outcome is Outcome.WRITTEN
+    [reply] = ChainWriter(0.1, UNGUARDED)(chain)
+    assert decode_reply(reply)[0].outcome is Outcome.WRITTEN
     os.close(other)
 
 
@@ -210,10 +210,11 @@ def test_pool_switches_leak_no_descriptors(disk: Callable[..., Disk], tmp_path: 
         with Pool(_count_descriptors, size=1, deadline=20, worker_pool=worker_pool) as pool:
             return {event.reply for event in pool.run([0]) if isinstance(event, Replied)}
 
+    writer = ChainWriter(5.0, UNGUARDED)
     with WorkerPool() as worker_pool:
         before = opened(worker_pool)
         for _ in range(2000):
-            with Pool(ChainWriter(), size=1, deadline=20, worker_pool=worker_pool) as pool:
+            with Pool(writer, size=1, deadline=20, worker_pool=worker_pool) as pool:
                 events = list(pool.run([chain]))
             assert [type(event) for event in events] == [Replied, Finished]
         assert opened(worker_pool) == before

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hbatune.act import chain, journal, journal_format
 from hbatune.act.chain import Chain, Step, WriteResult
 from hbatune.act.executor import Means
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.model import Endpoint, Machine
 from hbatune.plan.rows import Outcome, Restored
@@ -146,7 +146,9 @@ def test_map_never_exceeds_paths(tmp_path: Path) -> None:
 
 def back(sda: Disk, means: Means) -> dict[str, Restored]:
     host: Machine = machine(build_endpoint(sda))
-    return {row.setting: row for row in restore_values(host, filed(means), means)}
+    return {
+        row.setting: row for row in restore_values(plan_rollback(host, filed(means), means), means)
+    }
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hbatune.act import chain
 from hbatune.act.chain import Chain, Step
 from hbatune.act.executor import Means
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.plan.rows import Outcome
 from hbatune.policy.profile import Exactly
@@ -59,10 +59,10 @@ def test_blocked_restore_stays_in_journal(disk: MakeDisk, means: Means) -> None:
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     (sda.path / "inflight").write_text("0 1")
-    [row] = restore_values(host, filed(means), means)
+    [row] = restore_values(plan_rollback(host, filed(means), means), means)
     assert (row.outcome, row.limit, row.done) == (Outcome.BLOCKED, HANGING, False)
     (sda.path / "inflight").write_text("0 0")
-    [row] = restore_values(host, filed(means), means)
+    [row] = restore_values(plan_rollback(host, filed(means), means), means)
     assert row.outcome is Outcome.WRITTEN
     assert (filed(means).entries, sda.value("queue/nomerges")) == ((), "0")
 

@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hbatune.act.chain import Chain, Reply, Step, WriteResult, encode_reply
+from hbatune.act.chain import Chain, Step, WriteResult, encode_reply
 from hbatune.act.executor import (
     IDLE_WINDOW_S,
     INITIAL_WORKERS,
@@ -92,7 +93,7 @@ class Kernel:
         name = self.steps[at].setting
         self.writing[chain.adapter, name] -= 1
         result = WriteResult(name, Outcome.REFUSED if met.errno else Outcome.WRITTEN, met.errno)
-        events: list[Any] = [Replied(chain, encode_reply(Reply(result, met.busy)))]
+        events: list[Any] = [Replied(chain, encode_reply((result, met.busy)))]
         if at + 1 < len(self.steps):
             self._step(chain, at + 1)
         else:
@@ -162,9 +163,11 @@ def test_load_prevents_crew_growth(seconds: float, idle: bool) -> None:
     assert kernel.most == INITIAL_WORKERS
 
 
-def test_idle_time_since_answer_counts() -> None:
+def test_idle_time_since_answer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, used = 0.0, CpuTime(total=60.0, idle=50.0, interrupts=0.0)
-    idle_cpus = IdleCpus(lambda: used, lambda: clock)
+    monkeypatch.setattr("hbatune.act.executor.read_cpu_time", lambda: used)
+    monkeypatch.setattr("hbatune.act.executor.time", SimpleNamespace(monotonic=lambda: clock))
+    idle_cpus = IdleCpus()
     assert not idle_cpus.found(), "nothing is known yet"
     clock += IDLE_WINDOW_S
     used = CpuTime(60.1, 50.1, 0.0)
@@ -175,9 +178,11 @@ def test_idle_time_since_answer_counts() -> None:
     assert not idle_cpus.found()
 
 
-def test_missing_count_means_busy() -> None:
+def test_missing_count_means_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((0.0, IDLE_WINDOW_S))
-    idle_cpus = IdleCpus(lambda: None, lambda: next(times))
+    monkeypatch.setattr("hbatune.act.executor.read_cpu_time", lambda: None)
+    monkeypatch.setattr("hbatune.act.executor.time", SimpleNamespace(monotonic=times.__next__))
+    idle_cpus = IdleCpus()
     assert not idle_cpus.found()
     assert not idle_cpus.found()
 
@@ -290,7 +295,7 @@ def _hang_on_fifo(chain: Chain) -> Iterator[bytes]:
     """Write as a worker does; a fifo without a reader stands for a queue that never drains."""
     for step in chain.steps:
         with open(f"{chain.sysfs}/gate", "w"):
-            yield encode_reply(Reply(WriteResult(step.setting, Outcome.WRITTEN)))
+            yield encode_reply((WriteResult(step.setting, Outcome.WRITTEN), False))
 
 
 def test_three_stuck_disks_close_adapter(tmp_path: Path) -> None:
@@ -360,7 +365,7 @@ def test_dead_workers_spare_adapter(tmp_path: Path) -> None:
 def _die_of_first_four(chain: Chain) -> Iterator[bytes]:
     if chain.target != "sd4":
         os._exit(9)
-    yield encode_reply(Reply(WriteResult("nomerges", Outcome.WRITTEN)))
+    yield encode_reply((WriteResult("nomerges", Outcome.WRITTEN), False))
 
 
 def test_refused_fork_refuses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

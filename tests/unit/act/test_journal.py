@@ -11,7 +11,7 @@ from hbatune.act import files, journal, journal_format
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal, LossKind, Run
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.plan.rows import Outcome, RevertedValue
 from hbatune.text.limit_text import describe_limit
@@ -263,7 +263,7 @@ def test_loss_blocks_new_baselines(disk: Disks, means: Means, kind: LossKind) ->
     after = load(means.journal)
     assert after.losses
     assert {entry.before for entry in after.entries} <= {0}
-    restore_values(host, after, means)
+    restore_values(plan_rollback(host, after, means), means)
     assert [device.value("queue/nomerges") for device in (sda, sdb)] == [
         "0" if device.name in intact else "2" for device in (sda, sdb)
     ]
@@ -274,7 +274,7 @@ def test_settled_loss_allows_baselines(disk: Disks, means: Means) -> None:
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), Journal(BOOT), means)
     os.unlink(means.journal)
-    restore_values(host, load(means.journal), means)
+    restore_values(plan_rollback(host, load(means.journal), means), means)
     assert load(means.journal).losses
     journal.settle(means.journal, BOOT)
     assert load(means.journal) == Journal(BOOT)

@@ -8,7 +8,7 @@ from hbatune.act import journal, paths
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.marks import mark_restored, with_udev_baselines
-from hbatune.act.restore import RollbackUnsavedError, restore_values
+from hbatune.act.restore import RollbackUnsavedError, plan_rollback, restore_values
 from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import SavedTexts
 from tests.unit.machines import endpoint, machine
@@ -88,7 +88,7 @@ def test_rollback_reports_unsaved_spent_list(
     spent = tmp_path / "no folder/spent.json"
     means = Means(tmp_path / "journal.json", tmp_path / "claims", spent, 1, 20.0)
     with pytest.raises(RollbackUnsavedError, match=r"spent\.json.* cannot be written"):
-        restore_values(machine(DISK), Journal("boot"), means)
+        restore_values(plan_rollback(machine(DISK), Journal("boot"), means), means)
 
 
 def test_adopted_baseline_is_durable(database: dict[str, SavedTexts], tmp_path: Path) -> None:

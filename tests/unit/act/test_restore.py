@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.act import journal, journal_format
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal, Run, with_current_ids
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Kind, Missing, Reason
@@ -23,7 +23,7 @@ def test_rollback_forgets_vanished_disk(disk: Callable[..., Disk], means: Means)
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
-    rows = restore_values(machine(sdb.endpoint()), filed(means), means)
+    rows = restore_values(plan_rollback(machine(sdb.endpoint()), filed(means), means), means)
     assert {row.target: row.outcome for row in rows} == {
         "sda": Outcome.VANISHED,
         "sdb": Outcome.WRITTEN,
@@ -37,7 +37,7 @@ def test_nameless_disk_keeps_baseline(disk: Callable[..., Disk], means: Means) -
     host = machine(sda.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     nameless = replace(sda.endpoint(), id="unnamed@0000:01:00.0/sda")
-    [row] = restore_values(machine(nameless), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(nameless), filed(means), means), means)
     assert row.outcome is Outcome.VANISHED
     assert not row.done
     assert {entry.target for entry in filed(means).entries} == {"sda"}
@@ -52,7 +52,7 @@ def test_unreadable_disk_keeps_baselines(disk: Callable[..., Disk], means: Means
     unread = Missing(Reason.UNREADABLE, errno.EMFILE)
     for route in (slot, "0000:01:00.0/scsi-0:2:0"):
         unread_disk = replace(first, id=f"unnamed@{route}", diskseq=unread)
-        [row] = restore_values(machine(unread_disk), filed(means), means)
+        [row] = restore_values(plan_rollback(machine(unread_disk), filed(means), means), means)
         assert (row.outcome, row.done) == (Outcome.VANISHED, route != slot)
 
 
@@ -61,7 +61,7 @@ def test_unreadable_map_keeps_baselines(disk: Callable[..., Disk], means: Means)
     host = machine(first)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     unread_disk = replace(first, id="unnamed", diskseq=Missing(Reason.UNREADABLE, errno.EMFILE))
-    [row] = restore_values(machine(unread_disk), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(unread_disk), filed(means), means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
 
 
@@ -73,7 +73,7 @@ def test_replaced_drive_ends_baseline(disk: Callable[..., Disk], means: Means) -
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     assert {entry.diskseq for entry in filed(means).entries} == {4}
     new_disk = replace(first, id=f"naa.5b@{slot}", diskseq=5)
-    [row] = restore_values(machine(new_disk), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(new_disk), filed(means), means), means)
     assert (row.outcome, row.done, row.limit) == (
         Outcome.VANISHED,
         True,
@@ -89,12 +89,12 @@ def test_diskseq_identifies_nameless_drive(disk: Callable[..., Disk], means: Mea
     host = machine(first)
     write_plan(host, planned(host, NOMERGES), filed(means), means)
     nameless = replace(first, id="unnamed@0000:01:00.0/scsi-0:1:0")
-    [row] = restore_values(machine(nameless), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(nameless), filed(means), means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
     assert row.limit is not None
     assert "does not report its name" in row.limit
     current_journal = with_current_ids(filed(means), Renaming(machine(nameless)))
-    [row] = restore_values(machine(nameless), current_journal, means)
+    [row] = restore_values(plan_rollback(machine(nameless), current_journal, means), means)
     assert row.outcome is Outcome.WRITTEN, "its disk sequence tells that it is the same"
     assert sda.value("queue/nomerges") == "0"
 
@@ -107,7 +107,9 @@ def test_new_drive_ends_unnumbered_baseline(disk: Callable[..., Disk], means: Me
     drive = replace(sda.endpoint(), sysfs=sysfs)
     for id, done in ((f"naa.5b@{place}", True), (f"unnamed@{place}", False)):
         journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-        [row] = restore_values(machine(replace(drive, id=id)), filed(means), means)
+        [row] = restore_values(
+            plan_rollback(machine(replace(drive, id=id)), filed(means), means), means
+        )
         assert row.done is done
         assert bool(filed(means).entries) is not done
 
@@ -115,14 +117,14 @@ def test_new_drive_ends_unnumbered_baseline(disk: Callable[..., Disk], means: Me
 def test_vanished_vector_needs_no_rollback(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-    [row] = restore_values(machine(vectors=(vector(),)), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(vectors=(vector(),)), filed(means), means), means)
     assert (row.done, row.limit) == (True, None)
 
 
 def test_unreadable_interrupts_keep_baselines(means: Means) -> None:
     entry = Entry("msix-7@0000:01:00.0", "irq47", None, "irq_affinity", "0-7", "3")
     journal.save(means.journal, Journal(machine().boot_id, (entry,)))
-    [row] = restore_values(machine(), filed(means), means)
+    [row] = restore_values(plan_rollback(machine(), filed(means), means), means)
     assert (row.outcome, row.done) == (Outcome.VANISHED, False)
     assert filed(means).entries
 
@@ -131,7 +133,7 @@ def test_disk_rollback_spares_siblings(disk: Callable[..., Disk], means: Means) 
     sda, sdb = disk("sda"), disk("sdb")
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES), filed(means), means)
-    restore_values(host, filed(means), means, ids={SDA})
+    restore_values(plan_rollback(host, filed(means), means, ids={SDA}), means)
     assert (sda.value("queue/nomerges"), sdb.value("queue/nomerges")) == ("0", "1")
     assert {entry.target for entry in filed(means).entries} == {"sdb"}
 
@@ -149,11 +151,11 @@ def test_unknown_journal_fields_survive(disk: Callable[..., Disk], means: Means)
     means.journal.write_bytes(journal_format.seal_document(json.dumps(newer).encode(), 1 << 62))
     host = machine(sda.endpoint(), sdb.endpoint())
     write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
-    restore_values(host, filed(means), means, ids={SDA})
+    restore_values(plan_rollback(host, filed(means), means, ids={SDA}), means)
     saved = json.loads(means.journal.read_text())
     assert [entry.get("note") for entry in saved["entries"]] == ["sdb", None]
     assert saved["pinned"] == ["wwn-1"]
-    restore_values(host, filed(means), means)
+    restore_values(plan_rollback(host, filed(means), means), means)
     assert json.loads(means.journal.read_text())["pinned"] == ["wwn-1"]
     # Of another boot nothing is taken over: its entries mean nothing any more.
     journal.save(means.journal, Journal("another boot", (Entry("a", "sda", None, "x", 1),)))
@@ -169,6 +171,6 @@ def test_rollback_clears_interrupted_run(disk: Callable[..., Disk], means: Means
     journal.save(means.journal, begun)
     assert filed(means).run is not None
     (sda.path / "queue/nomerges").write_text("1")
-    restore_values(machine(sda.endpoint()), filed(means), means)
+    restore_values(plan_rollback(machine(sda.endpoint()), filed(means), means), means)
     assert sda.value("queue/nomerges") == "0"
     assert filed(means) == Journal(machine().boot_id)

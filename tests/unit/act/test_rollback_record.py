@@ -11,7 +11,7 @@ from hbatune.act import files, journal, paths, rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.rollback_record import RecordError, RollbackRecords
 from hbatune.act.writer import UnfinishedError, write_plan
 from hbatune.plan.rows import Outcome
@@ -51,7 +51,7 @@ def test_no_record_covers_nothing() -> None:
 
 
 def test_apply_lifts_global_rollback() -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all
     assert rollback_record.load(Paths()).covers(A)
     assert paths.HANDS_OFF.exists(), "the compiled udev rules test for it"
@@ -62,17 +62,17 @@ def test_apply_lifts_global_rollback() -> None:
 
 
 def test_named_apply_lifts_one_target() -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     lift([A])
     records = rollback_record.load(Paths())
     assert (records.covers(A), records.covers(B), records.covers_all) == (False, True, False)
     assert paths.HANDS_OFF.exists()
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all, "what was lifted is rolled back again"
 
 
 def test_target_lift_needs_name() -> None:
-    rollback_record.record_targets([A], Paths())
+    rollback_record.record_rollback(Paths(), (A,))
     lift(None)
     assert rollback_record.load(Paths()).covers(A)
     assert not rollback_record.load(Paths()).covers(B)
@@ -81,11 +81,11 @@ def test_target_lift_needs_name() -> None:
 
 
 def test_later_rollback_survives_lift() -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     began = rollback_record.load(Paths())
     assert not rollback_record.has_later(began, Paths())
-    rollback_record.record_everything(Paths())
-    rollback_record.record_targets([B], Paths())
+    rollback_record.record_rollback(Paths())
+    rollback_record.record_rollback(Paths(), (B,))
     assert rollback_record.has_later(began, Paths())
     rollback_record.lift(began, None, Paths())
     assert rollback_record.load(Paths()).covers(A)
@@ -94,10 +94,10 @@ def test_later_rollback_survives_lift() -> None:
 
 
 def test_guard_objects_to_later_rollbacks() -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     guard = rollback_record.load(Paths()).guard(Paths(), named=False)
     assert guard.objection(A) is None
-    rollback_record.record_targets([B], Paths())
+    rollback_record.record_rollback(Paths(), (B,))
     assert guard.objection(A) is None
     assert describe_limit(guard.objection(B)) == "a rollback was recorded during this run"
 
@@ -115,11 +115,11 @@ def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("damaged", ["{", '{"x": ' + "[" * 5_000], ids=["cut off", "too deep"])
 def test_damaged_record_covers_everything(damaged: str) -> None:
-    rollback_record.record_targets([A], Paths())
+    rollback_record.record_rollback(Paths(), (A,))
     (record,) = paths.ROLLBACKS.iterdir()
     for folder in (paths.ROLLBACKS, paths.ROLLBACKS_NOW):
         (folder / record.name).write_text(damaged)
-    rollback_record.record_targets([B], Paths())
+    rollback_record.record_rollback(Paths(), (B,))
     records = rollback_record.load(Paths())
     assert (records.covers_all, records.damaged) == (True, (record.name,))
     assert records.ids == (B,), "the damaged one is no rollback of everything on disk"
@@ -128,7 +128,7 @@ def test_damaged_record_covers_everything(damaged: str) -> None:
 
 def test_full_disk_accepts_global_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_make_temporary", full)
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all
     (record,) = paths.ROLLBACKS.iterdir()
     assert record.stat().st_size == 0, "it takes no block"
@@ -138,7 +138,7 @@ def test_unwritable_state_is_reported(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("no folder")
     with pytest.raises(RecordError, match="cannot be recorded"):
-        rollback_record.record_everything(Paths())
+        rollback_record.record_rollback(Paths())
     folder.unlink()
     assert rollback_record.load(Paths()).covers_all
 
@@ -146,7 +146,7 @@ def test_unwritable_state_is_reported(folder: Path) -> None:
 def test_full_disk_accepts_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     rollback_record.reserve_space(paths.STATE, [A, B])
     monkeypatch.setattr(files, "_make_temporary", full)
-    rollback_record.record_targets([A, B], Paths())
+    rollback_record.record_rollback(Paths(), (A, B))
     assert rollback_record.load(Paths()).ids == (A, B)
 
 
@@ -154,7 +154,7 @@ def test_run_folder_failure_preserves_record(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "run").write_text("no folder")
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all
 
 
@@ -215,7 +215,12 @@ class Bench:
 
     def rollback(self) -> list[Outcome | None]:
         host = machine(self.disk.endpoint())
-        return [row.outcome for row in restore_values(host, filed(self.means), self.means)]
+        return [
+            row.outcome
+            for row in restore_values(
+                plan_rollback(host, filed(self.means), self.means), self.means
+            )
+        ]
 
 
 def test_rollback_works_on_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune import loader
 from hbatune.act import files, system
 from hbatune.loader import UnusableFileError
 
@@ -91,14 +92,11 @@ def test_uninstallation_reports_unreadable_configuration(
     real: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real.write_text("")
-    texts = iter([""])
 
-    def once(path: Path) -> str:
-        for text in texts:
-            return text
+    def refuse(path: Path, max_bytes: int) -> bytes:
         raise UnusableFileError("Input/output error")
 
-    monkeypatch.setattr(system, "_read_text", once)
+    monkeypatch.setattr(loader, "read_bytes", refuse)
     with pytest.raises(system.ActiveProfileError, match="cannot be read: Input/output error"):
         system.forget_profile(real)
 

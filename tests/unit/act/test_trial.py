@@ -13,7 +13,7 @@ from hbatune.act import files, journal, paths
 from hbatune.act.executor import Means
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import HoldError, read_held_ids
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.trial import Side, Trial, Values, can_switch, read_affected_values
 from hbatune.act.writer import write_plan
 from hbatune.facts.model import Machine
@@ -91,7 +91,10 @@ def test_reverted_setting_leaves_journal(applied: Applied) -> None:
     assert applied.values() == ("0", "2")
     assert {entry.setting for entry in applied.filed().entries} == {"rq_affinity"}
     assert applied.filed().run is None
-    restore_values(machine(applied.disk.endpoint()), applied.filed(), applied.means)
+    restore_values(
+        plan_rollback(machine(applied.disk.endpoint()), applied.filed(), applied.means),
+        applied.means,
+    )
     assert applied.values() == BEFORE
 
 
@@ -105,7 +108,7 @@ def test_revert_restores_value_before_apply(sda: Disk, means: Means, tmp_path: P
     assert sda.value("queue/nomerges") == "2"
     # The first baseline is the baseline: it stays on file.
     assert {e.setting: e.before for e in again.filed().entries}["nomerges"] == 0
-    restore_values(machine(sda.endpoint()), again.filed(), means)
+    restore_values(plan_rollback(machine(sda.endpoint()), again.filed(), means), means)
     assert sda.value("queue/nomerges") == "0"
 
 
@@ -123,7 +126,10 @@ def test_rollback_restores_after_kill(applied: Applied) -> None:
     assert stored_journal.run.command == "apply"
     assert not stored_journal.run.process.alive()
     assert read_held_ids(applied.holds) == frozenset(), "a dead process holds nothing"
-    restore_values(machine(applied.disk.endpoint()), stored_journal, applied.means)
+    restore_values(
+        plan_rollback(machine(applied.disk.endpoint()), stored_journal, applied.means),
+        applied.means,
+    )
     assert applied.values() == BEFORE
 
 
@@ -235,7 +241,10 @@ def test_revert_preserves_side_effect_baseline(means: Means, tmp_path: Path) -> 
     with Trial(host, rows, before, means, holds=tmp_path / "held") as trial:
         trial.revert([(row.id, row.setting) for row in rows if row.setting == "iostats"])
     assert sda.value("queue/read_ahead_kb") == "4096"
-    restore_values(machine(sda.endpoint()), journal.load(means.journal, host.boot_id)[0], means)
+    restore_values(
+        plan_rollback(machine(sda.endpoint()), journal.load(means.journal, host.boot_id)[0], means),
+        means,
+    )
     assert sda.value("queue/read_ahead_kb") == "1024"
 
 

@@ -12,7 +12,7 @@ from hbatune.act import files, journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal, JournalError
 from hbatune.act.lock import read_held_ids
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.trial import Experiment
 from hbatune.act.writer import write_plan
 from hbatune.facts.attributes import ERROR_COUNTER
@@ -93,7 +93,7 @@ def test_applied_value_and_baseline_return(bench: Bench) -> None:
     with bench.experiment() as experiment:
         experiment.take({"queue_depth": 10})
     assert bench.disk.value(DEPTH) == "96"
-    restore_values(bench.host, bench.filed(), bench.means)
+    restore_values(plan_rollback(bench.host, bench.filed(), bench.means), bench.means)
     assert bench.disk.value(DEPTH) == "64"
 
 
@@ -108,7 +108,7 @@ def test_rollback_restores_after_kill(bench: Bench) -> None:
     stored_journal = bench.filed()
     assert stored_journal.run is not None
     assert stored_journal.run.command == "probe"
-    restore_values(bench.host, stored_journal, bench.means)
+    restore_values(plan_rollback(bench.host, stored_journal, bench.means), bench.means)
     assert bench.disk.value(DEPTH) == "64"
 
 

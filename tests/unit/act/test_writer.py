@@ -20,7 +20,7 @@ from hbatune.act.chain import (
 )
 from hbatune.act.executor import Means, Report
 from hbatune.act.journal import Entry, Journal, JournalError
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.writer import add_outcomes, execute_chains, require_writable, write_plan
 from hbatune.errors import UsageError
 from hbatune.facts.survey import survey_requests
@@ -50,7 +50,7 @@ def test_rollback_restores_applied_changes(disk: Callable[..., Disk], means: Mea
     rows = write_plan(host, planned(host, NOMERGES, AFFINITY), filed(means), means)
     assert by_setting(rows) == {"nomerges": Outcome.WRITTEN, "rq_affinity": Outcome.WRITTEN}
     assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("1", "2")
-    restored = restore_values(machine(sda.endpoint()), filed(means), means)
+    restored = restore_values(plan_rollback(machine(sda.endpoint()), filed(means), means), means)
     assert {row.outcome for row in restored} == {Outcome.WRITTEN}
     assert (sda.value("queue/nomerges"), sda.value("queue/rq_affinity")) == ("0", "1")
     assert not means.journal.exists(), "what was restored is taken out of the journal"
@@ -69,7 +69,7 @@ def test_first_baseline_survives_reapply(disk: Callable[..., Disk], means: Means
         host = machine(sda.endpoint())
         write_plan(host, planned(host, ("nomerges", Exactly(value))), filed(means), means)
     assert sda.value("queue/nomerges") == "2"
-    restore_values(machine(sda.endpoint()), filed(means), means)
+    restore_values(plan_rollback(machine(sda.endpoint()), filed(means), means), means)
     assert sda.value("queue/nomerges") == "0"
 
 

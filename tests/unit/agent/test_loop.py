@@ -204,7 +204,7 @@ def audited(bench: Bench, seconds: float = 1.0) -> None:
 
 
 def test_full_rollback_idles_daemon(bench: Bench) -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     [status] = bench.run()
     assert bench.orders == []
     assert (status.rolled_back, status.profile, status.well) == (True, None, True)

@@ -190,13 +190,13 @@ def test_measured_disk_stays_unrepaired(bench: Bench) -> None:
 def test_target_rollback_excludes_target(bench: Bench) -> None:
     bench.run(START)
     (bench.disks[0].path / "queue/nomerges").write_text("0")
-    rollback_record.record_targets([bench.disks[0].endpoint().id], Paths())
+    rollback_record.record_rollback(Paths(), (bench.disks[0].endpoint().id,))
     assert bench.run(AUDIT).changes == ()
     assert bench.values("queue/nomerges") == ["0", "1"]
 
 
 def test_full_rollback_blocks_until_apply(bench: Bench) -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert bench.run(START).locked
     assert bench.values("queue/nomerges") == ["0", "0"]
     rollback_record.lift(rollback_record.load(Paths()), [bench.disks[1].endpoint().id], Paths())

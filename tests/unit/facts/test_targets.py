@@ -78,7 +78,7 @@ def test_state_files_ignore_umask() -> None:
         entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
         with Lock(paths.LOCK):
             journal.save(paths.JOURNAL, Journal("boot", (entry,)))
-            rollback_record.record_targets(("a",), Paths())
+            rollback_record.record_rollback(Paths(), ("a",))
             ClaimTable(paths.CLAIMS, 1)
     finally:
         os.umask(before)

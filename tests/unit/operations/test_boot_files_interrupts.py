@@ -407,7 +407,7 @@ def test_command_and_daemon_reserve_alike(
     caller()
     assert interrupts.read_placed(Paths()) == {30}
     file.write_text('profile = "placing"\n')
-    rollback_record.record_targets([SEEN.vectors[0].id], Paths())
+    rollback_record.record_rollback(Paths(), (SEEN.vectors[0].id,))
     if caller is by_daemon:  # an apply to everything lifts it
         caller()
         assert interrupts.read_placed(Paths()) == {31}

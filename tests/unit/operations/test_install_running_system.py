@@ -108,7 +108,7 @@ def test_excessive_memory_is_refused(
 def test_rollback_requires_named_profile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rollback_record.record_everything(Paths())
+    rollback_record.record_rollback(Paths())
     assert main(["install"]) == 2
     assert "everything was rolled back here" in capsys.readouterr().err
     assert main(["install", "--profile", "oltp"]) == 0

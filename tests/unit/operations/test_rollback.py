@@ -106,7 +106,7 @@ def test_rollback_during_apply_cancels_writes(
     survey = situation.read_situation
 
     def survey_later(*arguments: Any, **options: Any) -> object:
-        rollback_record.record_everything(Paths())
+        rollback_record.record_rollback(Paths())
         return survey(*arguments, **options)
 
     monkeypatch.setattr(apply, "read_situation", survey_later)

@@ -5,7 +5,7 @@ from pathlib import Path
 from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.facts.model import Attribute, Machine, TargetKind
 from hbatune.plan.make import PlanLimits, make_plan
 from hbatune.plan.rows import Outcome, Row, State
@@ -66,10 +66,10 @@ def test_rollback_refuses_disruptive_restore(tmp_path: Path) -> None:
     entry = Entry("host0@0000:01:00.0", "host0", "0000:01:00.0", "zio", 0, 1)
     filed = Journal(fc_host.boot_id, entries=(entry,))
     journal.save(means.journal, filed)
-    [restored] = restore_values(fc_host, filed, means)
+    [restored] = restore_values(plan_rollback(fc_host, filed, means), means)
     assert (restored.outcome, restored.current, restored.before) == (Outcome.REFUSED, 1, 0)
     assert "--allow-reset" in describe_limit(restored.limit)
     assert (tmp_path / "zio").read_text() == "Mode 6\n"
     assert journal.load(means.journal, fc_host.boot_id)[0].entries == (entry,)
-    restore_values(fc_host, filed, means, disrupt=True)
+    restore_values(plan_rollback(fc_host, filed, means, disrupt=True), means)
     assert (tmp_path / "zio").read_text().startswith("0")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -383,7 +384,8 @@ def measured(
         return 0 if clock_s[0] >= ends else None
 
     monkeypatch.setattr(fio, "read_cpu_time", lambda cpus: next(readings))
-    meter = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1), clock=lambda: clock_s[0])
+    monkeypatch.setattr(fio, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    meter = Meter(Workload(ramp=0.5, runtime=2.0), (0, 1))
     assert meter.during(wait, 10.0) == 0
     return meter, waits
 

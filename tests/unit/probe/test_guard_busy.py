@@ -1,14 +1,16 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from hbatune.facts import sampler
 from hbatune.facts.model import Attribute, Kind, Missing, Reason
 from hbatune.facts.sampler import DiskSample, read_disk_sample
-from hbatune.probe.guard import Clock, Reader, find_busy_subjects
+from hbatune.probe.guard import Clock, find_busy_subjects
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from tests.unit.machines import endpoint
 
+Reader = Callable[[str], DiskSample | Missing]
 STAT = "  5040 11 300962 1130 2291 400 60232 3000 2 1860 4130 0 0 0 0 12 100\n"
 
 
@@ -74,9 +76,17 @@ class FakeTime:
         self.seconds += seconds
 
 
+def sample(read: Reader, *subjects: Subject) -> tuple[dict[str, Skipped], float]:
+    """Sample the subjects in no time; return why they are busy, and the seconds it would take."""
+    time = FakeTime()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampler, "read_disk_sample", read)
+        return find_busy_subjects(subjects, time.clock()), time.seconds - 1000
+
+
 def verdict(read: Reader, subject: Subject) -> Skipped | None:
     """Sample one subject in no time."""
-    return find_busy_subjects([subject], read=read, clock=FakeTime().clock()).get(subject.target)
+    return sample(read, subject)[0].get(subject.target)
 
 
 DISK = Subject(endpoint())
@@ -129,8 +139,8 @@ def test_busy_path_makes_map_busy() -> None:
 
 
 def test_disks_are_sampled_together() -> None:
-    time = FakeTime()
     disks = [Subject(endpoint(target=f"sd{letter}")) for letter in "abcdefgh"]
     read = replay(**{disk.target: samples(0, 0, 0, 0) for disk in disks})
-    assert find_busy_subjects(disks, read=read, clock=time.clock()) == {}
-    assert time.seconds - 1000 == pytest.approx(0.3)
+    busy, seconds = sample(read, *disks)
+    assert busy == {}
+    assert seconds == pytest.approx(0.3)

@@ -5,15 +5,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hbatune.facts import sampler
 from hbatune.facts.model import Missing, Reason
 from hbatune.facts.sampler import DiskSample
 from hbatune.probe import guard
-from hbatune.probe.guard import Clock, Reader, find_busy_subjects
+from hbatune.probe.guard import Clock, find_busy_subjects
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
 from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
 from tests.unit.machines import adapter, attributes, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
+Reader = Callable[[str], DiskSample | Missing]
 STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
 SHORT = Workload(ramp=0, runtime=0.1)
 
@@ -33,9 +35,9 @@ def sampled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reader], None]:
     """Sample with no time and no device: every disk is idle, or as the reader says."""
 
     def sample(read: Reader) -> None:
-        sampling = partial(find_busy_subjects, read=read, clock=STILL)
-        monkeypatch.setattr(guard, "find_busy_subjects", sampling)
+        monkeypatch.setattr(sampler, "read_disk_sample", read)
 
+    monkeypatch.setattr(guard, "find_busy_subjects", partial(find_busy_subjects, clock=STILL))
     sample(idle)
     return sample
 

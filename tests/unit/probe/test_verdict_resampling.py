@@ -6,7 +6,6 @@ import pytest
 
 from hbatune.probe.verdict import (
     compute_chance,
-    compute_difference_interval,
     compute_interval,
     compute_min_pairs,
     compute_student_quantile,
@@ -52,26 +51,28 @@ def test_many_pairs_reveal_change() -> None:
 def test_interval_scales_with_noise() -> None:
     random = Random(3)
     values = [random.gauss(0, 1) for _ in range(10)]
-    low, high = compute_interval(values, CONFIDENCE)
+    low, high = compute_interval([values], CONFIDENCE)
     assert low < statistics.fmean(values) < high
-    assert compute_interval(values, CONFIDENCE) == (low, high), "the same values, the same interval"
-    assert compute_interval([value / 2 for value in values], CONFIDENCE) == pytest.approx(
+    assert compute_interval([values], CONFIDENCE) == (low, high), (
+        "the same values, the same interval"
+    )
+    assert compute_interval([[value / 2 for value in values]], CONFIDENCE) == pytest.approx(
         (low / 2, high / 2)
     )
-    assert compute_interval([0.25] * 10, CONFIDENCE) == (0.25, 0.25)
+    assert compute_interval([[0.25] * 10], CONFIDENCE) == (0.25, 0.25)
 
 
 def test_intervals_cover_at_stated_rate() -> None:
     random = Random(4)
     covered = 0
     for _ in range(300):
-        low, high = compute_interval([random.gauss(0, 1) for _ in range(10)], 0.95)
+        low, high = compute_interval([[random.gauss(0, 1) for _ in range(10)]], 0.95)
         covered += low <= 0 <= high
     assert 0.91 <= covered / 300 <= 0.98
 
 
 def test_skew_widens_tail_side() -> None:
-    low, high = compute_interval([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0], CONFIDENCE)
+    low, high = compute_interval([[0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0]], CONFIDENCE)
     mean = statistics.fmean([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.5, 3.0])
     assert high - mean > 2 * (mean - low)
 
@@ -80,11 +81,11 @@ def test_block_difference_is_estimated() -> None:
     random = Random(5)
     first = [random.gauss(1, 0.1) for _ in range(12)]
     second = [random.gauss(2, 0.1) for _ in range(12)]
-    low, high = compute_difference_interval(first, second, CONFIDENCE)
+    low, high = compute_interval([first, second], CONFIDENCE)
     assert 0.7 < low < statistics.fmean(second) - statistics.fmean(first) < high < 1.3
-    back = compute_difference_interval(second, first, CONFIDENCE)
+    back = compute_interval([second, first], CONFIDENCE)
     assert back[0] < -1 < back[1]
-    assert compute_difference_interval([1.0] * 4, [3.0] * 4, CONFIDENCE) == (2.0, 2.0)
+    assert compute_interval([[1.0] * 4, [3.0] * 4], CONFIDENCE) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from hbatune.probe.history import Measurement
 from hbatune.probe.result import Histogram, ProbeResult, Window, Workload
-from hbatune.search.curve import Measurement, estimate_curve, make_measurement, pool_falling_values
+from hbatune.search.curve import estimate_curve, make_measurement, pool_falling_values
 from tests.unit.noisy_disks import figures
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbatune.search.curve import Measurement
+from hbatune.probe.history import Measurement
 from hbatune.search.depth import (
     MAX_PROBE_S,
     MAX_PROBES,

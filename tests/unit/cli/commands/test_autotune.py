@@ -18,7 +18,7 @@ from hbatune.act import journal, paths
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Means
 from hbatune.act.lock import read_held_ids
-from hbatune.act.restore import restore_values
+from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.trial import Experiment
 from hbatune.cli import main
 from hbatune.cli.command_context import make_context
@@ -617,7 +617,7 @@ def test_rollback_restores_killed_search(bench: Bench, capsys: pytest.CaptureFix
     assert stored_journal.run is not None
     assert stored_journal.run.command == "autotune"
     means = Means(paths.JOURNAL, paths.CLAIMS, paths.SPENT, 1, 20.0)
-    restore_values(bench.machine, stored_journal, means)
+    restore_values(plan_rollback(bench.machine, stored_journal, means), means)
     assert untouched(bench)
 
 

@@ -167,7 +167,7 @@ def test_last_profile_is_named_after_rollback(capsys: Capture) -> None:
 
 def test_rollback_precedes_the_last_pass(capsys: Capture) -> None:
     status.save(paths.STATUS, GOOD)
-    rollback_record.record_everything(paths.Paths())
+    rollback_record.record_rollback(paths.Paths())
     assert main(["status"]) == 1
     assert "was rolled back" in capsys.readouterr().out
 
