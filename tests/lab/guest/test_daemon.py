@@ -13,10 +13,11 @@ from tests.lab.guest.daemon_host import (
     LATENCY,
     WITH_OBJECTIVE,
     by_profile,
+    reconfigured,
     reloaded,
     well,
 )
-from tests.lab.guest.kit import reading, wait_a_moment
+from tests.lab.guest.kit import reading, scsi_disks, wait_a_moment
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
@@ -47,7 +48,8 @@ def lun(original: dict[str, str]) -> Iterator[str]:
         yield disk
 
 
-def test_ready_daemon_matches_profile(lun: str) -> None:
+def test_ready_daemon_matches_profile(original: dict[str, str]) -> None:
+    [lun] = scsi_disks("scsi_debug")
     assert by_profile(lun)
     assert well()
     status_text = systemctl("show", "--property=StatusText", "--value", UNIT)
@@ -60,7 +62,7 @@ def test_returning_disk_is_tuned(lun: str) -> None:
 
 
 def test_nvme_reset_is_repaired(lun: str) -> None:
-    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal:
+    with appear.less_read_ahead(), reconfigured(QUIET) as journal:
         reset = appear.Reset()
         assert reset.right(reset.disk)
         appear.again(reset)
@@ -71,7 +73,7 @@ def test_nvme_reset_is_repaired(lun: str) -> None:
 
 def test_audit_repairs_read_ahead_after_rescan(lun: str) -> None:
     """Since Linux 6.11 a rescan raises it, without an event (block/blk-settings.c)."""
-    with appear.less_read_ahead("virtual"), restarted(), Journal() as journal:
+    with appear.less_read_ahead("virtual"), reconfigured() as journal:
         assert cat(lun, "queue/read_ahead_kb") == "64"
         put(lun, "device/rescan", "1")
         if KERNEL >= (6, 11):
@@ -85,8 +87,7 @@ def test_rebound_adapter_is_tuned(lun: str) -> None:
 
 
 def test_reloaded_map_is_tuned(lun: str) -> None:
-    with appear.two_hosts(), restarted(QUIET), multipath.joined() as name, Journal() as journal:
-        reloaded(journal)
+    with appear.two_hosts(), multipath.joined() as name, reconfigured(QUIET) as journal:
         assert well()
         reloaded_map = appear.Reloaded(name)
         appear.again(reloaded_map)

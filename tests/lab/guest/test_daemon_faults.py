@@ -18,6 +18,7 @@ from tests.lab.guest.daemon_host import (
     TRACEFS,
     WITH_OBJECTIVE,
     by_profile,
+    reconfigured,
     reloaded,
     well,
 )
@@ -88,7 +89,7 @@ def test_lost_events_trigger_full_scan(lun: str) -> None:
 
 def test_unannounced_nvme_reset_is_repaired(lun: str) -> None:
     """Linux 7.2 and newer count resets, so a reset is found without its event."""
-    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal, udev_paused():
+    with appear.less_read_ahead(), reconfigured(QUIET) as journal, udev_paused():
         reset = appear.Reset()
         assert reset.right(reset.disk)
         reset.happen()
