@@ -14,7 +14,6 @@ from tests.lab.guest.daemon_host import (
     WITH_OBJECTIVE,
     by_profile,
     reconfigured,
-    reloaded,
     well,
 )
 from tests.lab.guest.kit import reading, scsi_disks, wait_a_moment
@@ -96,26 +95,6 @@ def test_reloaded_map_is_tuned(lun: str) -> None:
         assert reloaded_map.right(name)
 
 
-def test_manual_change_repaired_twice(lun: str) -> None:
-    with Journal() as journal:
-        for _ in range(2):
-            put(lun, "queue/nr_requests", "100")
-            entry = journal.until_set(lun, "nr_requests")
-            assert "changed since it was set" in entry["MESSAGE"]
-            assert (entry["HBATUNE_FROM"], entry["HBATUNE_TO"]) == ("100", "2048")
-            assert cat(lun, "queue/nr_requests") == "2048"
-        put(lun, "queue/nr_requests", "100")
-        entry = journal.until_set(lun, "nr_requests")
-        assert "for the third time in ten minutes, so the daemon skips it" in entry["MESSAGE"]
-        assert cat(lun, "queue/nr_requests") == "100"
-        status = hbatune("status", "--json")
-        assert status.code == 1
-        assert [change["setting"] for change in status.json["status"]["open"]] == ["nr_requests"]
-        systemctl("reload", UNIT)
-        journal.until_set(lun, "nr_requests")
-        assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
-
-
 @pytest.mark.deadline(600)
 def test_busy_disk_has_sampled_p99(lun: str) -> None:
     with objective(1), restarted(WITH_OBJECTIVE), Journal() as journal:
@@ -145,12 +124,3 @@ def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:
     let_be(12)  # two audits
     assert everything() == original
     assert hbatune("status", "--json").json["state"] == "rolled_back"
-
-
-def test_rolled_back_disk_stays_excluded(lun: str) -> None:
-    assert hbatune("rollback", lun).code == 0
-    with Journal() as journal:
-        reloaded(journal)
-    assert not by_profile(lun)
-    assert hbatune("apply", "--no-probe", lun).code == 0
-    assert by_profile(lun)
