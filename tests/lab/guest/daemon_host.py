@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lab.guest.command import hbatune
+from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
-from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
+from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, running, systemctl
 from tests.lab.guest.values import cat, everything, scheduler
 
 _LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
@@ -45,6 +45,22 @@ def reloaded(journal: Journal) -> None:
     """Have the daemon look at everything, and wait until it has."""
     systemctl("reload", UNIT)
     journal.until_said("all settings were scanned")
+
+
+@contextmanager
+def reconfigured(config: str = QUICK) -> Iterator[Journal]:
+    """Have the daemon go on with this table and the rules that are there now.
+
+    Yield what it says from then on. The apply that ends a test has it read the old table again.
+    """
+    before = CONFIGURATION.read_text()
+    CONFIGURATION.write_text(f'profile = "oltp"\n{config}')
+    try:
+        with Journal() as journal:
+            reloaded(journal)
+            yield journal
+    finally:
+        CONFIGURATION.write_text(before)
 
 
 def well() -> bool:

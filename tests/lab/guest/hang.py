@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from tests.lab.guest.kit import SCSI_DEBUG, set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
@@ -14,41 +14,62 @@ Hanging = subprocess.Popen[bytes]
 
 
 @contextmanager
-def hung(disk: str, seconds: int = SECONDS_HUNG) -> Iterator[Hanging]:
+def hung(disk: str) -> Iterator[Hanging]:
     """Keep one read in flight on a scsi_debug disk, so that its queue cannot be frozen."""
-    read = ["dd", f"if=/dev/{disk}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]
-    with _outstanding(disk, read, "inflight", seconds) as reader:
+    with _slow(disk), _read(disk) as reader:
         yield reader
 
 
 @contextmanager
-def hung_passthrough(disk: str) -> Iterator[Hanging]:
-    """Keep one command of user space in flight (SG_IO), which ``inflight`` does not count.
+def hung_each_way(read: str, sent: str) -> Iterator[tuple[Hanging, Hanging]]:
+    """Keep a read in flight on one disk, and on another a command of user space (SG_IO)."""
+    with _slow(read, sent), _read(read) as reader, _passthrough(sent) as sender:
+        assert cat(sent, "inflight").split() == ["0", "0"], "it counts no command of user space"
+        yield reader, sender
+
+
+def _read(disk: str) -> AbstractContextManager[Hanging]:
+    command = f"dd if=/dev/{disk} of=/dev/null bs=4k count=1 iflag=direct"
+    return _outstanding(disk, command, "inflight")
+
+
+def _passthrough(disk: str) -> AbstractContextManager[Hanging]:
+    """Send a read by SG_IO.
 
     sg_raw opens the disk for reading only (-R). After a writer has closed it, udev reads the
     disk, and that read would hang as long.
     """
-    read = f"sg_raw -R -t 300 -r 512 /dev/{disk} 28 00 00 00 00 00 00 00 01 00"
-    with _outstanding(disk, read.split(), "device/device_busy", SECONDS_HUNG) as sender:
-        assert cat(disk, "inflight").split() == ["0", "0"]
-        yield sender
+    command = f"sg_raw -R -t 300 -r 512 /dev/{disk} 28 00 00 00 00 00 00 00 01 00"
+    return _outstanding(disk, command, "device/device_busy")
 
 
 @contextmanager
-def _outstanding(disk: str, command: list[str], counter: str, seconds: int) -> Iterator[Hanging]:
-    timeout = cat(disk, "device/timeout")
-    put(disk, "device/timeout", "300")
-    before = int((SCSI_DEBUG / "delay").read_text())
-    set_service_time("delay", seconds * JIFFIES)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _outstanding(disk: str, command: str, counter: str) -> Iterator[Hanging]:
+    process = subprocess.Popen(
+        command.split(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         while cat(disk, counter).split()[0] == "0":
             wait_a_moment()
         yield process
     finally:
         process.wait()
+
+
+@contextmanager
+def _slow(*disks: str) -> Iterator[None]:
+    """Have every command of the driver take its time, for which the kernel waits on these disks."""
+    timeouts = {disk: cat(disk, "device/timeout") for disk in disks}
+    for disk in disks:
+        put(disk, "device/timeout", "300")
+    before = int((SCSI_DEBUG / "delay").read_text())
+    set_service_time("delay", SECONDS_HUNG * JIFFIES)
+    try:
+        yield
+    finally:
         set_service_time("delay", before)
-        put(disk, "device/timeout", timeout)
+        for disk, timeout in timeouts.items():
+            put(disk, "device/timeout", timeout)
 
 
 def see_no_commands() -> None:

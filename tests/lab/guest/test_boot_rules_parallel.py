@@ -70,18 +70,6 @@ def find_wrong(disks: list[str]) -> dict[str, dict[str, str]]:
     return {disk: values(disk) for disk in disks if not by_rule(disk)}
 
 
-def test_all_luns_are_set_without_daemon() -> None:
-    with installed_for("oltp") as done:
-        assert done.code == 0, done.out + done.err
-        with loaded_scsi_debug(**MANY) as disks:
-            assert len(disks) == MANY["max_luns"]
-            assert find_wrong(disks) == {}
-            assert [disk for disk in disks if "HBATUNE_UNSET" in database(disk)] == []
-            originals = {database(disk)["HBATUNE_WAS_NR_REQUESTS"] for disk in disks}
-            assert len(originals) == 1
-            assert "2048" not in originals
-
-
 def test_all_luns_are_set_with_daemon() -> None:
     with running(QUIET), only_announced(), loaded_scsi_debug(**MANY) as disks:
         wrong = [disk for disk in disks if cat(disk, "queue/nr_requests") != "2048"]
@@ -89,10 +77,27 @@ def test_all_luns_are_set_with_daemon() -> None:
         assert len(disks) == MANY["max_luns"]
 
 
-def test_hanging_command_prevents_writes() -> None:
-    """Without statistics `inflight` is 0, as for commands that programs send by themselves."""
-    with installed_for("oltp") as done, few_luns(), ExitStack() as reads:
+@pytest.fixture(scope="module")
+def machine() -> Iterator[None]:
+    """hbatune installed without its daemon, for the tests behind the daemon's."""
+    with installed_for("oltp") as done:
         assert done.code == 0, done.out + done.err
+        yield
+
+
+def test_all_luns_are_set_without_daemon(machine: None) -> None:
+    with loaded_scsi_debug(**MANY) as disks:
+        assert len(disks) == MANY["max_luns"]
+        assert find_wrong(disks) == {}
+        assert [disk for disk in disks if "HBATUNE_UNSET" in database(disk)] == []
+        originals = {database(disk)["HBATUNE_WAS_NR_REQUESTS"] for disk in disks}
+        assert len(originals) == 1
+        assert "2048" not in originals
+
+
+def test_hanging_command_prevents_writes(machine: None) -> None:
+    """Without statistics `inflight` is 0, as for commands that programs send by themselves."""
+    with few_luns(), ExitStack() as reads:
         with udev_paused():
             read, uncounted, *others = load_few_luns()
             put(uncounted, "queue/iostats", "0")

@@ -13,10 +13,10 @@ from tests.lab.guest.daemon_host import (
     LATENCY,
     WITH_OBJECTIVE,
     by_profile,
-    reloaded,
+    reconfigured,
     well,
 )
-from tests.lab.guest.kit import reading, wait_a_moment
+from tests.lab.guest.kit import reading, scsi_disks, wait_a_moment
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
@@ -47,7 +47,8 @@ def lun(original: dict[str, str]) -> Iterator[str]:
         yield disk
 
 
-def test_ready_daemon_matches_profile(lun: str) -> None:
+def test_ready_daemon_matches_profile(original: dict[str, str]) -> None:
+    [lun] = scsi_disks("scsi_debug")
     assert by_profile(lun)
     assert well()
     status_text = systemctl("show", "--property=StatusText", "--value", UNIT)
@@ -60,7 +61,7 @@ def test_returning_disk_is_tuned(lun: str) -> None:
 
 
 def test_nvme_reset_is_repaired(lun: str) -> None:
-    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal:
+    with appear.less_read_ahead(), reconfigured(QUIET) as journal:
         reset = appear.Reset()
         assert reset.right(reset.disk)
         appear.again(reset)
@@ -71,7 +72,7 @@ def test_nvme_reset_is_repaired(lun: str) -> None:
 
 def test_audit_repairs_read_ahead_after_rescan(lun: str) -> None:
     """Since Linux 6.11 a rescan raises it, without an event (block/blk-settings.c)."""
-    with appear.less_read_ahead("virtual"), restarted(), Journal() as journal:
+    with appear.less_read_ahead("virtual"), reconfigured() as journal:
         assert cat(lun, "queue/read_ahead_kb") == "64"
         put(lun, "device/rescan", "1")
         if KERNEL >= (6, 11):
@@ -85,34 +86,13 @@ def test_rebound_adapter_is_tuned(lun: str) -> None:
 
 
 def test_reloaded_map_is_tuned(lun: str) -> None:
-    with appear.two_hosts(), restarted(QUIET), multipath.joined() as name, Journal() as journal:
-        reloaded(journal)
+    with appear.two_hosts(), multipath.joined() as name, reconfigured(QUIET) as journal:
         assert well()
         reloaded_map = appear.Reloaded(name)
         appear.again(reloaded_map)
         entry = journal.until_set(name, "read_ahead_kb")
         assert "reset by the kernel" in entry["MESSAGE"]
         assert reloaded_map.right(name)
-
-
-def test_manual_change_repaired_twice(lun: str) -> None:
-    with Journal() as journal:
-        for _ in range(2):
-            put(lun, "queue/nr_requests", "100")
-            entry = journal.until_set(lun, "nr_requests")
-            assert "changed since it was set" in entry["MESSAGE"]
-            assert (entry["HBATUNE_FROM"], entry["HBATUNE_TO"]) == ("100", "2048")
-            assert cat(lun, "queue/nr_requests") == "2048"
-        put(lun, "queue/nr_requests", "100")
-        entry = journal.until_set(lun, "nr_requests")
-        assert "for the third time in ten minutes, so the daemon skips it" in entry["MESSAGE"]
-        assert cat(lun, "queue/nr_requests") == "100"
-        status = hbatune("status", "--json")
-        assert status.code == 1
-        assert [change["setting"] for change in status.json["status"]["open"]] == ["nr_requests"]
-        systemctl("reload", UNIT)
-        journal.until_set(lun, "nr_requests")
-        assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
 
 
 @pytest.mark.deadline(600)
@@ -144,12 +124,3 @@ def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:
     let_be(12)  # two audits
     assert everything() == original
     assert hbatune("status", "--json").json["state"] == "rolled_back"
-
-
-def test_rolled_back_disk_stays_excluded(lun: str) -> None:
-    assert hbatune("rollback", lun).code == 0
-    with Journal() as journal:
-        reloaded(journal)
-    assert not by_profile(lun)
-    assert hbatune("apply", "--no-probe", lun).code == 0
-    assert by_profile(lun)

@@ -1,4 +1,4 @@
-"""Faults of systemd, of files and of the daemon: it survives them on any kernel."""
+"""Faults of systemd, of files and of the daemon, and what people set: the same on any kernel."""
 
 import os
 import re
@@ -18,6 +18,7 @@ from tests.lab.guest.daemon_host import (
     TRACEFS,
     WITH_OBJECTIVE,
     by_profile,
+    reconfigured,
     reloaded,
     well,
 )
@@ -88,13 +89,42 @@ def test_lost_events_trigger_full_scan(lun: str) -> None:
 
 def test_unannounced_nvme_reset_is_repaired(lun: str) -> None:
     """Linux 7.2 and newer count resets, so a reset is found without its event."""
-    with appear.less_read_ahead(), restarted(QUIET), Journal() as journal, udev_paused():
+    with appear.less_read_ahead(), reconfigured(QUIET) as journal, udev_paused():
         reset = appear.Reset()
         assert reset.right(reset.disk)
         reset.happen()
         entry = journal.until_set(reset.disk, "read_ahead_kb")
         assert "reset by the kernel" in entry["MESSAGE"]
         assert reset.right(reset.disk)
+
+
+def test_manual_change_repaired_twice(lun: str) -> None:
+    with Journal() as journal:
+        for _ in range(2):
+            put(lun, "queue/nr_requests", "100")
+            entry = journal.until_set(lun, "nr_requests")
+            assert "changed since it was set" in entry["MESSAGE"]
+            assert (entry["HBATUNE_FROM"], entry["HBATUNE_TO"]) == ("100", "2048")
+            assert cat(lun, "queue/nr_requests") == "2048"
+        put(lun, "queue/nr_requests", "100")
+        entry = journal.until_set(lun, "nr_requests")
+        assert "for the third time in ten minutes, so the daemon skips it" in entry["MESSAGE"]
+        assert cat(lun, "queue/nr_requests") == "100"
+        status = hbatune("status", "--json")
+        assert status.code == 1
+        assert [change["setting"] for change in status.json["status"]["open"]] == ["nr_requests"]
+        systemctl("reload", UNIT)
+        journal.until_set(lun, "nr_requests")
+        assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
+
+
+def test_rolled_back_disk_stays_excluded(lun: str) -> None:
+    assert hbatune("rollback", lun).code == 0
+    with Journal() as journal:
+        reloaded(journal)
+    assert not by_profile(lun)
+    assert hbatune("apply", "--no-probe", lun).code == 0
+    assert by_profile(lun)
 
 
 def test_killed_daemon_restarts(lun: str) -> None:

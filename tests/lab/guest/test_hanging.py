@@ -1,13 +1,12 @@
 """Commands that hang: nothing is written to their queue, and its siblings are set as ever."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from hbatune.act import lock, paths
 from tests.lab.guest.command import configure, hbatune
-from tests.lab.guest.hang import Hanging, hung, hung_passthrough, see_no_commands
+from tests.lab.guest.hang import Hanging, hung, hung_each_way, see_no_commands
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
@@ -16,34 +15,37 @@ APPLY = ("apply", "--profile", "oltp", "--no-probe", "--json")
 ScsiDebug = Callable[..., list[str]]
 
 
-@pytest.mark.parametrize("hangs", [hung, hung_passthrough], ids=["read", "SG_IO"])
-def test_hanging_command_blocks_its_disk_only(
-    scsi_debug: ScsiDebug, hangs: Callable[[str], AbstractContextManager[Hanging]]
-) -> None:
+def are_hung(commands: Iterable[Hanging]) -> bool:
+    return all(command.poll() is None for command in commands)
+
+
+def test_hanging_command_blocks_its_disk_only(scsi_debug: ScsiDebug) -> None:
     luns = scsi_debug(max_luns=8)
-    sick, *well = luns
-    put(sick, "queue/scheduler", "none")
+    sick, well = luns[:2], luns[2:]
+    for disk in sick:
+        put(disk, "queue/scheduler", "none")
     before = everything()
-    with hangs(sick) as command:
+    with hung_each_way(*sick) as commands:
         done = hbatune(*APPLY, *luns)
-        assert command.poll() is None, "the command hung long enough"
+        assert are_hung(commands), "the commands hung long enough"
         assert done.code == 1, done.err
-        blocked = done.rows(target=sick, state="drift")
-        assert {row["outcome"] for row in blocked} == {"blocked"}
-        assert {row["setting"] for row in blocked} >= {"scheduler", "nr_requests"}
-        for row in blocked:
-            assert row["limit"].startswith("hung commands in its queue: 1, the oldest for ")
+        for disk in sick:
+            blocked = done.rows(target=disk, state="drift")
+            assert {row["outcome"] for row in blocked} == {"blocked"}
+            assert {row["setting"] for row in blocked} >= {"scheduler", "nr_requests"}
+            for row in blocked:
+                assert row["limit"].startswith("hung commands in its queue: 1, the oldest for ")
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
         assert lock.find_outstanding_claims(paths.CLAIMS) == []
         put(well[0], "device/delete", "1")  # waits for no write of hbatune
-        assert command.poll() is None
-        back = hbatune("rollback", "--json", sick)
+        assert are_hung(commands)
+        back = hbatune("rollback", "--json", *sick)
         assert (back.code, back.rows(outcome="stuck")) == (0, [])
-    again = hbatune(*APPLY, sick)
+    again = hbatune(*APPLY, *sick)
     assert again.code == 0, again.out + again.err
-    assert scheduler(sick) == "mq-deadline"
+    assert [scheduler(disk) for disk in sick] == ["mq-deadline"] * 2
     assert hbatune("rollback").code == 0
     current = everything()
     assert current == {name: text for name, text in before.items() if name in current}
