@@ -31,13 +31,14 @@ _INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
 class CompiledRules(Struct, frozen=True):
     """The parts of a rules file that depend on the profile (``udev/hbatune.rules.j2``).
 
-    ``settings`` are set by udev, the ones in ``left`` by the daemon, for a reason. ``skips`` are
-    the lines that skip disks, ``classes`` classify them, and ``wishes`` note the values of the
-    rules. ``needs_names`` is whether a rule depends on a drive's vendor or model.
+    ``settings`` are set by udev, each to one of its texts, and the ones in ``left`` by the daemon,
+    for a reason. ``skips`` are the lines that skip disks, ``classes`` classify them, and ``wishes``
+    note the values of the rules. ``needs_names`` is whether a rule depends on a drive's vendor or
+    model.
     """
 
     profile: str
-    settings: tuple[str, ...] = ()
+    settings: dict[str, tuple[str, ...]] = {}
     left: tuple[tuple[str, str], ...] = ()
     skips: tuple[RuleSection, ...] = ()
     classes: tuple[RuleSection, ...] = ()
@@ -85,7 +86,7 @@ def compile_rules(
     wishes += _clear_wishes(site, reverted, values)
     return CompiledRules(
         profile.name,
-        tuple(values),
+        {name: tuple(texts) for name, texts in values.items()},
         tuple(dict.fromkeys(for_daemon)),
         skips=tuple(lines.make_skip_sections(site, excluded, [value.id for value in reverted])),
         classes=tuple(conditions.make_class_sections(linked)),
@@ -104,6 +105,7 @@ def format_rules(compiled: CompiledRules) -> str:
         compiled=compiled,
         saved_properties=lines.list_saved_properties(),
         saved_lines=lines.save_values(compiled.settings),
+        write_lines=lines.write_values(compiled.settings),
         writer_line=lines.start_writer(compiled.settings),
         paths=paths,
         routes=routes,

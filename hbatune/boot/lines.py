@@ -9,7 +9,7 @@ exactly, the rules skip more disks than necessary; the daemon tunes the remainin
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_p
 from hbatune.facts.udev import UNSET_PROPERTY
 from hbatune.policy import config, profile
 from hbatune.settings import table
+from hbatune.settings.setting import Setting, UdevWriter
 from hbatune.settings.table import SCHEDULER, SETTINGS
 
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,:/@+=-]+", re.ASCII)
@@ -137,6 +138,55 @@ def save_values(values: Collection[str]) -> Iterator[RuleLine]:
                     yield wished, *unsaved, set_property(saved, f"$attr{{{path}}}")
 
 
+_IDLE = ".HBATUNE_IDLE"
+_SWITCHED = ".HBATUNE_SWITCHED"
+_NO_SCHEDULER = match_attribute(SETTINGS[SCHEDULER].path, "none|*[[]none[]]*")
+
+
+def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
+    """Yield the lines in which udev writes to an idle disk, and clears the wishes it fulfilled.
+
+    Most disks then need no program. It continues, in the same order, at the first wish that the
+    kernel has refused or that needs a comparison of numbers.
+    """
+    earlier: RuleLine = (match_property(_IDLE, "1"),)
+    for name in _sort_settings(wishes):
+        wish = make_wish_property(name)
+        if SETTINGS[name].udev is not UdevWriter.LOWER and not SETTINGS[name].most_in:
+            for text in wishes[name]:
+                is_wished = match_property(wish, text)
+                for parts in _write_text(SETTINGS[name], wish, text):
+                    yield *earlier, is_wished, *parts
+        earlier = (*earlier, match_property(wish, ""))
+
+
+def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
+    """Yield the parts that write one text, and clear its wish if the file has it.
+
+    udev matches the text that it wrote, and after a refusal that of the file (systemd's
+    sd-device.c: sd_device_set_sysattr_value).
+    """
+    current = f"*[[]{text}[]]*" if setting.udev is UdevWriter.BRACKETED else text
+    differs = exclude_key("ATTR", current, setting.path)
+    write = RulePart("ATTR", "=", text, setting.path)
+    if setting.udev is UdevWriter.BRACKETED:
+        has_choice = match_attribute(setting.path, "*[[]*")
+        yield has_choice, differs, write, set_property(_SWITCHED, "1")
+    elif setting.udev is UdevWriter.SCHEDULED:
+        yield _NO_SCHEDULER, set_property(wish, "")
+        # A switch has changed the number that udev has read.
+        yield match_property(_SWITCHED, "1"), write
+        yield exclude_key("ENV", "1", _SWITCHED), differs, write
+    else:
+        yield differs, write
+    yield match_attribute(setting.path, f"{text}|{current}"), set_property(wish, "")
+
+
+def _sort_settings(names: Iterable[str]) -> list[str]:
+    """Return the settings in the order of their writes."""
+    return sorted(names, key=lambda name: (SETTINGS[name].order, name))
+
+
 def start_writer(values: Collection[str]) -> RuleLine:
     """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
@@ -146,7 +196,7 @@ def start_writer(values: Collection[str]) -> RuleLine:
     """
     words = ["/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath"]
     # nr_requests depends on the scheduler, which is read even if no rule sets it.
-    for name in sorted({SCHEDULER, *values}, key=lambda name: (SETTINGS[name].order, name)):
+    for name in _sort_settings({SCHEDULER, *values}):
         setting = SETTINGS[name]
         wish = f"$env{{{make_wish_property(name)}}}"
         words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")

@@ -463,11 +463,51 @@ def read_settings(root: Path, disk: str) -> dict[str, str]:
     return {path: file.read_text().strip() for path, file in files.items() if file.is_file()}
 
 
-@pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode starts it")
+def make_idle(root: Path) -> None:
+    """Give all SCSI disks of a tree the attributes by which udev sees that no command is open."""
+    for disk in (root / "sys/class/block").iterdir():
+        if (disk / "device/queue_depth").exists():
+            (disk / "inflight").write_text("       0        0\n")
+            (disk / "device/device_busy").write_text("0\n")
+            (disk / "device/state").write_text("running\n")
+
+
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_real_udev_agrees(name: str, surveyed: Survey, built: Callable[[Described], Path]) -> None:
+def test_idle_disks_get_same_values(name: str, built: Callable[[Described], Path]) -> None:
+    root = built(ALL[name]())
+    rules = compile_rules(shipped_profile("oltp"), Site())
+    disks = sorted(path.name for path in (root / "sys/class/block").iterdir())
+    outcomes = []
+    for prepare in (lambda root: None, make_idle):
+        prepare(root)
+        events = [
+            Event(root, disk, {"ACTION": "add", "DEVTYPE": "disk"}).run(rules) for disk in disks
+        ]
+        outcomes.append([(event.written, event.recorded) for event in events])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_idle_disk_needs_no_program(built: Callable[[Described], Path]) -> None:
+    root = built(ALL["lab"]())
+    changes = (("scheduler", Exactly("kyber")), ("nr_requests", Exactly(2048)))
+    rules = compile_rules(build_profile([(Match(), change) for change in changes]), Site())
+    properties = {"ACTION": "add", "DEVTYPE": "disk"}
+    assert Event(root, "sda", dict(properties)).run(rules).programs == 1
+    make_idle(root)
+    done = Event(root, "sda", properties).run(rules)
+    assert (done.programs, done.written["queue/nr_requests"]) == (0, "2048")
+
+
+@pytest.mark.skipif(not has_udev(), reason="needs udev, in a version whose test mode starts it")
+@pytest.mark.parametrize("is_idle", [False, True])
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_real_udev_agrees(
+    name: str, is_idle: bool, surveyed: Survey, built: Callable[[Described], Path]
+) -> None:
     described, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
     root = built(ALL[name]())
+    if is_idle:
+        make_idle(root)
     for endpoint in described.machine.endpoints:
         if endpoint.kind is Kind.DISK and endpoint.device_node is not None:
             done = event(described.root, endpoint, rules)

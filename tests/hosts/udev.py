@@ -28,13 +28,14 @@ _KEPT = re.compile(r"[^A-Za-z0-9#+\-.:=@_/ $%?,]")
 
 @dataclass
 class Event:
-    """One event of a disk: what the rules left in its environment, and what they wrote."""
+    """One event of a disk: what the rules left in its environment, what they wrote, and started."""
 
     root: Path
     disk: str
     environment: dict[str, str]
     database: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
+    programs: int = 0
     _read: dict[str, str | None] = field(default_factory=dict)
     _id: str = ""
 
@@ -82,6 +83,9 @@ class Event:
             elif part.op == "=" and part.key == "ENV":
                 assert part.name is not None
                 self.environment[part.name] = self._expanded(part.value)
+            elif part.op == "=" and part.key == "ATTR":
+                assert part.name is not None
+                self.written[part.name] = self._read[part.name] = part.value
         return target
 
     def _matches(self, part: RulePart) -> bool:
@@ -114,12 +118,13 @@ class Event:
 
     def _write(self, command: str) -> None:
         """Note what the program of the rules would write; nothing resets another value here."""
+        self.programs += 1
         shell, program, device, *wishes = _ENV.sub(self._property, command).split()
         assert (shell, program, device) == ("/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath")
         scheduler = "none"
         for wish in wishes:
             how, path, value, most_in = wish.split(":")
-            text = _content(self.device / path)
+            text = self.written.get(path, _content(self.device / path))
             if how == UdevWriter.BRACKETED and text and "[" in text:
                 scheduler = parse_selected(text)
                 if value and value != scheduler:

@@ -128,7 +128,7 @@ def test_unsafe_rule_value_is_refused(value: str) -> None:
         require_safe("udev_value", value)
     section = RuleSection("t", ((match_key("KERNEL", value),),))
     with pytest.raises(UnsafeNameError):
-        format_rules(CompiledRules("p", ("nomerges",), wishes=(section,)))
+        format_rules(CompiledRules("p", {"nomerges": ("2",)}, wishes=(section,)))
 
 
 @pytest.mark.parametrize("path", ["relative", "/a b", "/a%i", "/a$b", "/a\nExecStartPre=/x", '/a"'])

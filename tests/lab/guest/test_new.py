@@ -9,7 +9,13 @@ import pytest
 from tests.lab.guest import appear, initramfs, reboots
 from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
 from tests.lab.guest.command import hbatune, installed
-from tests.lab.guest.kit import loaded_scsi_debug, settle, wait_a_moment
+from tests.lab.guest.kit import (
+    loaded_scsi_debug,
+    scsi_disks,
+    settle,
+    udev_paused,
+    wait_a_moment,
+)
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
@@ -165,10 +171,16 @@ def test_missing_program_is_recorded() -> None:
         program = Path("/etc/udev/hbatune-write.sh")
         text = program.read_text()
         program.unlink()
+        words = [f"{name}={value}" for name, value in LUN.items()]
         try:
-            with loaded_scsi_debug(**LUN) as [disk]:
-                assert database(disk)["HBATUNE_UNSET"] == "unstarted"
+            with udev_paused():
+                subprocess.run(["modprobe", "scsi_debug", *words], check=True)
+                while not (disks := scsi_disks("scsi_debug")):
+                    wait_a_moment()
+                put(disks[0], "device/state", "offline")  # udev itself writes to a running disk
+            assert database(disks[0])["HBATUNE_UNSET"] == "unstarted"
         finally:
+            subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
             program.write_text(text)
     assert not program.exists(), "an uninstallation removes it"
     assert not RULES.exists()

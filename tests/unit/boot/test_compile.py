@@ -173,16 +173,16 @@ def test_conditions_report_exactness(when: dict[str, Any], exact: bool) -> None:
 @pytest.mark.parametrize("when", [{"kind": ["path"]}, {"kind": ["map"], "multipath": ["nvme"]}])
 def test_map_paths_need_daemon(when: dict[str, Any]) -> None:
     rules = compile_rules(ruled(Exactly(2), **when), Site())
-    assert rules.settings == ()
+    assert rules.settings == {}
     assert rules.left == (("nomerges (rule-0)", "is for maps and their paths"),)
 
 
 @pytest.mark.parametrize("when", [{"kind": ["map"]}, {"multipath": ["dm"]}])
 def test_only_pure_map_rules_compile(when: dict[str, Any]) -> None:
     alone = compile_rules(ruled(Exactly(2), kind=["map"], multipath=["dm"]), Site())
-    assert (alone.settings, alone.left) == (("nomerges",), ())
+    assert (alone.settings, alone.left) == ({"nomerges": ("2",)}, ())
     rules = compile_rules(ruled(Exactly(2), **when), Site())
-    assert rules.settings == ("nomerges",)
+    assert list(rules.settings) == ["nomerges"]
     assert rules.left == (("nomerges (rule-0)", "is for more than dm-multipath maps"),)
 
 
@@ -199,7 +199,7 @@ def test_inexact_condition_clears_setting() -> None:
 
 def test_raise_only_nomerges_deferred() -> None:
     rules = compile_rules(profile(("nomerges", AtLeast(1))), Site())
-    assert rules.settings == ()
+    assert rules.settings == {}
     assert "lowered" in rules.left[0][1]
 
 
@@ -322,9 +322,9 @@ def test_hostile_names_stay_quoted(first: str, second: str, third: str) -> None:
 def test_exhausted_memory_defers_nr_requests() -> None:
     """udev sees one disk at a time and cannot add up what all of them take."""
     sas_profile = ruled(Exactly(2048), "nr_requests", protocol=["sas"])
-    assert compile_rules(sas_profile, Site()).settings == ("nr_requests",)
+    assert compile_rules(sas_profile, Site()).settings == {"nr_requests": ("2048",)}
     without = compile_rules(sas_profile, Site(), room=False)
-    assert without.settings == ()
+    assert without.settings == {}
     assert any("memory of the requests" in why for _, why in without.left)
 
 
