@@ -173,6 +173,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "instances/hbatune"
     for event in {*LATENCY_EVENTS, *STAGE_EVENTS}:
         (folder / "events/block" / event).mkdir(parents=True)
+    (folder / "options").mkdir()
     return folder
 
 
