@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from glob import glob
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -147,9 +148,10 @@ class BlockTrace:
 
 def remove_leftovers(pattern: str) -> None:
     """Remove the instances that killed processes have left, by a pattern of their names."""
-    for folder in Path(sampler.TRACEFS, "instances").glob(pattern):
+    instances = Path(sampler.TRACEFS, "instances")
+    for name in glob(pattern, root_dir=instances):  # none if it is not readable
         with suppress(OSError):  # a process uses it
-            folder.rmdir()
+            (instances / name).rmdir()
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
