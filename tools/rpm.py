@@ -21,7 +21,7 @@ from tools.wheel import CHECKOUT, BuildError, build_wheel
 
 _PRIVATE = Path("usr/lib/hbatune")
 NEEDED = ("fio", "systemd-udev")
-SUGGESTED = ("bpftrace", "irqbalance", "python3-prometheus_client")
+SUGGESTED = ("irqbalance", "python3-prometheus_client")
 _LICENCE = Path("usr/share/licenses/hbatune/LICENSE")
 _SPEC = """\
 Name: hbatune
@@ -44,6 +44,12 @@ cp -a {tree}/. %{{buildroot}}/
 
 %post
 python3 -m compileall -q /{private} || :
+# Packages before 1.0.0 had a service that ran `hbatune watch --collect`.
+units=/etc/systemd/system
+if grep -qs 'watch --collect' $units/hbatune-latency.service; then
+    systemctl disable --now hbatune-latency.service || :
+    rm -f $units/hbatune-latency.service
+fi
 # A daemon that runs is still the old code; where none was installed, none is started.
 if [ "$1" -gt 1 ] && [ -d /run/systemd/system ]; then
     # It is no stop in the sense of rollback_on_stop: the values stay.
@@ -53,7 +59,7 @@ if [ "$1" -gt 1 ] && [ -d /run/systemd/system ]; then
         started=$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)
         echo "$$ $started" 2>/dev/null >/run/hbatune/replacing || :
     fi
-    systemctl try-restart hbatune.service hbatune-latency.service || :
+    systemctl try-restart hbatune.service || :
 fi
 
 %preun

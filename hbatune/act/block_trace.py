@@ -9,6 +9,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from glob import glob
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
@@ -90,6 +92,7 @@ class BlockTrace:
 
     def __init__(self, name: str, events: Collection[str], device: str | None = None) -> None:
         self._folder = Path(sampler.TRACEFS, "instances", name)
+        self._open: BufferedReader | None = None
         self._events = events
         self._filter = ""
         if device is not None:
@@ -98,9 +101,12 @@ class BlockTrace:
 
     def start(self) -> None:
         """Record from now on. Raises OSError if there is no tracefs or the kernel forbids it."""
-        if not self._folder.is_dir():
-            self._folder.mkdir()
+        if self._open is None:
+            self._folder.mkdir(exist_ok=True)
             self._write("tracing_on", "0")
+            # The kernel removes no instance with an open file (kernel/trace/trace.c:
+            # __remove_instance), so another process only removes those of killed ones.
+            self._open = (self._folder / "tracing_on").open("rb")
             # Of each CPU. All of them get at most 8 MiB up to 256 CPUs.
             kib = min(512, max(32, 8192 // (os.cpu_count() or 1)))
             self._write("buffer_size_kb", str(kib))
@@ -131,11 +137,21 @@ class BlockTrace:
 
     def remove(self) -> None:
         """Remove the instance, also one that a killed process has left."""
-        with suppress(OSError):
-            self._folder.rmdir()
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+        remove_leftovers(self._folder.name)
 
     def _write(self, name: str, value: str) -> None:
         (self._folder / name).write_text(value)
+
+
+def remove_leftovers(pattern: str) -> None:
+    """Remove the instances that killed processes have left, by a pattern of their names."""
+    instances = Path(sampler.TRACEFS, "instances")
+    for name in glob(pattern, root_dir=instances):  # none if it is not readable
+        with suppress(OSError):  # a process uses it
+            (instances / name).rmdir()
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[BlockEvent]:
@@ -176,8 +192,8 @@ class _Usage:
 def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
     """Return the requests of I/Os that began and completed in a trace.
 
-    As in templates/latency.bt.j2, flushes and discards are excluded, a merged I/O counts with its
-    request, and each part of a split I/O has the start of the whole.
+    Flushes and discards are excluded, a merged I/O counts with its request, and each part of a
+    split I/O has the start of the complete I/O.
     """
     pending: dict[Position, TracedRequest] = {}
     completed: list[TracedRequest] = []

@@ -20,7 +20,8 @@ from hbatune.loader import UnusableFileError
 from hbatune.policy import config, toml_files
 
 UNIT = "hbatune.service"
-LATENCY = "hbatune-latency.service"
+OLD_LATENCY = "hbatune-latency.service"
+"""A unit of packages before 1.0.0. It starts a command that no longer exists."""
 AUDIT = "hbatune-audit.service"
 AUDIT_TIMER = "hbatune-audit.timer"
 _NOT_STARTED = 126
@@ -83,10 +84,10 @@ def has_failed() -> bool:
 
 
 def disable(*units: str) -> ToolResult | None:
-    """Stop the services, also at boot, with these ``units``; None if systemd does not run."""
+    """Stop the units, also at boot, or return None if systemd does not run."""
     if not has_systemd():
         return None
-    return _run_tool("systemctl", "disable", "--now", UNIT, LATENCY, *units, seconds=STOP_S)
+    return _run_tool("systemctl", "disable", "--now", *units, seconds=STOP_S)
 
 
 def reload_units() -> ToolResult | None:

@@ -274,8 +274,7 @@ class DaemonLoop:
             self._receive_events()
         if time.monotonic() >= self._monitor.due:
             self._take_sample()
-        if time.monotonic() >= self._monitor.latencies.due:
-            self._monitor.latencies.advance(time.monotonic())
+        self._monitor.latencies.advance(time.monotonic())
         if self._running is not None:
             self._receive_report(*self._running, ready)
         elif time.monotonic() >= self._depths.due:  # depths that the driver has reset

@@ -5,17 +5,15 @@ queue depths that a driver has reset without an event.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from hbatune import __version__
-from hbatune.act import files, paths
-from hbatune.act.block_trace import BlockTrace, pair_events
+from hbatune.act import files
 from hbatune.agent.orders import PassReport, UnwrittenFile
 from hbatune.agent.status import Status
 from hbatune.errors import HbatuneError, UsageError
@@ -23,7 +21,8 @@ from hbatune.facts.queue_depths import DepthFiles
 from hbatune.facts.sampler import DiskSample, Sampler
 from hbatune.policy.config import Config, MetricsConfig
 from hbatune.settings.table import QUEUE_DEPTH, Value
-from hbatune.watch import latency, readings
+from hbatune.watch import readings
+from hbatune.watch.latency import LatencySampler
 from hbatune.watch.watch import Alert, AlertEvent, Watcher, WatchState
 
 NEVER = float("inf")
@@ -36,10 +35,6 @@ FAST_POLL_DURATION_S = 15.0
 then reports the reset. The driver resets depths half a second later or more
 (drivers/scsi/mpi3mr/mpi3mr_os.c: mpi3mr_fwevt_bh waits for
 MPI3_EVENT_WAIT_FOR_DEVICES_TO_REFRESH)."""
-SAMPLE_S, PERIOD_S = 2.0, 15.0
-"""Seconds of a sample of latencies, and from its begin to the next one."""
-RETRY_S = 900.0
-"""Seconds to wait after the kernel has forbidden a trace."""
 
 
 class DepthWatch:
@@ -91,60 +86,6 @@ class DepthWatch:
     def _schedule_next(self, current_time: float) -> None:
         pause = FAST_POLL_INTERVAL_S if current_time < self._hurry_until else POLL_INTERVAL_S
         self.due = current_time + pause if self._resettable else NEVER
-
-
-class LatencySampler:
-    """Samples latencies for the daemon without bpftrace, 2 s of 15. Mutable.
-
-    ``due`` is the time of the next step on the daemon's clock: a sample's begin, or its end.
-    """
-
-    due: float
-    _is_tracing: bool
-    _samples: tuple[latency.Interval, ...]
-
-    def __init__(self, path: Path, trace: BlockTrace) -> None:
-        self._path, self._trace, self._earliest = path, trace, 0.0
-        self.close()  # an earlier daemon may have been killed
-
-    def plan(self, current_time: float, intervals: Sequence[latency.Interval]) -> None:
-        """Plan the next sample, unless the intervals show that bpftrace is measuring."""
-        recent = latency.select_intervals(intervals, current_time, current_time)
-        if self.due == NEVER and all(interval.sampled for interval in recent):
-            self.due = max(current_time, self._earliest)
-
-    def advance(self, current_time: float) -> None:
-        """Begin a sample, or end it and publish its latencies."""
-        try:
-            if self._is_tracing:
-                self._publish(current_time)
-                self._is_tracing, self.due = False, NEVER
-            else:
-                self._trace.start()
-                self._is_tracing = True
-                self.due, self._earliest = current_time + SAMPLE_S, current_time + PERIOD_S
-        except OSError:
-            self.close()
-            self._earliest = current_time + RETRY_S
-
-    def _publish(self, current_time: float) -> None:
-        counts: latency.Counts = {}
-        for device, micros in pair_events(self._trace.stop()):
-            buckets, bucket = counts.setdefault(device, {}), latency.find_bucket(micros * 1000)
-            buckets[bucket] = buckets.get(bucket, 0) + 1
-        # A sample represents the complete period.
-        interval = latency.Interval(current_time, PERIOD_S, counts, sampled=True)
-        self._samples = (*self._samples, interval)[-latency.KEPT_INTERVALS :]
-        files.publish(self._path, msgspec.json.encode(latency.Latencies(self._samples)), mode=0o600)
-
-    def close(self) -> None:
-        """Remove the trace and the file, unless its latencies are from bpftrace."""
-        self._trace.remove()
-        self.due, self._is_tracing, self._samples = NEVER, False, ()
-        intervals = latency.load_latencies(self._path).intervals
-        if intervals and intervals[-1].sampled:
-            with suppress(OSError):
-                files.remove(self._path)
 
 
 class MetricsMonitor:
@@ -221,14 +162,13 @@ class MetricsMonitor:
         # In step with the interval, but without a burst of samples after a delay.
         self.due = max(self.due + self._watch.config.interval_seconds, current_time)
         sample = self._sampler.sample(current_time, time.time())
-        intervals = latency.load_latencies(paths.LATENCY).intervals
         with_goal = (disk for disk in self.disks if disk.objective_ms is not None)
         ids = chain.from_iterable((disk.id, *disk.paths) for disk in with_goal)
         if any(self._disks.get(id) not in (None, sample.disks.get(id)) for id in ids):
-            self.latencies.plan(current_time, intervals)
+            self.latencies.plan(current_time)
         self._disks = sample.disks
         published = self._textfile is not None
-        state, events = self._watch.tick(sample, intervals, detailed=published)
+        state, events = self._watch.tick(sample, self.latencies.intervals, detailed=published)
         if self._textfile is not None:
             from hbatune.watch import metrics
 

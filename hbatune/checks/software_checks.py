@@ -177,18 +177,10 @@ class _MissingFio(CheckEvidence, frozen=True):
     """fio is not installed."""
 
 
-class _MissingBpftrace(CheckEvidence, frozen=True):
-    """bpftrace is not installed."""
-
-
-_MISSING_TOOLS = {"fio": _MissingFio, "bpftrace": _MissingBpftrace}
-
-
-def find_missing_tool(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Report that fio or bpftrace is missing, which probes or live latencies require."""
-    tool = check.id.removesuffix("-missing")
-    if inputs.health.tools.get(tool) is False:
-        yield check.report_machine(Severity.INFO, _MISSING_TOOLS[tool]())
+def find_missing_fio(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Report that fio is missing, which probes require."""
+    if inputs.health.tools.get("fio") is False:
+        yield check.report_machine(Severity.INFO, _MissingFio())
 
 
 class _InstalledIotune(CheckEvidence, frozen=True):

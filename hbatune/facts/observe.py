@@ -47,7 +47,7 @@ _MSI = frozenset({0x05, 0x11})  # PCI_CAP_ID_MSI, PCI_CAP_ID_MSIX
 _NO_ANSWER = 0xFF
 
 DAEMONS = (IRQBALANCE, TUNED)
-TOOLS = ("bpftrace", "fio", "iotune")
+TOOLS = ("fio", "iotune")
 
 # In the order of precedence: for files with the same name, the first is used (udev(7)).
 _FOLDERS = ("/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")

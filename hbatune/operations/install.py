@@ -97,6 +97,10 @@ def install_profile(
             )
         # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place_pieces(root, manifest, prepared.pieces)
+        old_unit = context.paths.units / system.OLD_LATENCY
+        if live and old_unit.exists():
+            context.check_program(system.disable(old_unit.name))
+        placement.remove_files(root, manifest, only=[old_unit])
         if profile:
             configuration = join_root(root, prepared.configuration)
             system.activate_profile(configuration, prepared.profile.name, root=root)
@@ -159,7 +163,6 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     rules, rules_pieces = boot_files.compile_policy(policy, paths)
     pieces = [
         _render_unit(paths.units / system.UNIT, executable, config.metrics),
-        _render_unit(paths.units / system.LATENCY, executable, config.metrics),
         *rules_pieces,
     ]
     require_trusted_command(executable, root)
@@ -305,9 +308,12 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
     placed = placement.load_installed(root, paths.manifest)
     if placed is not None and placed.list_sums(paths.units / system.UNIT):
         # Before the lock, which a pass of the daemon takes.
-        has_timer = placed.list_sums(paths.units / system.AUDIT_TIMER)
-        timers = [system.AUDIT_TIMER] if has_timer else []
-        finished = _report_failure(context, system.disable(*timers))
+        units = [system.UNIT]
+        for unit in (system.AUDIT_TIMER, system.OLD_LATENCY):
+            # An upgrade of the package has removed the old unit, which systemctl would refuse.
+            if placed.list_sums(paths.units / unit) and (paths.units / unit).exists():
+                units.append(unit)
+        finished = _report_failure(context, system.disable(*units))
     if keep_values or _is_untouched(paths):
         with _make_daemon_lock(paths), context.lock() as lock:
             finished = boot_files.remove_options(context, None) and finished

@@ -53,8 +53,7 @@ class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ``utilisation`` and ``cpu`` are fractions of time. ``errors`` is the number of corrected bus
     errors, NVMe retries or failovers within the window that raises an alert. A single timeout,
     uncorrected error or lost I/O raises one. Depths, links and counters are read every
-    ``counters_seconds``. ``latency_seconds`` is the interval of bpftrace, ``latency_keys`` its
-    maximum number of I/Os in flight and of buckets.
+    ``counters_seconds``.
     """
 
     interval_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 10.0
@@ -64,8 +63,6 @@ class WatchConfig(Struct, frozen=True, forbid_unknown_fields=True):
     hysteresis: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     errors: Annotated[int, Meta(ge=1)] = 5
     counters_seconds: Annotated[float, Meta(ge=0.5, le=3600)] = 60.0
-    latency_seconds: Annotated[int, Meta(ge=1, le=300)] = 10
-    latency_keys: Annotated[int, Meta(ge=1024, le=1 << 20)] = 32_768
 
 
 class MetricsConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +165,11 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
         return self.drift_of.get(setting, self.drift)
 
 
-_REMOVED_KEYS = {"daemon": ("probe", "probe_shared", "probe_seconds"), "metrics": ("listen",)}
+_REMOVED_KEYS = {
+    "daemon": ("probe", "probe_shared", "probe_seconds"),
+    "metrics": ("listen",),
+    "watch": ("latency_seconds", "latency_keys"),
+}
 """Keys of packages before 1.0.0. They are ignored, so the daemon survives an upgrade."""
 
 

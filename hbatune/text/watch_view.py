@@ -329,11 +329,14 @@ def read_keys(seconds: float) -> list[str]:
 
 
 def show_live(
-    picture: Picture, sample: Callable[[], WatchState], explain: Callable[[], str]
+    picture: Picture,
+    sample: Callable[[], tuple[WatchState, str]],
+    advance: Callable[[float], None],
 ) -> None:
     """Show samples on the full screen until the key ``q`` or Ctrl-C ends it.
 
-    ``explain`` returns the reason why p99 is not measured; the goals then limit the mean.
+    ``sample`` also returns how p99 is measured, or why not; the goals then limit the mean.
+    ``advance`` is called between samples.
     """
     from rich.console import Group
     from rich.live import Live
@@ -351,6 +354,7 @@ def show_live(
             keys: list[str] = []
             while not keys and size == console.size and (wait := due - time.monotonic()) > 0:
                 keys = read_keys(min(wait, _RESIZE_S))
+                advance(time.monotonic())
             # A host that takes longer for a reading than the interval reacts to keys, too.
             for key in keys or read_keys(0.0):
                 after = react_to_key(view, key)
@@ -358,13 +362,9 @@ def show_live(
                     return
                 view = after
             if time.monotonic() >= due:
-                due, state = due + picture.interval_s, sample()
+                due, (state, p99) = due + picture.interval_s, sample()
                 trends.append({reading.id: _find_trend_value(reading) for reading in state.disks})
                 if not view.is_paused:
-                    measured = [disk for disk in state.disks if disk.p99_ms is not None]
-                    p99 = "p99 from bpftrace" if measured else explain()
-                    if any(disk.p99_sampled for disk in measured):
-                        p99 = "p99 sampled by the daemon"
                     if not keeps_order(picture.ranked, state):
                         rank = lru_cache(partial(sort_readings, state.disks))
                         picture = replace(picture, ranked=state, rank=rank)

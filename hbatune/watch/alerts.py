@@ -139,7 +139,7 @@ def _list_disk_values(
     """Yield each limited value of an endpoint with its condition, limit and detail."""
     if disk.objective_ms is not None:
         # Without I/O the latency counts as 0, so an alert on an idle disk can clear.
-        measure, latency = reading.latency or (Measure.P99, 0.0)
+        measure, latency = reading.latency or (Measure.MEAN, 0.0)
         yield AlertCondition.P99, latency, disk.objective_ms, measure
     if disk.by_busy_time:
         yield AlertCondition.UTILISATION, reading.utilisation, config.utilisation, None

@@ -48,12 +48,13 @@ class Subjects(Struct, frozen=True):
 
 _WRAP = 1 << 32  # the times of /proc/diskstats are printed as unsigned int (block/genhd.c)
 _NO_IOS = make_histogram((), ())
+_MANY_IOS = 1000
+"""I/Os in a sample that have a p99.9."""
 
 
 class Measure(StrEnum):
     """The type of a latency value."""
 
-    P99 = "p99"  # from a histogram
     SAMPLED = "sampled"  # a p99 from a sample
     MEAN = "mean"  # from the kernel's sums, which are not enough to compute a p99
     LEAST = "least"  # nothing completed: the I/O in flight has waited at least this long
@@ -63,9 +64,9 @@ class Reading(Struct, frozen=True, gc=False):
     """The activity of an endpoint over ``seconds``.
 
     Latencies are in milliseconds, or None without I/O. ``mean_ms`` is the kernel's, measured from
-    the request. The percentiles are bpftrace's, measured from the entry into the block layer, or
-    ``p99_ms`` is of the daemon's last sample (``p99_sampled``). With I/O in flight and none
-    completed, ``stalled_ms`` is the minimum time that it has waited.
+    the request. The percentiles are of samples, measured from the entry into the block layer;
+    ``p999_ms`` is None with fewer than 1,000 I/Os. With I/O in flight and none completed,
+    ``stalled_ms`` is the minimum time that it has waited.
     ``in_flight`` is the average, ``utilisation`` the fraction of time with any I/O in flight.
     ``depth`` is the current queue_depth, ``lowered`` whether the kernel lowered it between the
     samples. ``counted`` are the error counters, ``risen`` their rises. ``objective_ms`` and
@@ -99,8 +100,8 @@ class Reading(Struct, frozen=True, gc=False):
         if self.stalled_ms is not None:
             return Measure.LEAST, self.stalled_ms
         # A sample misses I/O that takes longer than the sample. The mean includes it.
-        if self.p99_ms is not None and not (self.p99_sampled and self.p99_ms < (self.mean_ms or 0)):
-            return (Measure.SAMPLED if self.p99_sampled else Measure.P99), self.p99_ms
+        if self.p99_ms is not None and self.p99_ms >= (self.mean_ms or 0):
+            return Measure.SAMPLED, self.p99_ms
         return None if self.mean_ms is None else (Measure.MEAN, self.mean_ms)
 
     @property
@@ -141,8 +142,7 @@ def list_disk_readings(
 ) -> Iterator[Reading]:
     """Yield the disks' readings between two samples, without disks that appeared in between.
 
-    ``intervals`` are from bpftrace or samples. Readings are yielded one at a time: for thousands
-    of disks, all of them would take megabytes.
+    Readings are yielded one at a time: for thousands of disks, all of them would take megabytes.
     """
     if later.at <= earlier.at:
         return
@@ -183,11 +183,11 @@ def _read_disk(
             if before and after and not _is_replaced(before, after):
                 moved.add(before, after)
     took = _NO_IOS
-    if intervals:
+    # An earlier sample describes the present only if there is I/O.
+    if intervals and (moved.ios or intervals[-1].ended > earlier.at):
         ids = [disk.id, *(path for path in disk.paths if path in by_id)]
         devices = [later.disks[id].device for id in ids if id in later.disks]
         took = make_histogram(intervals, devices)
-    sampled = any(interval.sampled for interval in intervals)
     # In flight in both samples, none completed: the I/O waits for at least the entire interval.
     stalled = not moved.ios and not took.counts and moved.is_waiting
     lowered = False
@@ -203,7 +203,7 @@ def _read_disk(
         write_bytes_per_s=moved.written_bytes / seconds,
         mean_ms=moved.waited_ms / moved.ios if moved.ios else None,
         p99_ms=took.percentile(99) / 1e6 if took.counts else None,
-        p999_ms=took.percentile(99.9) / 1e6 if took.counts and not sampled else None,
+        p999_ms=took.percentile(99.9) / 1e6 if took.count >= _MANY_IOS else None,
         stalled_ms=seconds * 1000 if stalled else None,
         # Little's law (D3-6): the average in flight is the total waiting time per second.
         in_flight=moved.waited_ms / 1000 / seconds if moved.ios else float(moved.in_flight),
@@ -214,7 +214,7 @@ def _read_disk(
         risen=_compute_rises(disk.id, earlier, later),
         objective_ms=disk.objective_ms,
         knee=disk.knee,
-        p99_sampled=sampled and bool(took.counts),
+        p99_sampled=bool(took.counts),
     )
 
 

@@ -1,6 +1,6 @@
 """hbatune as a command on a described machine: ``python -m tests.hosts.described_hbatune WORDS``.
 
-The disks of a described machine are files. fio and bpftrace would measure nothing, so this command
+The disks of a described machine are files. fio and traces would measure nothing, so this command
 replaces their results and the kernel's counters: the disks work, and the change halves the time of
 an I/O on every disk except in ``UNCHANGED``.
 """
@@ -62,7 +62,7 @@ def _list_loads() -> list[tuple[str, int, float]]:
 
 
 def _count_requests(sample: Any, *words: Any) -> Any:
-    """Write the kernel's counters and bpftrace's file as of now, then read them."""
+    """Write the kernel's counters and the daemon's samples as of now, then read them."""
     now, lines, counts = time.monotonic(), [], {}
     for name, iops, mean in _list_loads():
         reads = int(iops * now)
@@ -72,18 +72,12 @@ def _count_requests(sample: Any, *words: Any) -> Any:
         number = device.replace(":", " ")
         flight = int(iops * mean / 1000)
         lines.append(f"{number} {name} {reads} 0 {sectors} {wait} 0 0 0 0 {flight} {wait} {wait}")
-        counts[device] = {_find_bucket(mean * 2.5e6): 1000}
+        counts[device] = {int(mean * 2500): 1000}
     _STATS.write_text("".join(f"{line} 0 0 0 0 0 0\n" for line in lines))
     interval = Interval(now, 2.0, counts)
     paths.LATENCY.parent.mkdir(parents=True, exist_ok=True)
     paths.LATENCY.write_bytes(msgspec.json.encode(Latencies((interval,))))
     return sample(*words)
-
-
-def _find_bucket(ns: float) -> int:
-    """Return the bucket of a latency (hbatune/watch/latency.py: BUCKET_BITS)."""
-    exponent = max(0, int(ns).bit_length() - 6)
-    return (exponent << 5) + (int(ns) >> exponent)
 
 
 def _run_replaced() -> int:

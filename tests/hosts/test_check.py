@@ -245,7 +245,7 @@ def test_polled_healthy_host_passes(built: Built, family: str) -> None:
 
 HEALTHY_FINDINGS = {
     *("adapter-cache", "drive-cache", "no-name", "pcie-errors-not-counted"),
-    *("bpftrace-missing", "fio-missing", "host-depth-share", "msix-few", "cache-random-writes"),
+    *("fio-missing", "host-depth-share", "msix-few", "cache-random-writes"),
 }
 """What is worth knowing of a machine that is well; nothing of errors, nothing unread."""
 

@@ -90,7 +90,7 @@ def find_runnable(text: str) -> Iterator[list[str]]:
             continue  # it is for another host, or an example with a name to fill in
         if words[0] in _CHANGING:
             yield [*words, *(() if "--dry-run" in words else ("--dry-run",))]
-        elif words[0] == "watch" and "--collect" not in words:
+        elif words[0] == "watch":
             yield [*words, "--count", "1", "--interval", "0.1"]
         elif words[0] in _LOOKING:
             yield words

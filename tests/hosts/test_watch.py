@@ -132,7 +132,7 @@ def test_screen_shows_slow_disk_first(built: Built, size: tuple[int, int]) -> No
     assert re.search(r"[1-9],\d{3} IOPS  0.0\d GB/s read  0.00 written$", lines[0].rstrip()), text
     assert "oltp" in lines[0]
     assert "of 4 disks over the goal" in lines[1]
-    assert "`hbatune watch --collect`" in text
+    assert "`mount -t tracefs tracefs /sys/kernel/tracing`" in text
     assert re.search(r"0000:01:00.0 .* 16 GT/s x16 ", text)
     rows = re.findall(r"^.{3}(sd[a-z]) ", text, re.MULTILINE)
     assert (len(rows), rows[0]) == (4, "sdd"), text

@@ -48,7 +48,7 @@ def health(machine: Machine, **overrides: Any) -> Health:
         disks={endpoint.target: disk_health() for endpoint in machine.endpoints},
         mounts=(),
         daemons={"irqbalance": False, "tuned": False},
-        tools={"bpftrace": True, "fio": True},
+        tools={"fio": True},
         udev_rules=(),
         log=True,
     )

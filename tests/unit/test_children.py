@@ -84,7 +84,6 @@ def test_programs_start_with_deadline() -> None:
         "cli/remote.py",  # ssh, for as long as the remote command takes
         "text/basic_output.py",  # for as long as a person reads
         "probe/fio.py",  # its deadline follows its run time
-        "watch/latency.py",  # bpftrace, as long as it prints
     }
     assert starters == {"children.py", *exempt}
 

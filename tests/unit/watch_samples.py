@@ -7,17 +7,10 @@ import msgspec
 
 from hbatune.facts.sampler import CpuSample, DiskSample, LinkSample, Sample
 from hbatune.policy.config import WatchConfig as Config
-from hbatune.watch.latency import BUCKET_BITS
 from hbatune.watch.readings import Reading, Subjects, WatchedAdapter, WatchedDisk
 
 ID = "wwn-0x5000@0000:01:00.0/0:0:0:0"
 HBA = "0000:01:00.0"
-
-
-def get_bucket(ns: int) -> int:
-    """Return the bucket of a latency in nanoseconds, as the script of bpftrace computes it."""
-    shift = (ns >> (BUCKET_BITS + 1)).bit_length()
-    return (shift << BUCKET_BITS) + (ns >> shift)
 
 
 def disk(**overrides: Any) -> WatchedDisk:

@@ -10,7 +10,7 @@ from hbatune.agent import service, status
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
-from hbatune.agent.monitor import LatencySampler, MetricsMonitor
+from hbatune.agent.monitor import MetricsMonitor
 from hbatune.cli import arguments, command
 from hbatune.errors import LockRole
 from hbatune.policy.config import load_configuration
@@ -18,6 +18,7 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.rules import Doubts
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text.daemon_messages import JournalReporter
+from hbatune.watch.latency import LatencySampler
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +43,7 @@ def run(args: "argparse.Namespace") -> int:
         last = None
         with suppress(status.StatusError):  # without one, the daemon starts from nothing
             last = status.load_last_status(paths.STATUS)
-        latencies = LatencySampler(paths.LATENCY, BlockTrace("hbatune", LATENCY_EVENTS))
+        latencies = LatencySampler(BlockTrace("hbatune", LATENCY_EVENTS), paths.LATENCY)
         monitor = MetricsMonitor(latencies, () if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open

@@ -1,26 +1,23 @@
-"""`hbatune watch`: show the current load and latency of storage. It changes nothing.
-
-With --collect, which a service uses, it measures latencies for all other processes.
-"""
+"""`hbatune watch`: show the current load and latency of storage. It changes no setting."""
 
 import argparse
 import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from itertools import count
-from shutil import which
 
 from msgspec.structs import replace
 
 from hbatune.act import paths
-from hbatune.act.system import LATENCY
+from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace, remove_leftovers
 from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
 from hbatune.errors import ExitCode, HbatuneError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
-from hbatune.facts.sampler import Sampler, find_sampled_places
+from hbatune.facts.sampler import TRACEFS, Sampler, find_sampled_places
 from hbatune.facts.targets import choose_targets
 from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library
@@ -31,12 +28,13 @@ from hbatune.probe.guard import Clock
 from hbatune.settings.table import SETTINGS
 from hbatune.text.terminal import print_note
 from hbatune.text.watch_view import Picture, make_json_printer, make_plain_printer, show_live
-from hbatune.watch.latency import load_latencies
+from hbatune.watch.latency import SAMPLE_S, LatencyReader
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 
 DEFAULT_INTERVAL_S = 2.0
+_INSTANCE = "hbatune-watch-"
 MIN_INTERVAL_S = 0.1
 """The shortest --interval in seconds."""
 SCREEN_COUNTERS_S = 10.0
@@ -50,25 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds, number = arguments.make_seconds_type(MIN_INTERVAL_S), arguments.make_number_type(1)
     parser.add_argument("--interval", metavar="S", type=seconds, default=DEFAULT_INTERVAL_S)
     parser.add_argument("--count", metavar="N", type=number)
-    arguments.add_options(parser, "--collect", "--plain")
+    arguments.add_options(parser, "--plain")
 
 
 def run(args: argparse.Namespace) -> int:
     """Show readings until their number is reached, with exit code 1 for alerts, or until Ctrl-C."""
-    try:
-        if args.collect:
-            from hbatune.watch.latency import collect_latencies  # it imports the template engine
-
-            arguments.require_root("watch --collect")
-            collect_latencies(paths.LATENCY, load_configuration().watch)
-        else:
-            return ExitCode.FOUND if _show_readings(args, Clock()) else ExitCode.DONE
-    except KeyboardInterrupt:
-        pass
+    remove_leftovers(f"{_INSTANCE}*")
+    trace = BlockTrace(f"{_INSTANCE}{os.getpid()}", LATENCY_EVENTS)
+    with closing(LatencyReader(trace, paths.LATENCY)) as latencies, suppress(KeyboardInterrupt):
+        return ExitCode.FOUND if _show_readings(args, Clock(), latencies) else ExitCode.DONE
     return ExitCode.DONE
 
 
-def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
+def _show_readings(args: argparse.Namespace, clock: Clock, latencies: LatencyReader) -> bool:
     """Return whether an alert was active at the end of a given number of readings."""
     config = load_configuration()
     machine = gather_machine((SETTINGS["queue_depth"].path,), deadline=config.act.deadline_seconds)
@@ -89,8 +81,8 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
     watch = Watcher(paced, chosen)
 
     def sample() -> tuple[WatchState, tuple[AlertEvent, ...]]:
-        latencies = load_latencies(paths.LATENCY).intervals
-        return watch.tick(sampler.sample(clock.now(), time.time()), latencies)
+        intervals = latencies.read(clock.now())
+        return watch.tick(sampler.sample(clock.now(), time.time()), intervals)
 
     # The first sample is only the base of the counters: a rate needs two samples.
     sample()
@@ -98,10 +90,11 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
         endpoints = {endpoint.id: endpoint for endpoint in machine.endpoints}
         products = {server.target: server.product or server.family for server in machine.adapters}
         picture = Picture(machine.hostname, name, args.interval, endpoints, products)
-        show_live(picture, lambda: sample()[0], _explain_no_p99)
+        show_live(picture, lambda: (sample()[0], _describe_p99(latencies)), latencies.advance)
         return False
-    if not load_latencies(paths.LATENCY).intervals:
-        print_note(_explain_no_p99())
+    is_short = args.count is not None and args.count * args.interval < SAMPLE_S
+    if latencies.problem is not None or (is_short and not latencies.is_daemon):
+        print_note(_describe_p99(latencies))
     watched = {disk.target for disk in chosen.disks}
     members = {endpoint.id for endpoint in machine.endpoints if endpoint.map in watched}
     show = make_json_printer(machine.hostname, members) if args.json else make_plain_printer()
@@ -109,7 +102,9 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
     for _ in count() if args.count is None else range(args.count):
         # Counted from the start, so the time of reading and printing does not add up.
         due += args.interval
-        clock.sleep(max(0.0, due - clock.now()))
+        while (current_time := clock.now()) < due:
+            latencies.advance(current_time)
+            clock.sleep(max(0.0, min(due, latencies.due) - clock.now()))
         state, events = sample()
         show(state, events)
         if flush_output() is not None:  # the reader has exited, so the loop would never end
@@ -117,19 +112,18 @@ def _show_readings(args: argparse.Namespace, clock: Clock) -> bool:
     return args.count is not None and bool(state.alerts)
 
 
-def _explain_no_p99() -> str:
-    try:
-        paths.LATENCY.open("rb").close()
-    except PermissionError:
-        return f"no p99: only root can read {paths.LATENCY}; use sudo"
-    except OSError:
-        remedy = "run `hbatune watch --collect` as root in another terminal"
-        if which("bpftrace") is None:
-            remedy = f"install bpftrace, then {remedy}"
-        elif (paths.UNITS / LATENCY).exists():
-            remedy = f"`systemctl start {LATENCY}` starts that"
-        return f"no p99: nothing measures latency; {remedy}"
-    return "no p99 yet: latencies have not been measured for long enough"
+def _describe_p99(latencies: LatencyReader) -> str:
+    """Return how the p99 is measured, or why it is not."""
+    if latencies.is_daemon:
+        return "p99 sampled by the daemon"
+    if latencies.problem is None:
+        return "p99 sampled" if latencies.intervals else f"no p99 yet: it takes {SAMPLE_S:g} s"
+    if os.geteuid():
+        return "no p99: only root can trace I/O; use sudo"
+    if isinstance(latencies.problem, FileNotFoundError):
+        return f"no p99: run `mount -t tracefs tracefs {TRACEFS}`, or use the host"
+    reason = f"the kernel forbids traces ({latencies.problem.strerror})"
+    return f"no p99: {reason}; leave the container, or boot without lockdown=confidentiality"
 
 
 def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Events of the block layer as tracefs prints them, and the I/Os that they make."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hbatune.act.block_trace import (
     BlockTrace,
     pair_events,
     parse_events,
+    remove_leftovers,
     trace_requests,
 )
 from hbatune.facts import sampler
@@ -173,6 +175,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "instances/hbatune"
     for event in {*LATENCY_EVENTS, *STAGE_EVENTS}:
         (folder / "events/block" / event).mkdir(parents=True)
+    (folder / "options").mkdir()
     return folder
 
 
@@ -202,6 +205,24 @@ def test_trace_of_disk_has_filter_and_losses(instance: Path) -> None:
         text = f"entries: 9\noverrun: 3\nnow ts:    38.98\ndropped events: {lost}\nread events: 4\n"
         (instance / f"per_cpu/cpu{cpu}/stats").write_text(text)
     assert trace.count_lost() == 42
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give up root")
+def test_unreadable_tracefs_has_no_leftovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for other users, and for a daemon whose unit hides it."""
+    monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path / "tracing"))
+    (tmp_path / "tracing/instances/hbatune-watch-1").mkdir(parents=True)
+    (tmp_path / "tracing").chmod(0)
+    os.seteuid(65534)
+    try:
+        remove_leftovers("hbatune-watch-*")
+        BlockTrace("hbatune", LATENCY_EVENTS).remove()
+    finally:
+        os.seteuid(0)
+    remove_leftovers("hbatune-watch-*")
+    assert list((tmp_path / "tracing/instances").iterdir()) == []
 
 
 def test_forbidden_trace_is_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

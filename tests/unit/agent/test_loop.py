@@ -23,7 +23,7 @@ from hbatune.agent import loop, monitor, passes
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
-from hbatune.agent.monitor import DepthWatch, LatencySampler, MetricsMonitor
+from hbatune.agent.monitor import DepthWatch, MetricsMonitor
 from hbatune.agent.orders import (
     DelayedScan,
     DepthLevel,
@@ -46,6 +46,7 @@ from hbatune.policy.rules import Doubts
 from hbatune.policy.toml_files import PolicyError
 from hbatune.processes import read_clock_id
 from hbatune.settings.table import Cause
+from hbatune.watch.latency import LatencySampler
 from hbatune.watch.subjects import find_subjects
 from hbatune.workers import find_this_process
 from tests.unit.machines import machine
@@ -172,7 +173,7 @@ class Bench:
             step()
 
         last_good = LastGoodConfiguration(self.folder / "site", self.load)
-        latencies = LatencySampler(self.folder / "latency.json", BlockTrace("test", ()))
+        latencies = LatencySampler(BlockTrace("test", ()), self.folder / "latency.json")
         monitor = MetricsMonitor(latencies)
         DaemonLoop(
             self.source, last_good, self.systemd, self.recorder, save, monitor, open=self.open

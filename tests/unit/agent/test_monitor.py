@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
-from hbatune.agent.monitor import NEVER, LatencySampler, MetricsMonitor
+from hbatune.agent.monitor import NEVER, MetricsMonitor
 from hbatune.agent.orders import PassReport
 from hbatune.agent.status import Status
 from hbatune.facts import sampler
@@ -17,6 +16,7 @@ from hbatune.facts.sampler import find_sampled_places
 from hbatune.policy.config import Config, MetricsConfig, WatchConfig
 from hbatune.text.watch_view import describe_alert
 from hbatune.watch.alerts import AlertChange, AlertCondition
+from hbatune.watch.latency import LatencySampler
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
 from hbatune.workers import find_this_process
@@ -35,9 +35,10 @@ class FakeSampler(LatencySampler):
 
     def __init__(self) -> None:
         self.planned: list[float] = []
+        self.intervals = ()
         self.closed = 0
 
-    def plan(self, current_time: float, intervals: object) -> None:
+    def plan(self, current_time: float) -> None:
         self.planned.append(current_time)
 
     def close(self) -> None:
@@ -73,7 +74,6 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench(tmp_path)
     monkeypatch.setattr(sampler, "_DISKSTATS", str(new_bench.diskstats))
-    monkeypatch.setattr(paths, "LATENCY", tmp_path / "latency.json")
     return new_bench
 
 

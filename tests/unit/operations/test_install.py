@@ -270,12 +270,11 @@ METRICS: dict[str, object] = {"textfile": "/var/lib/prometheus/node-exporter"}
 UNITS: tuple[tuple[str, dict[str, object]], ...] = (
     ("hbatune.service", {}),
     ("hbatune.service", METRICS),
-    ("hbatune-latency.service", {}),
     ("hbatune-audit.service", METRICS),
 )
 
 
-@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "latency", "audit"])
+@pytest.fixture(params=UNITS, ids=["daemon", "daemon with metrics", "audit"])
 def unit(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     name, more = request.param
     values = {"executable": "/usr/bin/true", "at_home": False, "textfile": None}

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths, rollback_record
+from hbatune.act import journal, paths, rollback_record, system
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
 from hbatune.act.system import ToolResult
+from hbatune.boot import placement
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.operations import install
@@ -44,8 +45,8 @@ def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFold
     return calls
 
 
-def _note(calls: list[str], name: str) -> Callable[[], None]:
-    return lambda: calls.append(name)
+def _note(calls: list[str], name: str) -> Callable[..., None]:
+    return lambda *_: calls.append(name)
 
 
 def _enable(calls: list[str]) -> Callable[..., ToolResult]:
@@ -144,6 +145,43 @@ def test_uninstall_leaves_nothing(
     top = {"etc", "run", "var", "var/lib"}  # which every machine has
     machine = tmp_path / "machine"
     assert {str(path.relative_to(machine)) for path in machine.rglob("*")} <= top
+
+
+@pytest.fixture
+def old_unit(monkeypatch: pytest.MonkeyPatch, system_calls: list[str]) -> Path:
+    """Return the path of a unit that the package 0.1.0 has installed, next to the daemon's."""
+    main(["install", "--profile", "oltp"])
+    unit = paths.UNITS / system.OLD_LATENCY
+    unit.write_text("[Service]\nExecStart=/usr/bin/hbatune watch --collect\n")
+    placement.record_file(Path("/"), paths.MANIFEST, unit)
+    del system_calls[:]
+
+    def disable(*units: str) -> None:
+        system_calls.extend(f"disable {unit}" for unit in units)
+
+    monkeypatch.setattr("hbatune.act.system.disable", disable)
+    return unit
+
+
+def test_install_removes_old_unit(old_unit: Path, system_calls: list[str]) -> None:
+    assert main(["install"]) == 0
+    assert system_calls == ["disable hbatune-latency.service", "reload_rules", "reloaded"]
+    assert not old_unit.exists()
+    assert main(["install"]) == 0
+    assert system_calls[3:] == ["reload_rules", "reloaded"]
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_uninstall_stops_old_unit(
+    old_unit: Path, system_calls: list[str], *, is_removed: bool
+) -> None:
+    if is_removed:  # by an upgrade of the package
+        old_unit.unlink()
+    assert main(["uninstall"]) == 0
+    stopped = [call for call in system_calls if "disable" in call]
+    expected = ["disable hbatune.service", "disable hbatune-latency.service"]
+    assert stopped == (expected[:1] if is_removed else expected)
+    assert not old_unit.exists()
 
 
 def test_uninstall_fails_if_udev_hangs(

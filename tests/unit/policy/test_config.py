@@ -41,7 +41,8 @@ def test_written_values_override_defaults(site: SiteFolder) -> None:
 def test_removed_keys_are_ignored(site: SiteFolder) -> None:
     removed = "probe = false\nprobe_shared = true\nprobe_seconds = 60\n"
     listen = '[metrics]\nlisten = "127.0.0.1:9925"\n'
-    site.put("hbatune.toml", f"[daemon]\naudit_seconds = 60\n{removed}{listen}")
+    watch = "[watch]\nlatency_seconds = 5\nlatency_keys = 4096\n"
+    site.put("hbatune.toml", f"[daemon]\naudit_seconds = 60\n{removed}{listen}{watch}")
     assert load_configuration().daemon.audit_seconds == 60
     assert main(["config", "check"]) == 0
     site.put("hbatune.toml", f"[daemon]\n{listen}[site]\nprobe = true\n")

@@ -94,7 +94,7 @@ def test_mean_column_shows_mean() -> None:
 @pytest.mark.parametrize(
     ("condition", "detail", "value", "text"),
     [
-        ("p99", "p99", 4.0, "p99 is 4 ms; the objective is a p99 of 0.85 ms"),
+        ("p99", "sampled", 4.0, "p99 is 4 ms, sampled; the objective is a p99 of 0.85 ms"),
         ("p99", "mean", None, "no reliable p99; the mean is unknown ms; the objective"),
         ("p99", "least", 4.0, "nothing was done in 4 ms, and something waits; the objective"),
         ("utilisation", None, 0.9, "busy 90 % of the time, more than 85 %"),
@@ -235,11 +235,11 @@ def test_worst_disk_is_first_row(width: int, height: int) -> None:
     disks = [busy(f"sd{chr(97 + number)}", 0.2) for number in range(26)]
     disks += [watched.reading(f"sda{chr(97 + number)}") for number in range(26)]
     disks += [busy("sdzz", 8.2, in_flight=84.0, knee=64, write_bytes_per_s=1e9)]
-    lines = draw(make_picture(*disks, p99="p99 from bpftrace"), width, height)
+    lines = draw(make_picture(*disks, p99="p99 sampled"), width, height)
     assert lines[0].startswith("db07  oltp  ")
     assert "27,000 IOPS  0.00 GB/s read  1.00 written" in lines[0]
     assert lines[1].startswith("✗ 1 of 53 disks over the goal, 26 idle")
-    assert lines[1].endswith("p99 from bpftrace")
+    assert lines[1].endswith("p99 sampled")
     assert re.match(r" +0000:01:00.0 +62 % +- +27,000 +1.00 +53 +sdzz 4.1x", lines[3])
     heading = lines.index(next(line for line in lines if "DISK" in line and "MEAN" in line))
     assert re.match(r"✗  sdzz +sas ssd +1,000 +1000 +0.5 +8.2 +4.1x +84>64", lines[heading + 1])

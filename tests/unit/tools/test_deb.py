@@ -290,6 +290,35 @@ def test_upgrade_marks_daemon_restart(tmp_path: Path) -> None:
     assert configured("0.1.0") == ["deb-systemd-invoke try-restart replacing"]
 
 
+@pytest.mark.parametrize("script", ["postinst", "rpm"])
+def test_upgrade_removes_latency_unit(tmp_path: Path, script: str) -> None:
+    """The unit would start `watch --collect`, which no longer exists, every 30 s."""
+    units, run = tmp_path / "etc/systemd/system", tmp_path / "run/systemd/system"
+    (units / "multi-user.target.wants").mkdir(parents=True)
+    run.mkdir(parents=True)
+    unit, link = units / NAME, units / "multi-user.target.wants" / NAME
+    unit.write_text("[Service]\nExecStart=/usr/bin/hbatune watch --collect\n")
+    link.symlink_to(unit)
+    calls = tmp_path / "calls"
+    for name in ("deb-systemd-invoke", "systemctl", "python3"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{calls}\n")
+        (tmp_path / name).chmod(0o755)
+    text = postinst(tmp_path) if script == "postinst" else rpm_script(tmp_path)
+    words = ["sh", "-c", text, "script", *(["2"] if script == "rpm" else ["configure", "0.1.0"])]
+    for _ in range(2):
+        subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
+    assert not unit.exists()
+    stops = [call for call in calls.read_text().splitlines() if NAME in call]
+    if script == "rpm":  # which removes the link
+        assert stops == [f"systemctl disable --now {NAME}"]
+    else:
+        assert stops == [f"deb-systemd-invoke stop {NAME}"]
+        assert not link.is_symlink()
+
+
+NAME = "hbatune-latency.service"
+
+
 @pytest.mark.parametrize(("before", "lines"), [("", 1), ("0.1.0", 0)])
 def test_first_installation_prints_first_step(tmp_path: Path, before: str, lines: int) -> None:
     words = ["sh", "-c", postinst(tmp_path), "postinst", "configure", before]
@@ -302,7 +331,15 @@ def test_first_installation_prints_first_step(tmp_path: Path, before: str, lines
 
 def postinst(root: Path) -> str:
     """Return the script with its /run below ``root``."""
-    return (CHECKOUT / "debian/postinst").read_text().replace("/run/", f"{root}/run/")
+    text = (CHECKOUT / "debian/postinst").read_text().replace("/run/", f"{root}/run/")
+    return text.replace("/etc/systemd/", f"{root}/etc/systemd/")
+
+
+def rpm_script(root: Path) -> str:
+    """Return the script of the RPM package with its directories below ``root``."""
+    text = rpm._spec(Path("/tree"), []).partition("%post\n")[2].partition("\n%")[0]
+    text = text.replace("/run/", f"{root}/run/")
+    return text.replace("/etc/systemd/", f"{root}/etc/systemd/")
 
 
 @pytest.mark.parametrize("script", ["postinst", "rpm"])
@@ -311,10 +348,7 @@ def test_killed_upgrade_leaves_dead_marker(tmp_path: Path, script: str, killed: 
     run, booted = tmp_path / "run/hbatune", tmp_path / "run/systemd/system"
     for folder in (run, booted):
         folder.mkdir(parents=True)
-    text = postinst(tmp_path)
-    if script == "rpm":
-        text = rpm._spec(Path("/tree"), []).partition("%post\n")[2].partition("\n%")[0]
-        text = text.replace("/run/", f"{tmp_path}/run/")
+    text = postinst(tmp_path) if script == "postinst" else rpm_script(tmp_path)
     restart = tmp_path / "restart.py"
     restart.write_text(f"""
 import os, signal, sys

@@ -12,7 +12,7 @@ from hbatune.watch.readings import (
     list_disk_readings,
 )
 from tests.unit import watch_samples as watched
-from tests.unit.watch_samples import HBA, ID, counted, disk, get_bucket, sample, working
+from tests.unit.watch_samples import HBA, ID, counted, disk, sample, working
 
 
 def read(first: object, last: object, *, of: WatchedDisk | None = None, **more: object) -> Reading:
@@ -37,19 +37,19 @@ def test_mean_is_not_p99() -> None:
 
 
 def test_percentiles_use_intervals_between_samples() -> None:
-    slow, quick = get_bucket(20_000_000), get_bucket(1_000_000)
+    slow, quick = 20_000, 1000
     intervals = [
         Interval(9, 5, {"8:0": {slow: 1000}}),
         Interval(15, 5, {"8:0": {quick: 985, slow: 15}, "8:16": {slow: 9}}),
     ]
     done = read(working(10, ms=2.0), working(20, ms=2.0), intervals=intervals)
     assert done.p99_ms == pytest.approx(20, rel=0.02)
-    assert done.latency == (Measure.P99, done.p99_ms)
+    assert done.p999_ms == done.p99_ms
 
 
 def test_sampled_p99_is_named() -> None:
-    slow, quick = get_bucket(20_000_000), get_bucket(1_000_000)
-    sample_of_disk = Interval(15, 15, {"8:0": {quick: 95, slow: 5}}, sampled=True)
+    slow, quick = 20_000, 1000
+    sample_of_disk = Interval(15, 15, {"8:0": {quick: 95, slow: 5}})
     done = read(working(10, ms=2.0), working(20, ms=2.0), intervals=[sample_of_disk])
     assert done.p99_ms == pytest.approx(20, rel=0.02)
     assert done.latency == (Measure.SAMPLED, done.p99_ms)
@@ -58,11 +58,20 @@ def test_sampled_p99_is_named() -> None:
 
 def test_mean_outranks_lower_sampled_p99() -> None:
     """I/O of 30 s does not end within a sample."""
-    sample_of_disk = Interval(15, 15, {"8:0": {get_bucket(1_000_000): 95}}, sampled=True)
+    sample_of_disk = Interval(15, 15, {"8:0": {1000: 95}})
     done = read(working(10, ms=30.0), working(20, ms=30.0), intervals=[sample_of_disk])
     assert done.latency == (Measure.MEAN, 30.0)
     other = read(working(10, ms=2.0), working(20, ms=2.0), of=disk(id=ID), intervals=[])
     assert not other.p99_sampled
+
+
+def test_earlier_sample_is_not_of_idle_disk() -> None:
+    earlier_sample = Interval(9, 15, {"8:0": {20_000: 5}})
+    assert read(working(10, ms=2.0), working(20, ms=2.0), intervals=[earlier_sample]).p99_ms == 20
+    idle = read(counted(), counted(), intervals=[earlier_sample])
+    assert (idle.p99_ms, idle.is_idle) == (None, True)
+    stuck = counted(in_flight=1)
+    assert read(stuck, stuck, intervals=[earlier_sample]).stalled_ms == 10_000
 
 
 def test_idle_disk_has_no_latency() -> None:
@@ -128,7 +137,7 @@ def test_head_reading_sums_paths() -> None:
     later = sample(20, disks={"head": counted(), **moved})
     reading = next(list_disk_readings(watched.subjects(head, *paths), earlier, later))
     assert (reading.iops, reading.mean_ms) == (2000, 3.0)
-    slow = {get_bucket(9_000_000): 5}
+    slow = {9000: 5}
     intervals = [Interval(15, 5, {"259:1": slow, "259:2": slow})]
     again = next(list_disk_readings(watched.subjects(head, *paths), earlier, later, intervals))
     assert again.p99_ms == pytest.approx(9, rel=0.02)

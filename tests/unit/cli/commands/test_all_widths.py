@@ -415,7 +415,7 @@ def test_watch_fits_any_screen(width: int) -> None:
     endpoints = {disk.id: endpoint(target=disk.target, id=disk.id) for disk in disks}
     state = WatchState(0.0, tuple(disks), (server,), tuple(alerts))
     trends = [dict.fromkeys(endpoints, value) for value in (1.0, None, math.inf) * 10]
-    reason = "no p99: nothing measures latency; run `hbatune watch --collect` as root"
+    reason = "no p99: run `mount -t tracefs tracefs /sys/kernel/tracing`, or use the host"
     rank = partial(sort_readings, disks)
     products = {SAS: "SAS " * 9}
     picture = Picture("db07", "oltp", 2.0, endpoints, products, state, state, rank, reason, trends)

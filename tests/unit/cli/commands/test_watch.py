@@ -1,18 +1,23 @@
 """`watch` as a person and a program see it; what it reads comes from tests/hosts and the lab."""
 
+import errno
 import json
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from hbatune.act import paths
+from hbatune.act.block_trace import BlockEvent, BlockTrace
 from hbatune.cli import main
 from hbatune.cli.commands import watch
+from hbatune.facts import sampler
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.policy.config import Config
+from hbatune.probe.guard import Clock
 from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.watch import Alert, AlertEvent, WatchState
 from tests.unit.command_runs import see_machine
@@ -30,16 +35,59 @@ class FakeSampler:
         return Sample(current_time, time, dict.fromkeys(self.ids, counted(in_flight=1)))
 
 
+class FakeClock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class FakeTrace(BlockTrace):
+    """A trace of 1,000 reads of 3 ms each, unless it is forbidden."""
+
+    forbidden: ClassVar[OSError | None] = None
+    runs: ClassVar[list[tuple[str, float]]] = []
+    clock: ClassVar[FakeClock]
+
+    def start(self) -> None:
+        if self.forbidden is not None:
+            raise self.forbidden
+        self.runs.append(("start", self.clock.now()))
+
+    def stop(self) -> Iterator[BlockEvent]:
+        self.runs.append(("stop", self.clock.now()))
+        for number in range(1000):
+            at, position = number * 100, ("8,0", number)
+            yield BlockEvent("block_bio_queue", at, position, "R", 8, None)
+            yield BlockEvent("block_rq_complete", at + 3000, position, "R", 8, None)
+
+    def remove(self) -> None:
+        self.runs.append(("remove", self.clock.now()))
+
+
 Command = Callable[[Sequence[str]], int]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return `hbatune watch` on a described machine."""
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Return `hbatune watch` on a described machine, with traces of a fake clock's time."""
+    clock = FakeClock()
+    monkeypatch.setattr(watch, "Clock", lambda: Clock(clock.now, clock.sleep))
+    monkeypatch.setattr(watch, "BlockTrace", FakeTrace)
+    monkeypatch.setattr(FakeTrace, "clock", clock, raising=False)
+    monkeypatch.setattr(FakeTrace, "runs", [])
+    monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
+    monkeypatch.setattr(paths, "LATENCY", tmp_path / "latency.json")
     see_machine(monkeypatch, lambda: machine(endpoint(), _second()))
     monkeypatch.setattr(watch, "Sampler", FakeSampler)
     monkeypatch.setattr(watch, "load_configuration", Config)
-    return lambda words: main(["watch", "--interval", "0.1", *words])
+    return lambda words: main(["watch", *words])
 
 
 def _second() -> Any:
@@ -52,7 +100,10 @@ def test_count_limits_readings(command: Command, capsys: pytest.CaptureFixture[s
     assert [[reading["target"] for reading in document["readings"]] for document in documents] == [
         ["sda", "sdb"]
     ] * 3
-    assert documents[0]["readings"][0]["stalled_ms"] >= 100
+    assert [reading["p99_ms"] for reading in documents[0]["readings"]] == [
+        pytest.approx(3, rel=0.02)
+    ] * 2, "the first reading has a p99"
+    assert documents[0]["readings"][0]["p99_sampled"]
 
 
 def test_active_alert_exits_1_after_last_reading(
@@ -76,33 +127,65 @@ def test_target_limits_watch(command: Command, capsys: pytest.CaptureFixture[str
     assert command(["--count", "1", "sdb"]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["TARGET", "sdb"]
-    assert "nothing measures latency" in err
+    assert err == ""
     assert command(["--count", "1", "sdz"]) == 2
 
 
+def test_samples_take_2_s_of_15(command: Command) -> None:
+    assert command(["--interval", "60", "--count", "2"]) == 0
+    assert FakeTrace.runs[1:] == [
+        *(("start", 100.0), ("stop", 102.0)),
+        *(("start", 160.0), ("stop", 162.0)),
+        *(("start", 220.0), ("remove", 220.0)),
+    ]
+    del FakeTrace.runs[:]
+    assert command(["--interval", "1", "--count", "18"]) == 0
+    assert FakeTrace.runs[1:] == [
+        *(("start", 220.0), ("stop", 222.0)),
+        *(("start", 235.0), ("stop", 237.0)),
+        ("remove", 238.0),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("program", "unit", "remedy"),
+    ("user", "error", "remedy"),
     [
-        (None, False, "install bpftrace, then run `hbatune watch --collect` as root"),
-        ("bpftrace", False, "latency; run `hbatune watch --collect` as root"),
-        ("bpftrace", True, "`systemctl start hbatune-latency.service` starts that"),
+        (0, None, ""),
+        (0, errno.ENOENT, "`mount -t tracefs tracefs /sys/kernel/tracing`"),
+        (0, errno.EPERM, "forbids traces (Operation not permitted); leave the container"),
+        (1000, errno.EACCES, "no p99: only root can trace I/O; use sudo"),
     ],
 )
-def test_missing_p99_remedy_fits_host(
+def test_missing_p99_has_remedy(
     command: Command,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    program: str | None,
-    unit: bool,
+    user: int,
+    error: int | None,
     remedy: str,
 ) -> None:
-    monkeypatch.setattr(watch, "which", lambda name: program)
-    monkeypatch.setattr(paths, "UNITS", tmp_path)
-    if unit:
-        (tmp_path / "hbatune-latency.service").touch()
+    if error is not None:
+        monkeypatch.setattr(FakeTrace, "forbidden", OSError(error, os.strerror(error)))
+    monkeypatch.setattr("os.geteuid", lambda: user)
     assert command(["--count", "1"]) == 0
-    assert remedy in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert (err == "") == (error is None)
+    assert remedy in " ".join(err.split())
+    assert (" 2.98" in out) == (error is None)
+
+
+def test_short_watch_explains_missing_p99(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["--interval", "0.5", "--count", "3"]) == 0
+    assert "no p99 yet: it takes 2 s" in capsys.readouterr().err
+
+
+def test_traces_of_killed_runs_are_removed(command: Command, tmp_path: Path) -> None:
+    for name in ("hbatune", "hbatune-watch-17", "hbatune-watch-18"):
+        (tmp_path / "instances" / name).mkdir(parents=True)
+    assert command(["--count", "1"]) == 0
+    assert [path.name for path in (tmp_path / "instances").iterdir()] == ["hbatune"]
 
 
 def test_ctrl_c_exits_0(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Samples of latencies: their beginning, their end, and their publication."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,16 +8,18 @@ import msgspec
 import pytest
 
 from hbatune.act.block_trace import BlockEvent, BlockTrace
-from hbatune.agent.monitor import NEVER, RETRY_S, LatencySampler
 from hbatune.watch.latency import (
     KEPT_INTERVALS,
+    RETRY_S,
     Interval,
     Latencies,
-    find_bucket,
+    LatencyReader,
+    LatencySampler,
     load_latencies,
     make_histogram,
 )
-from tests.unit.watch_samples import get_bucket
+
+NEVER = math.inf
 
 
 class FakeTrace(BlockTrace):
@@ -45,13 +48,10 @@ class FakeTrace(BlockTrace):
 class Bench:
     def __init__(self, path: Path) -> None:
         self.path, self.trace = path, FakeTrace()
-        self.sampler = LatencySampler(path, self.trace)
-
-    def plan(self, current_time: float) -> None:
-        self.sampler.plan(current_time, load_latencies(self.path).intervals)
+        self.sampler = LatencySampler(self.trace, path)
 
     def sample(self, current_time: float) -> None:
-        self.plan(current_time)
+        self.sampler.plan(current_time)
         self.sampler.advance(current_time)
         self.sampler.advance(current_time + 2.0)
 
@@ -61,22 +61,17 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "latency.json")
 
 
-@pytest.mark.parametrize("ns", [0, 63, 64, 1000, 12_345_678, 2**40 + 1])
-def test_buckets_are_those_of_bpftrace(ns: int) -> None:
-    assert find_bucket(ns) == get_bucket(ns)
-
-
 def test_sample_takes_2_s_of_15(bench: Bench) -> None:
     assert bench.sampler.due == NEVER
-    bench.plan(10.0)
+    bench.sampler.plan(10.0)
     assert bench.sampler.due == 10.0
     bench.sampler.advance(10.0)
     assert (bench.sampler.due, bench.trace.exists) == (12.0, True)
-    bench.plan(11.0)
+    bench.sampler.plan(11.0)
     assert bench.sampler.due == 12.0  # in progress
     bench.sampler.advance(12.0)
     assert bench.sampler.due == NEVER  # until a disk is busy
-    bench.plan(20.0)
+    bench.sampler.plan(20.0)
     assert bench.sampler.due == 25.0
 
 
@@ -85,41 +80,61 @@ def test_sample_is_published_with_p99(bench: Bench) -> None:
         bench.sample(15.0 * number)
     intervals = load_latencies(bench.path).intervals
     assert [interval.ended for interval in intervals] == [17.0, 32.0, 47.0, 62.0]
-    assert all(interval.sampled for interval in intervals)
+    assert intervals == bench.sampler.intervals
     assert bench.path.stat().st_mode & 0o777 == 0o600
     histogram = make_histogram(intervals[-1:], ["8:0"])
     assert histogram.percentile(99) == pytest.approx(30_000_000, rel=0.03)
     assert histogram.percentile(50) == pytest.approx(1_000_000, rel=0.03)
 
 
-def test_bpftrace_needs_no_samples(bench: Bench) -> None:
-    measured = Latencies((Interval(95.0, 10.0, {}),))
-    bench.path.write_bytes(msgspec.json.encode(measured))
-    bench.plan(100.0)
-    assert bench.sampler.due == NEVER
-    bench.plan(200.0)  # bpftrace was killed
-    assert bench.sampler.due == 200.0
-    bench.sampler.close()
-    assert load_latencies(bench.path) == measured
-
-
 def test_forbidden_trace_is_tried_again_later(bench: Bench) -> None:
     bench.sample(0.0)
     bench.trace.forbidden = True
-    bench.plan(20.0)
+    bench.sampler.plan(20.0)
     bench.sampler.advance(20.0)
     assert (bench.sampler.due, bench.trace.exists) == (NEVER, False)
     assert not bench.path.exists()  # the alerts compare the mean
-    bench.plan(30.0)
+    assert isinstance(bench.sampler.problem, PermissionError)
+    bench.sampler.plan(30.0)
     assert bench.sampler.due == 20.0 + RETRY_S
+    bench.trace.forbidden = False
+    bench.sampler.advance(20.0 + RETRY_S)
+    assert bench.sampler.problem is None
 
 
 def test_killed_daemon_leaves_nothing(bench: Bench) -> None:
     assert not bench.trace.exists
     bench.sample(0.0)
-    bench.plan(20.0)
+    bench.sampler.plan(20.0)
     bench.sampler.advance(20.0)
     killed = bench.trace
-    LatencySampler(bench.path, killed)
+    LatencySampler(killed, bench.path)
     assert not killed.exists
     assert not bench.path.exists()
+
+
+def test_reader_samples_without_daemon(tmp_path: Path) -> None:
+    trace, path = FakeTrace(), tmp_path / "latency.json"
+    reader = LatencyReader(trace, path)
+    assert not trace.exists
+    assert reader.read(100.0) == ()
+    assert (reader.is_daemon, trace.exists) == (False, True)
+    [sample] = reader.read(102.0)
+    assert (sample.ended, reader.is_daemon) == (102.0, False)
+    assert not path.exists(), "the daemon's file has only its samples"
+    reader.close()
+    assert not trace.exists
+
+
+def test_reader_uses_recent_samples_of_daemon(tmp_path: Path) -> None:
+    trace, path = FakeTrace(), tmp_path / "latency.json"
+    published = Latencies((Interval(95.0, 15.0, {}),))
+    path.write_bytes(msgspec.json.encode(published))
+    reader = LatencyReader(trace, path)
+    assert reader.read(100.0) == published.intervals
+    assert (reader.is_daemon, trace.exists) == (True, False)
+    assert reader.read(150.0) == ()  # the daemon was killed
+    assert (reader.is_daemon, trace.exists) == (False, True)
+    assert reader.read(152.0)[0].ended == 152.0
+    reader.close()
+    assert load_latencies(path) == published, "the daemon removes its file"
