@@ -67,11 +67,8 @@ def _read_modules(machine: model.Machine, series: str) -> kernel_changes.Install
     release = max(releases, key=names.natural_key, default=machine.kernel)
     if release == machine.kernel:
         return None
-    drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}
-    if "nvme" in drivers:
-        drivers.add("nvme_core")
     options: dict[str, frozenset[str]] = {}
-    for driver in drivers:
+    for driver in kernel_changes.list_modules(machine):
         try:
             done = children.run(("modinfo", "-k", release, "-F", "parm", driver), _SECONDS)
         except OSError:

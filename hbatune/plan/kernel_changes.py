@@ -229,11 +229,14 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
             yield KernelChange(endpoint.target, endpoint.id, path, *values)
 
 
-# From the modules of Debian's kernels of these series (modinfo). Drivers without a family and
-# options that only help to find faults are left out.
+# From the modules of Debian's kernels of these series (modinfo), without scsi_debug.
 _NEW_OPTIONS = {
     "ahci.mask_port_map": "6.12",
     "mpi3mr.max_sgl_entries": "6.12",
+    "nvme_core.disable_pi_offsets": "6.12",
+    "pm80xx.read_wwn": "6.12",
+    "pm80xx.use_msix": "6.12",
+    "pm80xx.use_tasklet": "6.12",
     "virtio_scsi.virtscsi_poll_queues": "6.12",
     "ahci.mask_port_ext": "7.3",
     "mpi3mr.threaded_isr_poll": "7.3",
@@ -241,12 +244,29 @@ _NEW_OPTIONS = {
     "mpt3sas.issue_scsi_cmd_to_bringup_drive": "7.3",
     "nvme.quirks": "7.3",
     "nvme_core.multipath_always_on": "7.3",
+    "pm80xx.pcs_event_log_severity": "7.3",
 }
 _REMOVED_OPTIONS = {
     "ipr.testmode": "6.12",
     "qla2xxx.ql2xetsenable": "7.3",
     "qla2xxx.ql2xiidmaenable": "7.3",
 }
+
+
+# Drivers whose modules have other names (block/xen-blkfront.c, scsi/storvsc_drv.c).
+_MODULE_NAMES = {"vbd": "xen_blkfront", "storvsc_host": "hv_storvsc"}
+
+
+def list_modules(machine: Machine) -> dict[str, str]:
+    """Return the modules of the adapters' drivers, with the first adapter of each."""
+    targets: dict[str, str] = {}
+    for adapter in machine.adapters:
+        if isinstance(adapter.driver, str):
+            module = _MODULE_NAMES.get(adapter.driver, adapter.driver)
+            targets.setdefault(module, adapter.target)
+    if "nvme" in targets:
+        targets["nvme_core"] = targets["nvme"]
+    return targets
 
 
 class InstalledModules(Struct, frozen=True):
@@ -260,12 +280,7 @@ def _compare_modules(
     machine: Machine, running: str, then: str, installed: InstalledModules | None
 ) -> Iterator[KernelChange]:
     """Yield the drivers that disappear and the options that change, once for each driver."""
-    targets: dict[str, str] = {}
-    for adapter in machine.adapters:
-        if isinstance(adapter.driver, str):
-            targets.setdefault(adapter.driver, adapter.target)
-    if "nvme" in targets:
-        targets["nvme_core"] = targets["nvme"]
+    targets = list_modules(machine)
     for driver, target in targets.items():
         if installed is not None and driver not in installed.options:
             yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
