@@ -206,6 +206,13 @@ _DEFAULTS: dict[str, Callable[[_Disk, str, str], Value | None]] = {
 }
 """The default of each file under a series, given the running series; None if there is no file."""
 
+
+def find_newest_default(endpoint: Endpoint, path: str) -> Value | None:
+    """Return the default of a disk's file under the newest series, or None if it is unknown."""
+    disk = _read_disk(endpoint)
+    return None if disk is None else _DEFAULTS[path](disk, SERIES[-1], SERIES[-1])
+
+
 _BIO_FILES: dict[str, Value] = {SCHEDULER_FILE: "none", _REQUESTS: 128, "queue/rq_affinity": 0}
 """Files that a device without requests has up to 6.1 (block/blk-sysfs.c:
 blk_mq_queue_attr_visible), with their defaults."""

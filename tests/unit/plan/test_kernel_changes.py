@@ -221,7 +221,8 @@ def test_options_match_debians_modules(series: str, other: str) -> None:
     drivers = {module for modules in packages.values() for module in modules}
     hbas = tuple(adapter(driver=driver, target=driver) for driver in sorted(drivers))
     changes = as_pairs(forecast_changes(boot(series, adapters=hbas), other))
-    expected = dict.fromkeys(options[other] - options[series], (None, "present"))
+    expected: dict[str, tuple[Any, Any]] = {}
+    expected |= dict.fromkeys(options[other] - options[series], (None, "present"))
     expected |= dict.fromkeys(options[series] - options[other], ("present", None))
     assert {name: pair for name, pair in changes.items() if "." in name} == expected
 
