@@ -107,6 +107,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     whether an earlier run was interrupted or lost original values. ``values`` is the number of
     original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
     whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
+    ``lost_rules`` describes the udev rules of others that did not take effect.
     """
 
     profile: str | None = None
@@ -118,6 +119,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     unfinished: bool = False
     values: int | None = None
     findings: dict[str, int] | None = None
+    lost_rules: tuple[str, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False
