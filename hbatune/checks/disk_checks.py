@@ -149,25 +149,18 @@ _LARGE_DEFAULTS = {
 """The setting of each check, its value for random reads, and its smallest large default, in KiB."""
 
 
-class _LargeDefault(CheckEvidence, frozen=True):
-    wanted_kb: int
-    database: bool
-    rotational: bool
-
-    def advise(self, target: str) -> str:
-        purpose = "databases read at random" if self.database else "for random reads"
-        condition = "true" if self.rotational else "false"
-        return self._fill_text("advice", purpose=purpose, condition=condition)
-
-
-class _LargeReadAhead(_LargeDefault, frozen=True):
+class _LargeReadAhead(CheckEvidence, frozen=True):
     read_ahead_kb: int
+    wanted_kb: int
+    medium: str
     optimal_kb: int | None
     volume: str | None
 
 
-class _LargeRequests(_LargeDefault, frozen=True):
+class _LargeRequests(CheckEvidence, frozen=True):
     max_sectors_kb: int
+    wanted_kb: int
+    medium: str
 
 
 def find_large_defaults(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -176,10 +169,8 @@ def find_large_defaults(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     It is a warning if the disk is used by a database, or the profile is for databases.
     """
     setting, usual_kb, large_kb = _LARGE_DEFAULTS[check.id]
-    names = SiteNames(inputs.machine)
-    database_ids: set[str] = set()
-    for use in _DATABASE_USES:
-        database_ids |= names.meant(inputs.site.uses.get(use, ()))
+    disks = [disk for use in _DATABASE_USES for disk in inputs.site.uses.get(use, ())]
+    database_ids = SiteNames(inputs.machine).meant(disks)
     is_for_databases = inputs.profile is not None and "database" in inputs.profile.title.lower()
     advised = {item.id: item.advised for item in inputs.advice if item.setting == setting}
     for endpoint in inputs.endpoints:
@@ -190,15 +181,14 @@ def find_large_defaults(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             continue
         if isinstance(default, int) and isinstance(wanted, int) and default >= large_kb > wanted:
             database = is_for_databases or endpoint.id in database_ids
-            common = (wanted, database, endpoint.rotational is True, default)
-            evidence: _LargeDefault = _LargeRequests(*common)
+            common = (default, wanted, str(endpoint.medium))
+            evidence: CheckEvidence = _LargeRequests(*common)
             if setting == "read_ahead_kb":
                 size = attributes.parse_integer(endpoint.attributes, OPTIMAL_SIZE)
                 optimal = size // 1024 if isinstance(size, int) and size else None
                 volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
                 evidence = _LargeReadAhead(*common, optimal, volume)
-            severity = Severity.WARNING if database else Severity.INFO
-            yield check.report(severity, endpoint, evidence)
+            yield check.report(Severity.WARNING if database else Severity.INFO, endpoint, evidence)
 
 
 class _UnorderedZones(CheckEvidence, frozen=True):

@@ -1,5 +1,6 @@
 """Forecast the changes of a host's storage by another kernel, before the reboot."""
 
+import re
 from pathlib import Path
 
 from msgspec import Struct
@@ -59,11 +60,8 @@ def _read_modules(machine: model.Machine, series: str) -> kernel_changes.Install
 
     The options are from modinfo(8); None if it does not answer.
     """
-    releases = []
-    for name in devices.list_names(_MODULES):
-        remainder = name.removeprefix(series)
-        if remainder != name and not remainder[:1].isdigit():
-            releases.append(name)
+    of_series = re.compile(rf"{re.escape(series)}(?!\d)").match
+    releases = filter(of_series, devices.list_names(_MODULES))
     release = max(releases, key=names.natural_key, default=machine.kernel)
     if release == machine.kernel:
         return None

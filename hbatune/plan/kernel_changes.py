@@ -260,16 +260,12 @@ _REMOVED_OPTIONS = {
 }
 
 
-# Drivers whose modules have other names (block/xen-blkfront.c, scsi/storvsc_drv.c).
-_MODULE_NAMES = {"vbd": "xen_blkfront", "storvsc_host": "hv_storvsc"}
-
-
 def list_modules(machine: Machine) -> dict[str, str]:
     """Return the modules of the adapters' drivers, with the first adapter of each."""
     targets: dict[str, str] = {}
     for adapter in machine.adapters:
         if isinstance(adapter.driver, str):
-            module = _MODULE_NAMES.get(adapter.driver, adapter.driver)
+            module = "xen_blkfront" if adapter.driver == "vbd" else adapter.driver
             targets.setdefault(module, adapter.target)
     if "nvme" in targets:
         targets["nvme_core"] = targets["nvme"]

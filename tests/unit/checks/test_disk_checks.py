@@ -383,7 +383,12 @@ def spinning(**texts: str) -> Endpoint:
         "queue__rotational": "1",
     }
     values = defaults | texts
-    return endpoint(rotational=values["queue__rotational"] == "1", attributes=attributes(**values))
+    is_rotational = values["queue__rotational"] == "1"
+    return endpoint(
+        rotational=is_rotational,
+        medium=Medium.HDD if is_rotational else Medium.SSD,
+        attributes=attributes(**values),
+    )
 
 
 def test_large_read_ahead_is_info() -> None:
@@ -490,4 +495,4 @@ def test_remedy_of_large_default_is_a_valid_rule(
     profile = load_profile("oltp", site.library)
     assert found(seen(machine(disk), profile=profile), check) == []
     [rule] = [rule for rule in profile.rules if rule.setting == setting]
-    assert (rule.effect, rule.when.rotational) == (Exactly(value), rotational == "1")
+    assert (rule.effect, rule.when.medium) == (Exactly(value), (disk.medium,))
