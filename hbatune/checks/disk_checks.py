@@ -258,6 +258,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     with equal numbers are one finding.
     """
     usable = Counter(path.map for path in inputs.machine.endpoints if path.state in _WORKING)
+    drives = {disk.map for disk in inputs.machine.endpoints if disk.kind is Kind.DISK}
     most: Counter[tuple[str, ...]] = Counter()
     for endpoint in inputs.machine.endpoints:
         model = (endpoint.family, endpoint.vendor, endpoint.model)
@@ -271,9 +272,9 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         working = usable[endpoint.target]
         earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
         expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
-        # The kernel may make a head of a plain NVMe drive, and a cloud has its own paths.
-        is_local = endpoint.storage is Storage.LOCAL and inputs.health.multipath_always_on
-        is_plain = endpoint.family == "nvme" and (is_local or endpoint.storage is Storage.VIRTUAL)
+        # A cloud has its own paths.
+        is_plain = endpoint.family == "nvme" and endpoint.storage is Storage.VIRTUAL
+        is_plain |= endpoint.target in drives
         if working == 0 or (working == 1 and (expected > 1 or not is_plain)):
             few[working, expected].append(endpoint.target)
     for (working, expected), maps in few.items():

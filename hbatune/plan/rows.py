@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Link, Protocol
+from hbatune.facts.model import Endpoint, Link, Protocol, fold_heads
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -134,7 +134,7 @@ def count_settings(
     """
     counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
     ids = {row.id for row in rows}
-    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in endpoints)
+    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in fold_heads(endpoints))
     return counts
 
 
