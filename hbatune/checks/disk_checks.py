@@ -272,9 +272,8 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         working = usable[endpoint.target]
         earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
         expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
-        # A cloud has its own paths.
-        is_plain = endpoint.family == "nvme" and endpoint.storage is Storage.VIRTUAL
-        is_plain |= endpoint.target in drives
+        has_cloud_paths = endpoint.family == "nvme" and endpoint.storage is Storage.VIRTUAL
+        is_plain = has_cloud_paths or endpoint.target in drives
         if working == 0 or (working == 1 and (expected > 1 or not is_plain)):
             few[working, expected].append(endpoint.target)
     for (working, expected), maps in few.items():

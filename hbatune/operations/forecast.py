@@ -60,8 +60,7 @@ def _read_modules(machine: model.Machine, series: str) -> kernel_changes.Install
 
     The options are from modinfo(8); None if it does not answer.
     """
-    of_series = re.compile(rf"{re.escape(series)}(?!\d)").match
-    releases = filter(of_series, devices.list_names(_MODULES))
+    releases = filter(re.compile(rf"{re.escape(series)}\b").match, devices.list_names(_MODULES))
     release = max(releases, key=names.natural_key, default=machine.kernel)
     if release == machine.kernel:
         return None

@@ -238,25 +238,20 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
 
 # From the modules of Debian's kernels of these series (modinfo), without scsi_debug.
 _NEW_OPTIONS = {
-    "ahci.mask_port_map": "6.12",
-    "mpi3mr.max_sgl_entries": "6.12",
-    "nvme_core.disable_pi_offsets": "6.12",
-    "pm80xx.read_wwn": "6.12",
-    "pm80xx.use_msix": "6.12",
-    "pm80xx.use_tasklet": "6.12",
-    "virtio_scsi.virtscsi_poll_queues": "6.12",
-    "ahci.mask_port_ext": "7.3",
-    "mpi3mr.threaded_isr_poll": "7.3",
-    "mpt3sas.command_retry_count": "7.3",
-    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "7.3",
-    "nvme.quirks": "7.3",
-    "nvme_core.multipath_always_on": "7.3",
-    "pm80xx.pcs_event_log_severity": "7.3",
+    "6.12": (
+        *("ahci.mask_port_map", "mpi3mr.max_sgl_entries", "nvme_core.disable_pi_offsets"),
+        *("pm80xx.read_wwn", "pm80xx.use_msix", "pm80xx.use_tasklet"),
+        "virtio_scsi.virtscsi_poll_queues",
+    ),
+    "7.3": (
+        *("ahci.mask_port_ext", "mpi3mr.threaded_isr_poll", "mpt3sas.command_retry_count"),
+        *("mpt3sas.issue_scsi_cmd_to_bringup_drive", "nvme.quirks"),
+        *("nvme_core.multipath_always_on", "pm80xx.pcs_event_log_severity"),
+    ),
 }
 _REMOVED_OPTIONS = {
-    "ipr.testmode": "6.12",
-    "qla2xxx.ql2xetsenable": "7.3",
-    "qla2xxx.ql2xiidmaenable": "7.3",
+    "6.12": ("ipr.testmode",),
+    "7.3": ("qla2xxx.ql2xetsenable", "qla2xxx.ql2xiidmaenable"),
 }
 
 
@@ -287,18 +282,19 @@ def _compare_modules(
     for driver, target in targets.items():
         if installed is not None and driver not in installed.options:
             yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
-    for attribute, since in (_NEW_OPTIONS | _REMOVED_OPTIONS).items():
-        module, _, option = attribute.partition(".")
-        if module not in targets:
-            continue
-        is_new = attribute in _NEW_OPTIONS
-        before, after = (_is_since(series, since) is is_new for series in (running, then))
-        if installed is not None and module in installed.options:
-            after = option in installed.options[module]
-        if before != after:
-            present, present_then = ("present", None) if before else (None, "present")
-            values = (attribute, present, present_then, ChangeKind.OPTION)
-            yield KernelChange(targets[module], targets[module], *values)
+    for since, new_options in _NEW_OPTIONS.items():
+        for attribute in (*new_options, *_REMOVED_OPTIONS[since]):
+            module, _, option = attribute.partition(".")
+            if module not in targets:
+                continue
+            is_new = attribute in new_options
+            before, after = (_is_since(kernel, since) is is_new for kernel in (running, then))
+            if installed is not None and module in installed.options:
+                after = option in installed.options[module]
+            if before != after:
+                present, present_then = ("present", None) if before else (None, "present")
+                values = (attribute, present, present_then, ChangeKind.OPTION)
+                yield KernelChange(targets[module], targets[module], *values)
 
 
 def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[KernelChange]:
