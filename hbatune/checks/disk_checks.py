@@ -18,7 +18,7 @@ from hbatune.facts.health import BUS_COUNTERS
 from hbatune.facts.ids import extract_stable_part, is_nameless
 from hbatune.facts.model import Adapter, Endpoint, Kind, Medium, Missing, Protocol, Reason, Storage
 from hbatune.facts.names import group_items
-from hbatune.plan.kernel_changes import OPTIMAL_SIZE
+from hbatune.plan.kernel_changes import OPTIMAL_SIZE, find_newest_default
 from hbatune.policy.budget import OPTIMIZED
 from hbatune.policy.match import SiteNames, build_traits, find_objective, list_unmatched_names
 from hbatune.settings import limits, table
@@ -138,47 +138,57 @@ def find_statistics_off(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             yield check.report(Severity.INFO, endpoint, _StatisticsOff())
 
 
-_DATABASE_USES = ("cassandra", "elasticsearch", "mysql", "oracle-afd", "oracle-asm", "sap")
-_READ_AHEAD_KB = 128  # of other disks; the guides of databases keep or lower it
+_DATABASE_USES = (
+    *("cassandra", "elasticsearch", "mysql", "oracle-afd", "oracle-asm", "sap"),
+    *("ravendb-random-access", "ravendb-virtual-ssd"),
+)
+_LARGE_DEFAULTS = {
+    "read-ahead-large": ("read_ahead_kb", 128, 1024),
+    "requests-large": ("max_sectors_kb", 1280, 4096),
+}
+"""The setting of each check, its value for random reads, and its smallest large default, in KiB."""
 
 
 class _LargeReadAhead(CheckEvidence, frozen=True):
     read_ahead_kb: int
-    database: bool
-    volume: bool
-
-    def describe(self) -> str:
-        return self._fill_text("volume" if self.volume else "description")
-
-    def advise(self, target: str) -> str:
-        purpose = "databases read at random" if self.database else "for random reads"
-        return self._fill_text("advice", purpose=purpose, wanted=str(_READ_AHEAD_KB))
+    wanted_kb: int
+    medium: str
+    optimal_kb: int | None
+    volume: str | None
 
 
-def find_large_read_ahead(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find disks with a kernel's large default of read-ahead (blk_apply_bdi_limits).
+class _LargeRequests(CheckEvidence, frozen=True):
+    max_sectors_kb: int
+    wanted_kb: int
+    medium: str
+
+
+def find_large_defaults(check: Check, inputs: CheckInput) -> Iterator[Finding]:
+    """Find disks with a kernel's default that is large for random reads, unless a rule sets it.
 
     It is a warning if the disk is used by a database, or the profile is for databases.
     """
-    names = SiteNames(inputs.machine)
-    database_ids: set[str] = set()
-    for use in _DATABASE_USES:
-        database_ids |= names.meant(inputs.site.uses.get(use, ()))
+    setting, usual_kb, large_kb = _LARGE_DEFAULTS[check.id]
+    disks = [disk for use in _DATABASE_USES for disk in inputs.site.uses.get(use, ())]
+    database_ids = SiteNames(inputs.machine).meant(disks)
     is_for_databases = inputs.profile is not None and "database" in inputs.profile.title.lower()
+    advised = {item.id: item.advised for item in inputs.advice if item.setting == setting}
     for endpoint in inputs.endpoints:
-        if endpoint.kind is Kind.PATH or endpoint.rotational is not True:
+        default = find_newest_default(endpoint, f"queue/{setting}")
+        is_default = default == table.SETTINGS[setting].read(endpoint.attributes)
+        wanted = advised.get(endpoint.id, usual_kb)
+        if not is_default or endpoint.map is not None or (endpoint.id, setting) in inputs.planned:
             continue
-        read_ahead = table.SETTINGS["read_ahead_kb"].read(endpoint.attributes)
-        max_sectors = table.SETTINGS["max_sectors_kb"].read(endpoint.attributes)
-        optimal = attributes.parse_integer(endpoint.attributes, OPTIMAL_SIZE)
-        if not isinstance(read_ahead, int) or not isinstance(max_sectors, int) or optimal != 0:
-            continue
-        if read_ahead == 2 * max_sectors and read_ahead >= 8 * _READ_AHEAD_KB:
+        if isinstance(default, int) and isinstance(wanted, int) and default >= large_kb > wanted:
             database = is_for_databases or endpoint.id in database_ids
-            severity = Severity.WARNING if database else Severity.INFO
-            is_volume = endpoint.protocol is Protocol.VOLUME
-            evidence = _LargeReadAhead(read_ahead, database, is_volume)
-            yield check.report(severity, endpoint, evidence)
+            common = (default, wanted, str(endpoint.medium))
+            evidence: CheckEvidence = _LargeRequests(*common)
+            if setting == "read_ahead_kb":
+                size = attributes.parse_integer(endpoint.attributes, OPTIMAL_SIZE)
+                optimal = size // 1024 if isinstance(size, int) and size else None
+                volume = endpoint.target if endpoint.protocol is Protocol.VOLUME else None
+                evidence = _LargeReadAhead(*common, optimal, volume)
+            yield check.report(Severity.WARNING if database else Severity.INFO, endpoint, evidence)
 
 
 class _UnorderedZones(CheckEvidence, frozen=True):
@@ -248,6 +258,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     with equal numbers are one finding.
     """
     usable = Counter(path.map for path in inputs.machine.endpoints if path.state in _WORKING)
+    drives = {disk.map for disk in inputs.machine.endpoints if disk.kind is Kind.DISK}
     most: Counter[tuple[str, ...]] = Counter()
     for endpoint in inputs.machine.endpoints:
         model = (endpoint.family, endpoint.vendor, endpoint.model)
@@ -261,9 +272,8 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
         working = usable[endpoint.target]
         earlier = [look.paths.get(endpoint.id, 0) for look in inputs.looks]
         expected = max(most[endpoint.family, endpoint.vendor, endpoint.model], *earlier, 1)
-        # The kernel may make a head of a plain NVMe drive, and a cloud has its own paths.
-        is_local = endpoint.storage is Storage.LOCAL and inputs.health.multipath_always_on
-        is_plain = endpoint.family == "nvme" and (is_local or endpoint.storage is Storage.VIRTUAL)
+        has_cloud_paths = endpoint.family == "nvme" and endpoint.storage is Storage.VIRTUAL
+        is_plain = has_cloud_paths or endpoint.target in drives
         if working == 0 or (working == 1 and (expected > 1 or not is_plain)):
             few[working, expected].append(endpoint.target)
     for (working, expected), maps in few.items():

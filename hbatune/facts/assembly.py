@@ -14,7 +14,7 @@ from hbatune.facts import adapters, endpoints, families, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts, find_volumes
-from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, TargetKind, Vector
+from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Storage, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
 from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
@@ -25,6 +25,7 @@ from hbatune.workers import WorkerPool
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
 _QUEUES = "mq/*/cpu_list"
+_ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
 
 Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
 
@@ -207,6 +208,8 @@ def build_endpoints(
 ) -> dict[str, Endpoint]:
     """Return the disks, with paths marked, and then the maps, by kernel name.
 
+    With ``multipath_always_on``, the kernel makes a head of every NVMe drive
+    (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk). A local one's single path stays a disk.
     They have only the ``requested`` attributes, and no holders, volumes or mount points.
     """
     select_requested = make_selector(requested)
@@ -231,8 +234,11 @@ def build_endpoints(
         paths = [by_name[lower] for lower in devices.stack.below[name] if lower in by_name]
         attributes = survey[directory]
         maps[name] = endpoints.build_map(directory, attributes, paths, select_requested(attributes))
+        is_local = [path.storage for path in paths] == [Storage.LOCAL]
+        is_drive = is_local and routes.is_head(directory) and read_text(_ALWAYS_ON)[:1] == "Y"
+        kind = Kind.DISK if is_drive else Kind.PATH
         for path in paths:
-            by_name[path.target] = replace(path, kind=Kind.PATH, map=name)
+            by_name[path.target] = replace(path, kind=kind, map=name)
     return by_name | maps
 
 

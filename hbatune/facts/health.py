@@ -179,9 +179,8 @@ class Health(Struct, frozen=True):
     switches MSI off for all devices, ``elevator`` an option without effect. ``tuned`` is the
     profile of a tuned that runs, or that applied it and exited. ``unset`` are the settings that
     hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O weights or
-    priorities (``services.find_io_shares``). With ``multipath_always_on``, the kernel makes a head
-    of every NVMe drive (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk). ``module_options``
-    are in files of modprobe.d that are not hbatune's, in the order in which modprobe reads them.
+    priorities (``services.find_io_shares``). ``module_options`` are in
+    files of modprobe.d that are not hbatune's, in the order in which modprobe reads them.
     """
 
     adapters: dict[ShortText, AdapterHealth]
@@ -197,7 +196,6 @@ class Health(Struct, frozen=True):
     tuned: TunedProfile | Missing = Missing(Reason.ABSENT)
     unset: tuple[UnsetSetting, ...] = ()
     io_shares: dict[ShortText, tuple[ShortText, ...]] = {}
-    multipath_always_on: bool = False
     module_options: tuple[ModuleOptionLine, ...] = ()
 
 

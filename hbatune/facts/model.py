@@ -5,9 +5,11 @@ four reasons.
 """
 
 import errno
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hbatune.loader import ErrorNumber, LongText, ShortText
 
@@ -103,7 +105,7 @@ class Medium(StrEnum):
 class Kind(StrEnum):
     """The role of an endpoint among the paths to its data."""
 
-    DISK = "disk"  # a LUN or namespace with a single path
+    DISK = "disk"  # a LUN or namespace with a single path, perhaps below an NVMe head
     PATH = "path"  # one of several paths: a dm-multipath member or a hidden NVMe path
     MAP = "map"  # the device that joins paths: a dm-multipath map or a visible NVMe head
 
@@ -427,3 +429,13 @@ class Machine(Struct, frozen=True):
     def parameters_by_module(self) -> dict[str, dict[str, Attribute | Missing]]:
         """The parameters that the drivers' modules are loaded with, by module and name."""
         return {module.name: module.parameters for module in self.modules}
+
+
+def fold_heads(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return the endpoints with each head and path that are one local drive as one disk."""
+    by_name = {endpoint.target: endpoint for endpoint in endpoints}
+    for name, disk in tuple(by_name.items()):
+        if disk.kind is Kind.DISK and (head := by_name.pop(disk.map or "", None)):
+            place = {"adapter": disk.adapter, "controller": disk.controller, "state": disk.state}
+            by_name[name] = replace(head, id=disk.id, kind=Kind.DISK, paths=(), **place)
+    return tuple(by_name.values())

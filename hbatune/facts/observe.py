@@ -90,7 +90,6 @@ PHY_ERRORS = (
 FC_RATES = ("speed", "supported_speeds")
 # A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
 PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
-_ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -298,7 +297,6 @@ def observe_health(
         unset=udev.read_unset_settings() if has_our_rules else (),
         module_options=read_module_options({module.name for module in machine.modules}),
         io_shares=services.find_io_shares(),
-        multipath_always_on=attributes.read_text(_ALWAYS_ON).strip() == "Y",
     )
 
 

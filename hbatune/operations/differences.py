@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
-from hbatune.facts.model import TargetKind
+from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.names import group_items
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
 from hbatune.operations.situation import Situation, SituationRequest, read_situation
@@ -142,6 +142,7 @@ class _Explainer:
         self._plan = everything.plan()
         self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = situation.machine.adapters_by_target
+        self._heads = {disk.map for disk in situation.machine.endpoints if disk.kind is Kind.DISK}
         self._targets: list[Target] = []
         self._traits: dict[str, match.Traits] = {}
         for endpoint in situation.chosen.endpoints:
@@ -170,6 +171,8 @@ class _Explainer:
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
             if setting is not None:
                 names = [setting] if SETTINGS[setting].on is target.kind else []
+            if target.name in self._heads:  # the drive below has the others
+                names = [name for name in names if (target.id, name) in self._rows]
             for name in dict.fromkeys(names):
                 yield SettingExplanation(
                     target=target.name,
@@ -196,7 +199,7 @@ class _Explainer:
         unclassified = {disk.id: disk for disk in find_skipped_disks(endpoints)}
         without_rules = []
         for target in self._targets:
-            if target.id in explained_ids:
+            if target.id in explained_ids or target.name in self._heads:
                 continue
             item = WithoutRules(target.name, target.id, target.adapter)
             if (disk := unclassified.get(target.id)) is not None:

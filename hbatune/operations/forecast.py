@@ -1,5 +1,6 @@
 """Forecast the changes of a host's storage by another kernel, before the reboot."""
 
+import re
 from pathlib import Path
 
 from msgspec import Struct
@@ -59,19 +60,12 @@ def _read_modules(machine: model.Machine, series: str) -> kernel_changes.Install
 
     The options are from modinfo(8); None if it does not answer.
     """
-    releases = []
-    for name in devices.list_names(_MODULES):
-        remainder = name.removeprefix(series)
-        if remainder != name and not remainder[:1].isdigit():
-            releases.append(name)
+    releases = filter(re.compile(rf"{re.escape(series)}\b").match, devices.list_names(_MODULES))
     release = max(releases, key=names.natural_key, default=machine.kernel)
     if release == machine.kernel:
         return None
-    drivers = {adapter.driver for adapter in machine.adapters if isinstance(adapter.driver, str)}
-    if "nvme" in drivers:
-        drivers.add("nvme_core")
     options: dict[str, frozenset[str]] = {}
-    for driver in drivers:
+    for driver in kernel_changes.list_modules(machine):
         try:
             done = children.run(("modinfo", "-k", release, "-F", "parm", driver), _SECONDS)
         except OSError:

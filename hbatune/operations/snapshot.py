@@ -179,7 +179,9 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
         findings = run_checks(make_check_input(snapshot, situation, ()))
     except UsageError as error:
         return replace(look, mistake=error.message)
-    return replace(look, findings=Counter(str(finding.severity) for finding in findings))
+    lost = [finding.evidence.describe() for finding in findings if finding.id == "udev-rule-lost"]
+    severities = Counter(str(finding.severity) for finding in findings)
+    return replace(look, findings=severities, lost_rules=tuple(lost))
 
 
 def make_check_input(

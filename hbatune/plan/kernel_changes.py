@@ -206,6 +206,13 @@ _DEFAULTS: dict[str, Callable[[_Disk, str, str], Value | None]] = {
 }
 """The default of each file under a series, given the running series; None if there is no file."""
 
+
+def find_newest_default(endpoint: Endpoint, path: str) -> Value | None:
+    """Return the default of a disk's file under the newest series, or None if it is unknown."""
+    disk = _read_disk(endpoint)
+    return None if disk is None else _DEFAULTS[path](disk, SERIES[-1], SERIES[-1])
+
+
 _BIO_FILES: dict[str, Value] = {SCHEDULER_FILE: "none", _REQUESTS: 128, "queue/rq_affinity": 0}
 """Files that a device without requests has up to 6.1 (block/blk-sysfs.c:
 blk_mq_queue_attr_visible), with their defaults."""
@@ -229,24 +236,35 @@ def _compare_disk(disk: _Disk, running: str, then: str) -> Iterator[KernelChange
             yield KernelChange(endpoint.target, endpoint.id, path, *values)
 
 
-# From the modules of Debian's kernels of these series (modinfo). Drivers without a family and
-# options that only help to find faults are left out.
+# From the modules of Debian's kernels of these series (modinfo), without scsi_debug.
 _NEW_OPTIONS = {
-    "ahci.mask_port_map": "6.12",
-    "mpi3mr.max_sgl_entries": "6.12",
-    "virtio_scsi.virtscsi_poll_queues": "6.12",
-    "ahci.mask_port_ext": "7.3",
-    "mpi3mr.threaded_isr_poll": "7.3",
-    "mpt3sas.command_retry_count": "7.3",
-    "mpt3sas.issue_scsi_cmd_to_bringup_drive": "7.3",
-    "nvme.quirks": "7.3",
-    "nvme_core.multipath_always_on": "7.3",
+    "6.12": (
+        *("ahci.mask_port_map", "mpi3mr.max_sgl_entries", "nvme_core.disable_pi_offsets"),
+        *("pm80xx.read_wwn", "pm80xx.use_msix", "pm80xx.use_tasklet"),
+        "virtio_scsi.virtscsi_poll_queues",
+    ),
+    "7.3": (
+        *("ahci.mask_port_ext", "mpi3mr.threaded_isr_poll", "mpt3sas.command_retry_count"),
+        *("mpt3sas.issue_scsi_cmd_to_bringup_drive", "nvme.quirks"),
+        *("nvme_core.multipath_always_on", "pm80xx.pcs_event_log_severity"),
+    ),
 }
 _REMOVED_OPTIONS = {
-    "ipr.testmode": "6.12",
-    "qla2xxx.ql2xetsenable": "7.3",
-    "qla2xxx.ql2xiidmaenable": "7.3",
+    "6.12": ("ipr.testmode",),
+    "7.3": ("qla2xxx.ql2xetsenable", "qla2xxx.ql2xiidmaenable"),
 }
+
+
+def list_modules(machine: Machine) -> dict[str, str]:
+    """Return the modules of the adapters' drivers, with the first adapter of each."""
+    targets: dict[str, str] = {}
+    for adapter in machine.adapters:
+        if isinstance(adapter.driver, str):
+            module = "xen_blkfront" if adapter.driver == "vbd" else adapter.driver
+            targets.setdefault(module, adapter.target)
+    if "nvme" in targets:
+        targets["nvme_core"] = targets["nvme"]
+    return targets
 
 
 class InstalledModules(Struct, frozen=True):
@@ -260,27 +278,23 @@ def _compare_modules(
     machine: Machine, running: str, then: str, installed: InstalledModules | None
 ) -> Iterator[KernelChange]:
     """Yield the drivers that disappear and the options that change, once for each driver."""
-    targets: dict[str, str] = {}
-    for adapter in machine.adapters:
-        if isinstance(adapter.driver, str):
-            targets.setdefault(adapter.driver, adapter.target)
-    if "nvme" in targets:
-        targets["nvme_core"] = targets["nvme"]
+    targets = list_modules(machine)
     for driver, target in targets.items():
         if installed is not None and driver not in installed.options:
             yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
-    for attribute, since in (_NEW_OPTIONS | _REMOVED_OPTIONS).items():
-        module, _, option = attribute.partition(".")
-        if module not in targets:
-            continue
-        is_new = attribute in _NEW_OPTIONS
-        before, after = (_is_since(series, since) is is_new for series in (running, then))
-        if installed is not None and module in installed.options:
-            after = option in installed.options[module]
-        if before != after:
-            present, present_then = ("present", None) if before else (None, "present")
-            values = (attribute, present, present_then, ChangeKind.OPTION)
-            yield KernelChange(targets[module], targets[module], *values)
+    for since, new_options in _NEW_OPTIONS.items():
+        for attribute in (*new_options, *_REMOVED_OPTIONS[since]):
+            module, _, option = attribute.partition(".")
+            if module not in targets:
+                continue
+            is_new = attribute in new_options
+            before, after = (_is_since(kernel, since) is is_new for kernel in (running, then))
+            if installed is not None and module in installed.options:
+                after = option in installed.options[module]
+            if before != after:
+                present, present_then = ("present", None) if before else (None, "present")
+                values = (attribute, present, present_then, ChangeKind.OPTION)
+                yield KernelChange(targets[module], targets[module], *values)
 
 
 def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[KernelChange]:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.model import Endpoint, Link, Protocol
+from hbatune.facts.model import Endpoint, Link, Protocol, fold_heads
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -107,6 +107,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     whether an earlier run was interrupted or lost original values. ``values`` is the number of
     original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
     whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
+    ``lost_rules`` describes the udev rules of others that did not take effect.
     """
 
     profile: str | None = None
@@ -118,6 +119,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     unfinished: bool = False
     values: int | None = None
     findings: dict[str, int] | None = None
+    lost_rules: tuple[str, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False
@@ -132,7 +134,7 @@ def count_settings(
     """
     counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
     ids = {row.id for row in rows}
-    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in endpoints)
+    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in fold_heads(endpoints))
     return counts
 
 

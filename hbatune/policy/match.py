@@ -83,7 +83,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         family=endpoint.family,
         protocol=endpoint.protocol,
         medium=endpoint.medium,
-        kind=endpoint.kind,
+        kind=Kind.PATH if endpoint.map else endpoint.kind,  # the map has the read-ahead
         multipath=_find_multipath(endpoint),
         vendor=endpoint.vendor,
         model=endpoint.model,
@@ -97,7 +97,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
 
 def _find_multipath(endpoint: Endpoint) -> Multipath:
     """Return the multipath layer. Only device mapper uses the kernel name dm-N for a map."""
-    if endpoint.kind is Kind.DISK:
+    if endpoint.kind is Kind.DISK and endpoint.map is None:
         return Multipath.NONE
     map_name = endpoint.target if endpoint.kind is Kind.MAP else endpoint.map
     if map_name is None:

@@ -32,8 +32,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
     ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
     commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
-    disk appeared, and that the daemon has not set since. ``rule_changes`` is the number of settings
-    that the next apply changes because of new shipped rules, or null if unknown.
+    disk appeared, and that the daemon has not set since. ``lost_rules`` describes other udev rules
+    that did not take effect, if no daemon runs. ``rule_changes`` is the number of settings that the
+    next apply changes because of new shipped rules, or null if unknown.
     """
 
     schema: str = SCHEMA
@@ -57,6 +58,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     status: "Status | None"
     verdicts: "tuple[Record, ...]"
     unset: tuple[UnsetSetting, ...] = ()
+    lost_rules: tuple[str, ...] = ()
     rule_changes: int | None = 0
 
     @property
@@ -113,6 +115,7 @@ def make_status_document(
         status=status,
         verdicts=read_latest_verdicts(),
         unset=unset,
+        lost_rules=look.lost_rules,
         rule_changes=rule_changes,
     )
 

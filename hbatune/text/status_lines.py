@@ -58,8 +58,8 @@ def show_status(document: StatusDocument) -> None:
     _print_rows("Findings", [_describe_findings(document.findings)])
     if status is not None:
         _print_rows("Alerts", _describe_alerts(status))
-    if document.unset:
-        _print_rows("udev", [_describe_unset(document)])
+    unset = [_describe_unset(document)] if document.unset else []
+    _print_rows("udev", (*unset, *document.lost_rules))
     if values := (document.journal or {}).get("values"):
         _print_rows("Undo", [f"{format_count(values, 'original value')} recorded"])
     if status is not None and status.open:

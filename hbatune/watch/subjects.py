@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import names
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, Role, Storage
+from hbatune.facts.model import Adapter, Endpoint, Machine, Medium, Protocol, Role, Storage
 from hbatune.policy.library import Yardsticks
 from hbatune.policy.match import find_objective
 from hbatune.policy.profile import Profile
@@ -44,7 +44,7 @@ def find_subjects(
             endpoint.id, endpoint.target, endpoint.adapter, depth=depth, paths=path_ids
         )
         # Only a map has limits: alerts on each path would repeat it.
-        if endpoint.kind is not Kind.PATH or endpoint.map not in endpoints:
+        if endpoint.map not in endpoints:
             candidates = [adapters.get(member.adapter or "") for member in (endpoint, *paths)]
             serving = tuple(dict.fromkeys(adapter for adapter in candidates if adapter))
             disk_traits = get_subject_traits(Subject(endpoint, paths, serving))

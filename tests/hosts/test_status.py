@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.hosts import interrupts
+from tests.hosts import hbas, interrupts
 from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
 Build = Callable[[Described], Path]
 
+_LOST_RULE = """
+rule='ACTION=="add", SUBSYSTEM=="block", KERNEL=="sd*", ATTR{queue/scheduler}="kyber"'
+echo "$rule" > /usr/lib/udev/rules.d/60-io-scheduler.rules
+"$@" || test $? = 4
+"""
 _DRIVER = """
 import json
 import os
@@ -278,3 +283,11 @@ def test_daemon_follows_rules_of_last_apply_until_next(built: Build) -> None:
     assert damaged in answers["start with damaged copy"][3]
     assert "`sudo hbatune apply` stores" in answers["start with damaged copy"][3]
     assert (answers["apply again"][0], answers["repaired"][0]) == (0, 0)
+
+
+def test_lost_rule_of_distribution_is_shown(built: Build) -> None:
+    status = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
+    words = ["sh", "-c", _LOST_RULE, "sh", *status, "status", "--json"]
+    document = json.loads(run(built(hbas.mpt3sas()), words))
+    [lost] = document["lost_rules"]
+    assert "60-io-scheduler.rules, line 1, sets scheduler to kyber, but sd" in lost

@@ -89,4 +89,5 @@ def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
     print_line(f"{format_count(len(table.rows), 'change')} of {targets_text} {kernels}.")
     if forecast.installed is not None:
         print_line(f"Drivers and options come from the installed kernel {forecast.installed}.")
-    print_line("Only defaults change. hbatune sets the values of an active profile again.")
+    if all(change.kind is ChangeKind.DEFAULT for change in forecast.changes):
+        print_line("Only defaults change. hbatune sets the values of an active profile again.")

@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         # The document has no values of settings.
         show_json(make_facts_document(without_attributes(machine)))
         return 0
-    disks = sorted(machine.endpoints, key=lambda endpoint: natural_key(endpoint.target))
+    endpoints = machine.endpoints if args.ids else model.fold_heads(machine.endpoints)
+    disks = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
     if args.ids:
         show_table(Table(_IDS, [(disk.target, disk.id) for disk in disks]))
     elif args.all or args.targets:
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         print_line()
         _show_adapters(machine, disks, unfold=False)
         print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
-        if omitted := len(chosen.endpoints) - len(disks):
+        if omitted := len(endpoints) - len(disks):
             nouns = ("removable or flash medium", "removable or flash media")
             print_line(f"Not shown: {format_count(omitted, *nouns)}.")
     return 0

@@ -28,9 +28,11 @@ from hbatune.facts.model import (
     Reason,
     Storage,
 )
+from hbatune.plan.advice import find_advice
+from hbatune.plan.rows import Plan
 from hbatune.policy.config import Site
 from hbatune.policy.library import installed_library, load_profile
-from hbatune.policy.profile import Exactly, Objective
+from hbatune.policy.profile import Exactly, Objective, VendorRule
 from hbatune.shipped import load_texts
 from tests.unit.check_inputs import (
     ADAPTER,
@@ -376,9 +378,17 @@ def spinning(**texts: str) -> Endpoint:
     defaults = {
         "queue__read_ahead_kb": "8192",
         "queue__max_sectors_kb": "4096",
+        "queue__max_hw_sectors_kb": "32767",
         "queue__optimal_io_size": "0",
+        "queue__rotational": "1",
     }
-    return endpoint(rotational=True, attributes=attributes(**(defaults | texts)))
+    values = defaults | texts
+    is_rotational = values["queue__rotational"] == "1"
+    return endpoint(
+        rotational=is_rotational,
+        medium=Medium.HDD if is_rotational else Medium.SSD,
+        attributes=attributes(**values),
+    )
 
 
 def test_large_read_ahead_is_info() -> None:
@@ -392,17 +402,64 @@ def test_volume_is_not_called_rotational() -> None:
         disk = replace(spinning(), protocol=protocol)
         [finding] = found(seen(machine(disk)), "read-ahead-large")
         text = format_finding(finding).evidence
-        assert text.count("the drives of a RAID volume are unknown") == count
+        assert text.count("the drives of the volume sda are unknown") == count
         assert "it counts as rotational" in text
 
 
-def test_large_read_ahead_warns_databases() -> None:
+@pytest.mark.parametrize("rotational", ["0", "1"])
+def test_large_read_ahead_by_optimal_size_is_info(rotational: str) -> None:
+    disk = spinning(
+        queue__rotational=rotational, queue__optimal_io_size="524288", queue__read_ahead_kb="1024"
+    )
+    [finding] = found(seen(machine(disk)), "read-ahead-large")
+    assert finding.severity is Severity.INFO
+    assert "twice its optimal I/O size of 512 KiB" in format_finding(finding).evidence
+
+
+LARGE_DEFAULTS = ("read-ahead-large", "requests-large")
+DATABASES = ("mysql", "ravendb-random-access", "ravendb-virtual-ssd")
+
+
+@pytest.mark.parametrize("check", LARGE_DEFAULTS)
+def test_large_defaults_warn_databases(check: str) -> None:
     host = machine(spinning())
-    by_use = seen(host, site=Site(uses={"mysql": ("sda",)}))
+    by_use = [seen(host, site=Site(uses={use: ("sda",)})) for use in DATABASES]
     by_profile = seen(host, profile=load_profile("oltp", installed_library()))
-    for inputs in (by_use, by_profile):
-        [finding] = found(inputs, "read-ahead-large")
+    for inputs in (*by_use, by_profile):
+        [finding] = found(inputs, check)
         assert finding.severity is Severity.WARNING
+    [finding] = found(seen(host, site=Site(uses={"backup": ("sda",)})), check)
+    assert finding.severity is Severity.INFO
+
+
+def test_large_requests_are_info() -> None:
+    for rotational in ("0", "1"):
+        disk = spinning(queue__rotational=rotational)
+        [finding] = found(seen(machine(disk)), "requests-large")
+        assert (finding.severity, facts(finding)["max_sectors_kb"]) == (Severity.INFO, 4096)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"queue__max_sectors_kb": "1280"},
+        {"queue__max_sectors_kb": "8192"},  # chosen
+        {"queue__max_sectors_kb": "1536", "queue__max_hw_sectors_kb": "1536"},
+    ],
+)
+def test_other_request_size_is_fine(texts: dict[str, str]) -> None:
+    assert found(seen(machine(spinning(**texts))), "requests-large") == []
+
+
+def test_large_defaults_by_rules_are_fine() -> None:
+    """A profile for large files sets the read-ahead, and a filter driver needs the requests."""
+    host = machine(spinning())
+    by_profile = seen(host, profile=load_profile("throughput", installed_library()))
+    assert found(by_profile, "read-ahead-large") == []
+    for advised, count in ((4096, 0), (1024, 1)):
+        [of_acme] = profile(("max_sectors_kb", Exactly(advised))).rules
+        advice = find_advice(host, [VendorRule(of_acme, "ACME")], Plan("", ()))
+        assert len(found(replace(seen(host), advice=advice), "requests-large")) == count
 
 
 @pytest.mark.parametrize(
@@ -411,23 +468,31 @@ def test_large_read_ahead_warns_databases() -> None:
         {"queue__read_ahead_kb": "128"},
         {"queue__read_ahead_kb": "4096"},  # chosen: not twice the largest request
         {"queue__read_ahead_kb": "256", "queue__max_sectors_kb": "128"},
-        {"queue__optimal_io_size": "524288"},
+        {"queue__optimal_io_size": "524288"},  # chosen: not twice this size
+        {"queue__rotational": "0"},
+        {"queue__optimal_io_size": "131072", "queue__read_ahead_kb": "256"},
     ],
 )
 def test_other_read_ahead_is_fine(texts: dict[str, str]) -> None:
     assert found(seen(machine(spinning(**texts))), "read-ahead-large") == []
 
 
-def test_read_ahead_remedy_is_a_valid_rule(site: SiteFolder) -> None:
-    [finding] = found(seen(machine(spinning())), "read-ahead-large")
-    advice = finding.evidence.advise("sda")
-    assignments = advice.partition("with ")[2]
-    lines = re.split(r", (?=[a-z.]+ = )", assignments)
-    site.put("rules.d/read-ahead.toml", "\n".join(["[[rule]]", *lines]))
-    profile = load_profile("oltp", site.library)
-    [rule] = [rule for rule in profile.rules if rule.name == "read-ahead"]
-    assert (rule.setting, rule.effect, rule.when.rotational) == (
-        "read_ahead_kb",
-        Exactly(128),
-        True,
+@pytest.mark.parametrize(
+    ("check", "setting", "value"),
+    [("read-ahead-large", "read_ahead_kb", 128), ("requests-large", "max_sectors_kb", 1280)],
+)
+@pytest.mark.parametrize("rotational", ["0", "1"])
+def test_remedy_of_large_default_is_a_valid_rule(
+    site: SiteFolder, check: str, setting: str, value: int, rotational: str
+) -> None:
+    disk = spinning(
+        queue__rotational=rotational, queue__optimal_io_size="524288", queue__read_ahead_kb="1024"
     )
+    [finding] = found(seen(machine(disk)), check)
+    assignments = finding.evidence.advise("sda").partition("with ")[2]
+    lines = re.split(r", (?=[a-z.]+ = )", assignments)
+    site.put("rules.d/site.toml", "\n".join(["[[rule]]", *lines]))
+    profile = load_profile("oltp", site.library)
+    assert found(seen(machine(disk), profile=profile), check) == []
+    [rule] = [rule for rule in profile.rules if rule.setting == setting]
+    assert (rule.effect, rule.when.medium) == (Exactly(value), (disk.medium,))

@@ -11,7 +11,7 @@ from hbatune.facts.attributes import ABSENT
 from hbatune.facts.endpoints import SUSPENDED
 from hbatune.facts.health import ErrorCounters
 from hbatune.facts.model import Endpoint, Kind, Missing, Reason, Storage
-from tests.unit.check_inputs import ADVICE, CRITICAL, WARNING, facts, found, health, only, seen
+from tests.unit.check_inputs import ADVICE, CRITICAL, WARNING, facts, found, only, seen
 from tests.unit.machines import adapter, endpoint, machine
 
 UNKNOWN = Missing(Reason.UNREADABLE, 22)
@@ -85,10 +85,9 @@ def multipath(name: str, *states: str | Missing, **overrides: Any) -> list[Endpo
     return [endpoint(target=name, **facts), *paths]
 
 
-def find_lost(*endpoints: Endpoint, always_on: bool = False, earlier: int = 0) -> list[Finding]:
+def find_lost(*endpoints: Endpoint, earlier: int = 0) -> list[Finding]:
     """Return the findings on lost paths; an ``earlier`` check has counted that many."""
-    server = machine(*endpoints)
-    inputs = seen(server, health(server, multipath_always_on=always_on))
+    inputs = seen(machine(*endpoints))
     look = ErrorCounters("an earlier boot", 5, {}, {"wwn-dm-0": earlier})
     return found(replace(inputs, looks=(look,)), "map-paths")
 
@@ -117,8 +116,9 @@ def test_lost_path_is_warned(endpoints: list[Endpoint]) -> None:
 def test_earlier_paths_are_remembered() -> None:
     finding = only(find_lost(*multipath("dm-0", "running"), earlier=4))
     assert (finding.severity, facts(finding)["expected"]) == (WARNING, 4)
-    head = multipath("dm-0", "live", family="nvme", storage=Storage.LOCAL)
-    assert only(find_lost(*head, always_on=True, earlier=2)).severity is WARNING
+    head, path = multipath("dm-0", "live", family="nvme")
+    drive = replace(path, kind=Kind.DISK)
+    assert only(find_lost(head, drive, earlier=2)).severity is WARNING
 
 
 def test_single_paths_are_one_finding() -> None:
@@ -131,18 +131,18 @@ def test_single_paths_are_one_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "storage", "always_on", "count"),
+    ("storage", "kind", "count"),
     [
-        ("nvme", Storage.LOCAL, True, 0),
-        ("nvme", Storage.LOCAL, False, 1),
-        ("nvme", Storage.FABRIC, True, 1),
-        ("nvme", Storage.VIRTUAL, False, 0),
-        ("dm_multipath", Storage.LOCAL, True, 1),
+        (Storage.LOCAL, Kind.DISK, 0),  # the kernel makes a head of every drive
+        (Storage.LOCAL, Kind.PATH, 1),
+        (Storage.FABRIC, Kind.PATH, 1),
+        (Storage.VIRTUAL, Kind.PATH, 0),
     ],
 )
-def test_head_by_design_passes(family: str, storage: Storage, always_on: bool, count: int) -> None:
-    head = multipath("nvme0n1", "live", family=family, storage=storage)
-    assert len(find_lost(*head, always_on=always_on)) == count
+def test_head_by_design_passes(storage: Storage, kind: Kind, count: int) -> None:
+    head, path = multipath("nvme0n1", "live", family="nvme", storage=storage)
+    assert len(find_lost(head, replace(path, kind=kind))) == count
+    assert len(find_lost(*multipath("dm-0", "running", storage=storage))) == 1
 
 
 def test_path_without_state_works() -> None:

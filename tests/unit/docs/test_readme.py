@@ -8,6 +8,8 @@ import pytest
 from hbatune.cli import COMMANDS
 from hbatune.policy.config import WatchConfig, load_config
 from hbatune.policy.library import load_profile
+from tests.lab.image import DEBIAN_12_KERNELS
+from tests.lab.newest import load_last_good, series_of
 from tests.pages import README
 from tests.unit.site_folder import SiteFolder
 
@@ -49,3 +51,9 @@ def test_readme_names_all_profiles(profile: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_readme_names_all_commands(command: str) -> None:
     assert f"hbatune {command}" in README.read_text()
+
+
+def test_readme_names_tested_kernels() -> None:
+    *series, last = (*DEBIAN_12_KERNELS, series_of(load_last_good()))
+    sentence = f"It is tested on Debian's kernels {', '.join(series)} and {last}."
+    assert sentence in " ".join(README.read_text().split())

@@ -1,5 +1,6 @@
 """What the host says of a test in a guest."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from tests.lab import collect
 from tests.lab.events import Result
 from tests.lab.image import Image
 from tests.lab.topology import Topology
+from tests.pages import CHECKOUT
 
 
 def test_failure_names_kernel(
@@ -33,3 +35,11 @@ def test_rotated_files_stay_whole(share: float, order: str) -> None:
     rotated = collect.rotate_files(tests, share)
     assert "".join(test[0] for test in rotated) == order
     assert rotated.index("a.py::test_1") < rotated.index("a.py::test_2")
+
+
+def test_contributing_lists_tests_of_all_kernels() -> None:
+    text = (CHECKOUT / "CONTRIBUTING.md").read_text().partition("the file runs on all three:")[2]
+    listed = re.findall(r"`(test_\w+\.py)`", text.partition("There the kernels differ.")[0])
+    files = (CHECKOUT / "tests/lab/guest").glob("test_*.py")
+    on_all = {path.name for path in files if "\nKERNELS = " not in path.read_text()}
+    assert sorted(listed) == sorted(on_all)

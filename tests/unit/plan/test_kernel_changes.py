@@ -3,7 +3,9 @@
 The values were read in virtual machines with Debian's kernels, before anything was written.
 """
 
+import json
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from hbatune.errors import UsageError
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol, TargetKind
 from hbatune.plan.kernel_changes import (
+    SERIES,
     ChangeKind,
     InstalledModules,
     KernelChange,
@@ -19,6 +22,7 @@ from hbatune.plan.kernel_changes import (
     forecast_changes,
 )
 from hbatune.plan.rows import Row, State
+from tests.hosts.parts import MODULES
 from tests.unit.machines import adapter, attributes, control, endpoint, machine
 
 RELEASES = {"6.1": "6.1.0-56-amd64", "6.12": "6.12.117+deb12-amd64", "7.3": "7.3.4+deb13-amd64"}
@@ -199,6 +203,28 @@ def test_options_come_and_go() -> None:
         ("qla2xxx.ql2xiidmaenable", ChangeKind.OPTION): ("present", None),
         ("qla2xxx.ql2xetsenable", ChangeKind.RENDERED): ("1", None),
     }
+
+
+@pytest.mark.parametrize(("series", "other"), [*permutations(SERIES, 2)])
+def test_options_match_debians_modules(series: str, other: str) -> None:
+    """scsi_debug has no hardware: its options describe its simulated disks."""
+    packages = json.loads(MODULES.read_text())
+    options: dict[str, set[str]] = {}
+    for package, modules in packages.items():
+        release = package.partition("-")[2].removeprefix("image-").removeprefix("modules-")
+        options[find_series(release)] = {
+            f"{module}.{option}"
+            for module, facts in modules.items()
+            for option in facts["parameters"]
+            if module != "scsi_debug"
+        }
+    drivers = {module for modules in packages.values() for module in modules}
+    hbas = tuple(adapter(driver=driver, target=driver) for driver in sorted(drivers))
+    changes = as_pairs(forecast_changes(boot(series, adapters=hbas), other))
+    expected: dict[str, tuple[Any, Any]] = {}
+    expected |= dict.fromkeys(options[other] - options[series], (None, "present"))
+    expected |= dict.fromkeys(options[series] - options[other], ("present", None))
+    assert {name: pair for name, pair in changes.items() if "." in name} == expected
 
 
 def test_installed_modules_decide() -> None:

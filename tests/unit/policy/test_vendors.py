@@ -51,8 +51,8 @@ CONDITIONS = (
     ("ravendb-rotational ravendb-scheduler", "storage use:ravendb-virtual-ssd"),
     # 60-io-scheduler.rules: ENV{DM_MULTIPATH_DEVICE_PATH}=="1".
     ("suse-path-scheduler", "kind multipath use:suse"),
-    # 99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
-    ("google-scheduler", "vendor rotational"),
+    # packaging/ubuntu/99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
+    ("google-scheduler", "vendor rotational use:ubuntu"),
     ("sc-scheduler", "vendor"),
     ("sc-sas-depth", "vendor protocol"),
     ("vmware-timeout", "vendor model"),

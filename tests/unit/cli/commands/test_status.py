@@ -128,6 +128,13 @@ def test_state_without_daemon(
     assert is_tuned == (state_name in ("stopped", "applied"))
 
 
+def test_lost_rules_of_others_are_shown(look: list[HostLook], capsys: Capture) -> None:
+    lost = "60-io.rules, line 3, sets scheduler to none, but sda has another value"
+    look.append(replace(STOPPED, lost_rules=(lost,)))
+    main(["status"])
+    assert f"udev {lost}" in " ".join(capsys.readouterr().out.split())
+
+
 def test_findings_and_alerts_are_not_tuned() -> None:
     health = DaemonHealth(DaemonState.OK)
     assert assess_host(STOPPED, health, GOOD) == "tuned"
