@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import routes
-from hbatune.facts.attributes import get_word, read_attributes, read_text
+from hbatune.facts.attributes import get_word, read_attributes, read_text, reread_attribute
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 from hbatune.facts.udev import find_pools
@@ -68,6 +68,7 @@ _LINK_FOLDERS = ("", "mapper/", "md/", "disk/by-id/")
 # Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init).
 _BLOCK = "/sys/class/block"
 _NUMBERS = "/sys/dev/block"
+_VIRTUAL = "/sys/devices/virtual/block"
 _BTRFS = "/sys/fs/btrfs"
 _SCSI = "/sys/bus/scsi/devices"
 SWAP = "[SWAP]"
@@ -126,11 +127,13 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
-    # Containers often lack these links. sysfs has the names as well.
+    # Containers often lack these links. sysfs has the names as well: a file for each of thousands.
+    group, _, volume = (part.replace("-", "--") for part in short.partition("/"))
+    names = (short.removeprefix("mapper/"), f"{group}-{volume}")
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
-            if mapper_name == short.removeprefix("mapper/") or read_label(kernel) == short:
+            mapped = reread_attribute(f"{_VIRTUAL}/{kernel}", "dm/name")
+            if mapped == names[0] or (mapped == names[1] and read_label(kernel) == short):
                 return kernel
     return None
 
