@@ -85,10 +85,10 @@ def is_link(name: str) -> bool:
     return name.startswith(_DEV) and "/" in name.removeprefix(_DEV)
 
 
-def resolve_link(name: str) -> str:
-    """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
-    kernel = _follow_link(name)
-    return name if kernel is None else _read_disk_name(f"{_BLOCK}/{kernel}")
+def resolve_name(name: str) -> tuple[str, ...]:
+    """Return the disks of a name in [site], or the name itself. No file is opened for a path."""
+    stack = find_named_stack(name, deadline=None)
+    return stack.disks if stack else (name,)
 
 
 def _follow_link(name: str) -> str | None:
@@ -127,6 +127,9 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
+    mapper = f"{_DEV}mapper"
+    if any(os.path.islink(f"{mapper}/{entry}") for entry in list_names(mapper)):
+        return None  # udev makes a link to each map
     # Containers often lack these links. sysfs has the names as well: a file for each of thousands.
     group, _, volume = (part.replace("-", "--") for part in short.partition("/"))
     names = (short.removeprefix("mapper/"), f"{group}-{volume}")
@@ -182,12 +185,12 @@ class NamedStack(Struct, frozen=True):
     disks: tuple[str, ...]
 
 
-def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
+def find_named_stack(name: str, *, deadline: float | None = 5.0) -> NamedStack | None:
     """Return the stack or the disk that a name means, or None for any other name.
 
     A word without a slash names a device or a ZFS pool, and never a file. UsageError for a file
     that is on no block device, or whose file system does not answer within the ``deadline`` in
-    seconds.
+    seconds. Without a deadline, a path is only a mount point.
     """
     device = find_block_device(name)
     layers: list[tuple[str, ...]] = []
@@ -195,10 +198,13 @@ def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
         if not list_lower_devices(device):
             return NamedStack(name, (), (device,))
         layers.append((device,))
-    elif "/" in name:
-        layers.append(_find_file_devices(name, deadline))
-    else:
+    elif "/" not in name:
         layers.append(tuple(find_pools().get(name, ())))
+    elif deadline is not None:
+        layers.append(_find_file_devices(name, deadline))
+    # The last mount hides earlier ones at the same point.
+    elif mount := {mount.point: mount for mount in _read_mounts()}.get(name):
+        layers.append(_find_mounted_devices(mount, find_pools()))
     disks: list[str] = []
     for layer in layers:  # grows in the loop
         lowers: dict[str, None] = {}

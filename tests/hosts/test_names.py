@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,9 @@ import os
 import sys
 from pathlib import Path
 from hbatune.cli import main
+for name, text in json.loads(sys.argv[3]).items():
+    Path("/etc/hbatune", name).parent.mkdir(parents=True, exist_ok=True)
+    Path("/etc/hbatune", name).write_text(text)
 data = Path("/run/udev/data")
 data.mkdir(parents=True)
 for member, pool in json.loads(sys.argv[2]).items():
@@ -79,9 +82,14 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
-def run_all(root: Path, *commands: tuple[str, ...]) -> list[Answer]:
-    """Return the exit code of each command, its standard output, and its messages in one line."""
-    words = [json.dumps(commands), json.dumps(ZFS_MEMBERS)]
+def run_all(
+    root: Path, *commands: tuple[str, ...], site: Mapping[str, str] | None = None
+) -> list[Answer]:
+    """Return the exit code of each command, its standard output, and its messages in one line.
+
+    ``site`` are files in /etc/hbatune.
+    """
+    words = [json.dumps(commands), json.dumps(ZFS_MEMBERS), json.dumps(site or {})]
     command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words]
     answers = json.loads(run(root, command, timeout=300))
     return [(code, output, " ".join(messages.split())) for code, output, messages in answers]
@@ -187,6 +195,24 @@ def test_list_shows_names_in_use(root: Path) -> None:
     assert disks["sdi"]["volumes"] == ["tank"]
     assert disks["sdi"]["mounts"] == ["/tmp", "/var/tmp"]
     assert (disks["sdb"]["alias"], disks["sdb"]["held"]) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "disks"),
+    [
+        *(("md127", {*MIRROR}), ("/dev/md127", {*MIRROR}), ("vg-0/pg-data", {*MIRROR})),
+        *(("/srv", {*MIRROR}), ("tank", {*ZPOOL}), ("/var/tmp", {*ZPOOL}), ("sdc2", {"sdc"})),
+        *(("mpatha", {"sde", "sdf"}), ("/mnt", {"sde", "sdf"}), ("/srv/none", set())),
+    ],
+)
+def test_site_excludes_disks_below_name(root: Path, name: str, disks: set[str]) -> None:
+    configuration = {"hbatune.toml": f"[site]\nexclude = [{json.dumps(name)}]\n"}
+    commands = (("diff", *_PLAN, "--json"), ("config", "check"))
+    [plan, check] = run_all(root, *commands, site=configuration)
+    rows = json.loads(plan[1])["rows"]
+    assert {row["target"] for row in rows if row["state"] == "excluded"} == disks
+    for answer in (plan, check):
+        assert ("does not match a disk" in answer[2]) == (not disks)
 
 
 def test_snapshot_knows_alias_of_map(root: Path) -> None:
