@@ -192,14 +192,17 @@ def find_named_stack(name: str, *, deadline: float | None = 5.0) -> NamedStack |
     that is on no block device, or whose file system does not answer within the ``deadline`` in
     seconds. Without a deadline, a path is only a mount point.
     """
-    device = find_block_device(name)
+    device, pool = find_block_device(name), name
+    # Only the link of a volume of ZFS names its pool (OpenZFS, udev/zvol_id.c).
+    if device and name.startswith(f"{_DEV}zvol/"):
+        device, pool = None, name.removeprefix(f"{_DEV}zvol/").partition("/")[0]
     layers: list[tuple[str, ...]] = []
     if device is not None:
         if not list_lower_devices(device):
             return NamedStack(name, (), (device,))
         layers.append((device,))
-    elif "/" not in name:
-        layers.append(tuple(find_pools().get(name, ())))
+    elif "/" not in pool:
+        layers.append(tuple(find_pools().get(pool, ())))
     elif deadline is not None:
         layers.append(_find_file_devices(name, deadline))
     # The last mount hides earlier ones at the same point.
