@@ -227,13 +227,11 @@ def resolve_site_links(machine: Machine, site: Site, follow: Follow) -> Site:
             disks += [disk for disk in follow(name) if disk in endpoints] or [name]
         return tuple(disks)
 
-    arrays = (replace(array, targets=list_disks(array.targets)) for array in site.array)
-    members = site.members.items()
     return replace(
         site,
         exclude=list_disks(site.exclude),
-        array=tuple(arrays),
-        members={disk: count for name, count in members for disk in list_disks((name,))},
+        array=tuple(replace(array, targets=list_disks(array.targets)) for array in site.array),
+        members={disk: site.members[name] for name in site.members for disk in list_disks([name])},
         uses={use: list_disks(names) for use, names in site.uses.items()},
     )
 
