@@ -54,8 +54,7 @@ class PageSession:
 
     def open(self, url: str, width: int = 1400, height: int = 900, *, dark: bool = False) -> None:
         """Load a page at this size, in light or dark colours."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", **size)
+        self.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self.problems.clear()
@@ -64,6 +63,11 @@ class PageSession:
         deadline = time.monotonic() + SECONDS
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._read_message(deadline)
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the page another size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression; a promise is awaited."""
@@ -107,9 +111,9 @@ class PageSession:
             raise AssertionError(f"Tab does not reach {selector}")
         assert self.evaluate(f"getComputedStyle({element}).outlineStyle") == "solid", selector
 
-    def take_picture(self, path: Path) -> None:
-        """Save a picture of the page, from its top to its end."""
-        done = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+    def take_picture(self, path: Path, *, is_entire: bool = True) -> None:
+        """Save a picture of the page, from its top to its end, or of its visible part."""
+        done = self._call("Page.captureScreenshot", captureBeyondViewport=is_entire)
         path.write_bytes(base64.b64decode(done["data"]))
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:

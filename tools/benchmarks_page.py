@@ -28,6 +28,8 @@ DEPTHS = RESULTS / "depths.json"
 """The cost of checking the depths of many disks, measured like ``IDLE``."""
 FOREIGN = RESULTS / "foreign.json"
 """The time to read the slowest foreign files, measured like ``IDLE``. docs/fleet.md quotes it."""
+NAMES = RESULTS / "names.json"
+"""The time to resolve a name, measured like ``IDLE``. docs/configuration.md quotes it."""
 PAGE = _CHECKOUT / "docs" / "benchmarks.md"
 PICTURE = _CHECKOUT / "docs" / "benchmarks.svg"
 

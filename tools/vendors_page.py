@@ -67,8 +67,8 @@ _LEFT = """\
 - Settings of dm-multipath (`no_path_retry`, `fast_io_fail_tmo`, `dev_loss_tmo`), of iSCSI sessions
   and of `sysctl`: multipath-tools has the vendors' own table, and hbatune sets none of them.
 - Options of modules (`lpfc_sg_seg_cnt=256` for NetApp over NVMe/FC, `scsi_mod.inq_timeout=70` for
-  IBM FlashSystem): they apply to all devices of a driver, not to one vendor's LUNs. Set
-  them with an `[[option]]` ([configuration.md](configuration.md)).
+  IBM FlashSystem, `nvme_core.max_retries=10` for OpenShift): they apply to all devices of a driver,
+  not to one vendor's LUNs. Set them with an `[[option]]` ([configuration.md](configuration.md)).
 - NetApp's limit of a port: the document has a method for each host, but no figure. NetApp's
   page on host depths (docs.netapp.com, `ontap/san-config/set-queue-depth-task`) has no
   figure. The 512 in its FlexArray pages is the queue of ONTAP itself at another array's port.

@@ -139,6 +139,19 @@ SAS_ARRAYS = (
     ("SEAGATE", "[456]*"),
 )
 
+# NVMe arrays by the model of their controllers (multipath-tools, libmultipath/hwtable.c).
+NVME_ARRAYS = {
+    "EMC PowerMax*": "Dell PowerMax",
+    "dellemc-powerstore*": "Dell PowerStore",
+    "HITACHI SVOS-RF-System*": "Hitachi VSP",
+    "Huawei-XSG1*": "Huawei OceanStor",
+    "IBM*2145*": "IBM SVC",
+    "FlashSystem*": "IBM FlashSystem",
+    "InfiniBox*": "Infinidat InfiniBox",
+    "NetApp ONTAP Controller*": "NetApp ONTAP",
+    "VASTData*": "VAST",
+}
+
 # raid_level of a drive that is not a volume: hpsa and smartpqi, and aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The level in a volume's raid_level (hpsa.c: raid_label; smartpqi_init.c: raid_levels; aachba.c:

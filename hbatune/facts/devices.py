@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import routes
-from hbatune.facts.attributes import get_word, read_attributes, read_text
+from hbatune.facts.attributes import get_word, read_attributes, read_text, reread_attribute
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 from hbatune.facts.udev import find_pools
@@ -68,6 +68,7 @@ _LINK_FOLDERS = ("", "mapper/", "md/", "disk/by-id/")
 # Exists whenever the kernel has a block layer (block/genhd.c: genhd_device_init).
 _BLOCK = "/sys/class/block"
 _NUMBERS = "/sys/dev/block"
+_VIRTUAL = "/sys/devices/virtual/block"
 _BTRFS = "/sys/fs/btrfs"
 _SCSI = "/sys/bus/scsi/devices"
 SWAP = "[SWAP]"
@@ -84,10 +85,10 @@ def is_link(name: str) -> bool:
     return name.startswith(_DEV) and "/" in name.removeprefix(_DEV)
 
 
-def resolve_link(name: str) -> str:
-    """Return the disk that a link below ``/dev`` points to, or any other name unchanged."""
-    kernel = _follow_link(name)
-    return name if kernel is None else _read_disk_name(f"{_BLOCK}/{kernel}")
+def resolve_name(name: str) -> tuple[str, ...]:
+    """Return the disks of a name in [site], or the name itself. No file is opened for a path."""
+    stack = find_named_stack(name, deadline=None)
+    return stack.disks if stack else (name,)
 
 
 def _follow_link(name: str) -> str | None:
@@ -126,11 +127,16 @@ def find_block_device(name: str) -> str | None:
     for kernel in (short.replace("/", "!"), *links):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
-    # Containers often lack these links. sysfs has the names as well.
+    mapper = f"{_DEV}mapper"
+    if any(os.path.islink(f"{mapper}/{entry}") for entry in list_names(mapper)):
+        return None  # udev makes a link to each map
+    # Containers often lack these links. sysfs has the names as well: a file for each of thousands.
+    group, _, volume = (part.replace("-", "--") for part in short.partition("/"))
+    names = (short.removeprefix("mapper/"), f"{group}-{volume}")
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            mapper_name = read_text(f"{_BLOCK}/{kernel}/dm/name").strip()
-            if mapper_name == short.removeprefix("mapper/") or read_label(kernel) == short:
+            mapped = reread_attribute(f"{_VIRTUAL}/{kernel}", "dm/name")
+            if mapped == names[0] or (mapped == names[1] and read_label(kernel) == short):
                 return kernel
     return None
 
@@ -179,23 +185,29 @@ class NamedStack(Struct, frozen=True):
     disks: tuple[str, ...]
 
 
-def find_named_stack(name: str, *, deadline: float = 5.0) -> NamedStack | None:
+def find_named_stack(name: str, *, deadline: float | None = 5.0) -> NamedStack | None:
     """Return the stack or the disk that a name means, or None for any other name.
 
     A word without a slash names a device or a ZFS pool, and never a file. UsageError for a file
     that is on no block device, or whose file system does not answer within the ``deadline`` in
-    seconds.
+    seconds. Without a deadline, a path is only a mount point.
     """
-    device = find_block_device(name)
+    device, pool = find_block_device(name), name
+    # Only the link of a volume of ZFS names its pool (OpenZFS, udev/zvol_id.c).
+    if device and name.startswith(f"{_DEV}zvol/"):
+        device, pool = None, name.removeprefix(f"{_DEV}zvol/").partition("/")[0]
     layers: list[tuple[str, ...]] = []
     if device is not None:
         if not list_lower_devices(device):
             return NamedStack(name, (), (device,))
         layers.append((device,))
-    elif "/" in name:
+    elif "/" not in pool:
+        layers.append(tuple(find_pools().get(pool, ())))
+    elif deadline is not None:
         layers.append(_find_file_devices(name, deadline))
-    else:
-        layers.append(tuple(find_pools().get(name, ())))
+    # The last mount hides earlier ones at the same point.
+    elif mount := {mount.point: mount for mount in _read_mounts()}.get(name):
+        layers.append(_find_mounted_devices(mount, find_pools()))
     disks: list[str] = []
     for layer in layers:  # grows in the loop
         lowers: dict[str, None] = {}

@@ -63,7 +63,7 @@ class BootPolicy(Struct, frozen=True):
 def make_policy(situation: Situation, plan: Plan) -> BootPolicy:
     """Return the input of the udev rules for a situation with this plan."""
     # udev cannot follow the links in [site], so it gets the disks that they lead to now.
-    site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_link)
+    site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_name)
     rolled_back, room = situation.rollbacks.ids, plan.memory.roomy
     return BootPolicy(situation.profile, site, situation.journal, rolled_back, room)
 

@@ -379,7 +379,7 @@ def make_situation(
         rollbacks=rollback_record.load(means.paths).with_current_ids(machine),
         stuck=means.stuck,
         rendered=system.read_module_options(means.paths.modprobe),
-        site=match.resolve_site_links(machine, config.site, devices.resolve_link),
+        site=match.resolve_site_links(machine, config.site, devices.resolve_name),
     )
 
 

@@ -77,7 +77,7 @@ def _read_host(
         policy=HostPolicy(
             active=config.profile,
             profiles=tuple(profiles),
-            site=match.resolve_site_links(machine, config.site, devices.resolve_link),
+            site=match.resolve_site_links(machine, config.site, devices.resolve_name),
             rolled_back=record.with_current_ids(machine).ids,
             reverted=filed.reverted,
             rendered=tuple((*key, text) for key, text in options.items()),

@@ -7,7 +7,7 @@ links and tools use (``ids.normalise_name``). A map, or the visible disk of an N
 includes its paths. Names that match nothing on the machine are reported.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +21,8 @@ from hbatune.facts.targets import list_adapter_names, list_all_names
 from hbatune.policy.config import Site, SiteKey, UnmatchedName
 from hbatune.policy.profile import Match, Multipath, Objective, Profile, Rule
 from hbatune.settings.table import find_target_kind
+
+Follow = Callable[[str], Sequence[str]]
 
 
 class Traits(Struct, frozen=True):
@@ -211,30 +213,30 @@ def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, .
     return tuple(SiteNames(machine).unmatched(site))
 
 
-def resolve_site_links(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
-    """Return the site with each link to one of the machine's disks replaced by the disk's name.
+def resolve_site_links(machine: Machine, site: Site, follow: Follow) -> Site:
+    """Return the site with each name of disks of the machine replaced by their kernel names.
 
-    ``follow`` returns a disk's kernel name, or the given name if it is currently not a link.
+    ``follow`` returns the kernel names of the disks of a link, a stack of block devices, a mount
+    point or a pool. It returns any other name unchanged.
     """
-    disks = machine.endpoints_by_target
+    endpoints = machine.endpoints_by_target
 
-    def replace_link(name: str) -> str:
-        disk = follow(name)
-        return disk if disk in disks else name
+    def list_disks(names: Iterable[str]) -> tuple[str, ...]:
+        disks: list[str] = []
+        for name in names:
+            disks += [disk for disk in follow(name) if disk in endpoints] or [name]
+        return tuple(disks)
 
-    arrays = (
-        replace(array, targets=tuple(map(replace_link, array.targets))) for array in site.array
-    )
     return replace(
         site,
-        exclude=tuple(map(replace_link, site.exclude)),
-        array=tuple(arrays),
-        members={replace_link(name): count for name, count in site.members.items()},
-        uses={use: tuple(map(replace_link, names)) for use, names in site.uses.items()},
+        exclude=list_disks(site.exclude),
+        array=tuple(replace(array, targets=list_disks(array.targets)) for array in site.array),
+        members={disk: site.members[name] for name in site.members for disk in list_disks([name])},
+        uses={use: list_disks(names) for use, names in site.uses.items()},
     )
 
 
-def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], str]) -> Site:
+def expand_site_for_udev(machine: Machine, site: Site, follow: Follow) -> Site:
     """Return the site for udev rules, which cannot resolve links and do not know a map's paths.
 
     ``follow`` is as for ``resolve_site_links``. If such a name excludes a disk, the ids that
@@ -242,12 +244,13 @@ def expand_site_for_udev(machine: Machine, site: Site, follow: Callable[[str], s
     """
     if not site.exclude:
         return site
-    names, followed = SiteNames(machine), resolve_site_links(machine, site, follow).exclude
+    names = SiteNames(machine)
     maps = {endpoint.id for endpoint in machine.endpoints if endpoint.kind is Kind.MAP}
     ids: list[str] = []
-    for name, disk in zip(site.exclude, followed, strict=True):
-        current_ids = names.meant((disk,))
-        if disk != name or current_ids & maps:
+    for name in site.exclude:
+        disks = resolve_site_links(machine, Site((name,)), follow).exclude
+        current_ids = names.meant(disks)
+        if disks != (name.removeprefix("/dev/"),) or current_ids & maps:
             ids += sorted(current_ids)
     return replace(site, exclude=tuple(dict.fromkeys((*site.exclude, *ids))))
 

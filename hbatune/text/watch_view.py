@@ -21,7 +21,7 @@ from hbatune.facts.names import group_items, natural_key
 from hbatune.shipped import load_texts
 from hbatune.text import tables, terminal
 from hbatune.text.basic_output import format_count, make_console
-from hbatune.text.plan_tables import format_medium, format_speed
+from hbatune.text.plan_tables import format_medium, format_speed, list_uses
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, load_columns, wrap_text
 from hbatune.text.terminal import format_mark, make_printable, print_note
 from hbatune.text.units import format_digits, format_percent
@@ -221,8 +221,9 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
         disk = picture.endpoints[ranked.id]
         is_shown = view.shows_paths or disk.map not in targets
         if text:
-            words = (disk.target, format_medium(disk), disk.model, disk.adapter or "")
-            is_shown = text in " ".join(words).lower()
+            words = (disk.target, format_medium(disk), disk.model, disk.adapter, disk.alias)
+            names = (*words, *disk.mounts, *disk.volumes)
+            is_shown = text in " ".join(filter(None, names)).lower()
         if is_shown:
             rows.append(readings[ranked.id])
     return rows
@@ -453,7 +454,7 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
         trend = [latencies[id] for latencies in picture.trends if id in latencies][-cells:]
         row = [
             format_mark(_judge_reading(reading)),
-            reading.target,
+            _label_disk(disk, cells),
             format_medium(disk) + (f" x{len(disk.paths)}" if disk.paths else ""),
             f"{reading.iops:,.0f}",
             format_digits(reading.bytes_per_s / 1e6),
@@ -469,6 +470,13 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
         ]
         rows.append(row)
     return _fit_columns("watch-disks", rows, width)
+
+
+def _label_disk(disk: Endpoint, width: int) -> str:
+    """Return a disk with its alias and uses; ``+`` marks names beyond this ``width``."""
+    names = " ".join(filter(None, (disk.alias, *list_uses([disk]))))
+    line, *more = wrap_text(make_printable(names), width)
+    return " ".join(filter(None, (disk.target, line, "+" if more else None)))
 
 
 def _fit_columns(name: str, rows: Sequence[Sequence[str]], width: int) -> list[Line]:

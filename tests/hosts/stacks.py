@@ -40,7 +40,7 @@ def stacks() -> Described:
             Mapped(Disk("dm-3", tags=2048), "mpath-36000f", ("sde", "sdf"), name="mpatha"),
             Mapped(Disk("dm-4", tags=None), "LVM-ba", ("dm-3",), name="vg1-data"),
         ),
-        virtual=(Disk("loop0"),),
+        virtual=(Disk("loop0"), Disk("zd0")),
         mounts=(
             *(("dm-0", "/srv"), ("dm-1", "/home"), ("sdc1", "/boot"), ("dm-2", "/opt")),
             *(("dm-4", "/mnt"), ("sdg", "/media"), ("loop0", "/usr/local")),

@@ -1,9 +1,10 @@
 """Every name that people use is a target: of stacks, of file systems, of addresses."""
 
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,35 @@ NAMES = {
     "0:0:3:0": (("sdd",), ""),
     "tank": (ZPOOL, "tank is on sdi1 and sdj, on sdi"),
     "/var/tmp": (ZPOOL, "/var/tmp is on sdi1 and sdj, on sdi"),
+    "/dev/zvol/tank/x": (ZPOOL, "/dev/zvol/tank/x is on sdi1 and sdj, on sdi"),
+    "/dev/disk/by-id/wwn-0x6000d": (("sdd",), ""),
+    "wwn-0x6000d": (("sdd",), ""),
+    "/dev/disk/by-path/pci-0000:01:00.0-sas-0x6000d-lun-0": (("sdd",), ""),
+    "/dev/disk/by-id/dm-uuid-mpath-36000f": (MAP, ""),
 }
 """By name, the disks below it and the message."""
 
+LINKS = {
+    "/dev/zvol/tank/x": "zd0",
+    "/dev/disk/by-id/wwn-0x6000d": "sdd",
+    "/dev/disk/by-path/pci-0000:01:00.0-sas-0x6000d-lun-0": "sdd",
+    "/dev/disk/by-id/dm-uuid-mpath-36000f": "dm-3",
+}
+"""udev's links, with their nodes."""
+
+_OWN_DEVICES = (
+    "sh",
+    "-c",
+    """
+mkdir /run/dev && mount -t tmpfs -o mode=755 tmpfs /run/dev || exit 77
+for node in null urandom; do
+    touch /run/dev/$node && mount --bind /dev/$node /run/dev/$node || exit 77
+done
+mount --rbind /run/dev /dev || exit 77
+exec "$@"
+""",
+    "sh",
+)
 # In one process: each process has its mountinfo, and a start takes long.
 _RUN = """
 import json
@@ -48,6 +75,13 @@ import os
 import sys
 from pathlib import Path
 from hbatune.cli import main
+for name, text in json.loads(sys.argv[3]).items():
+    Path("/etc/hbatune", name).parent.mkdir(parents=True, exist_ok=True)
+    Path("/etc/hbatune", name).write_text(text)
+for link, node in json.loads(sys.argv[4]).items():
+    Path(link).parent.mkdir(parents=True, exist_ok=True)
+    Path("/dev", node).touch()
+    Path(link).symlink_to(os.path.relpath(f"/dev/{node}", os.path.dirname(link)))
 data = Path("/run/udev/data")
 data.mkdir(parents=True)
 for member, pool in json.loads(sys.argv[2]).items():
@@ -76,13 +110,26 @@ def root() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         build(stacks(), Path(folder))
+        names = sorted(os.listdir(Path(folder, "sys/class/block")))
+        lines = [f"8 {number} {name}{' 0' * 17}\n" for number, name in enumerate(names)]
+        Path(folder, "proc/diskstats").write_text("".join(lines))
         yield Path(folder)
 
 
-def run_all(root: Path, *commands: tuple[str, ...]) -> list[Answer]:
-    """Return the exit code of each command, its standard output, and its messages in one line."""
-    words = [json.dumps(commands), json.dumps(ZFS_MEMBERS)]
-    command = [*OWN_CONFIGURATION, sys.executable, "-c", _RUN, *words]
+def run_all(
+    root: Path, *commands: tuple[str, ...], site: Mapping[str, str] | None = None
+) -> list[Answer]:
+    """Return the exit code of each command, its standard output, and its messages in one line.
+
+    ``site`` are files in /etc/hbatune.
+    """
+    words = [
+        json.dumps(commands),
+        json.dumps(ZFS_MEMBERS),
+        json.dumps(site or {}),
+        json.dumps(LINKS),
+    ]
+    command = [*OWN_CONFIGURATION, *_OWN_DEVICES, sys.executable, "-c", _RUN, *words]
     answers = json.loads(run(root, command, timeout=300))
     return [(code, output, " ".join(messages.split())) for code, output, messages in answers]
 
@@ -115,6 +162,30 @@ def test_every_command_takes_name(root: Path, words: tuple[str, ...]) -> None:
         assert message in messages
         if words[0] in ("explain", "probe"):
             assert any(disk in output for disk in disks)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        *((("diff", *_PLAN), "rows"), (("apply", "--dry-run", *_PLAN), "rows")),
+        *((("watch", "--count", "1", "--interval", "0.1"), "readings"), (("check",), "findings")),
+    ],
+    ids=lambda argument: argument[0] if isinstance(argument, tuple) else "",
+)
+def test_documents_have_only_disks_below_name(root: Path, words: tuple[str, ...], key: str) -> None:
+    answers = run_all(root, *((*words, "--json", name) for name in NAMES))
+    targets_by_name = {}
+    for name, (_, output, _) in zip(NAMES, answers, strict=True):
+        targets = {entry["target"] for entry in json.loads(output)[key]}
+        targets_by_name[name] = targets - {"machine"}
+        disks = set(NAMES[name][0])
+        if key == "findings":
+            assert targets <= disks | {"machine"}, name
+        else:  # no rule sets anything on the map itself
+            assert targets == disks - ({"dm-3"} if key == "rows" else set()), name
+    # A finding about several disks names the first.
+    assert targets_by_name["/srv"] >= {"sda"}
+    assert targets_by_name["/dev/zvol/tank/x"] >= {"sdi"}
 
 
 def test_apply_reports_other_uses(root: Path) -> None:
@@ -187,6 +258,24 @@ def test_list_shows_names_in_use(root: Path) -> None:
     assert disks["sdi"]["volumes"] == ["tank"]
     assert disks["sdi"]["mounts"] == ["/tmp", "/var/tmp"]
     assert (disks["sdb"]["alias"], disks["sdb"]["held"]) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "disks"),
+    [
+        *(("md127", {*MIRROR}), ("/dev/md127", {*MIRROR}), ("vg-0/pg-data", {*MIRROR})),
+        *(("/srv", {*MIRROR}), ("tank", {*ZPOOL}), ("/var/tmp", {*ZPOOL}), ("sdc2", {"sdc"})),
+        *(("mpatha", {"sde", "sdf"}), ("/mnt", {"sde", "sdf"}), ("/srv/none", set())),
+    ],
+)
+def test_site_excludes_disks_below_name(root: Path, name: str, disks: set[str]) -> None:
+    configuration = {"hbatune.toml": f"[site]\nexclude = [{json.dumps(name)}]\n"}
+    commands = (("diff", *_PLAN, "--json"), ("config", "check"))
+    [plan, check] = run_all(root, *commands, site=configuration)
+    rows = json.loads(plan[1])["rows"]
+    assert {row["target"] for row in rows if row["state"] == "excluded"} == disks
+    for answer in (plan, check):
+        assert ("does not match a disk" in answer[2]) == (not disks)
 
 
 def test_snapshot_knows_alias_of_map(root: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.hosts import hbas
 from tests.hosts.namespace import OWN_CONFIGURATION, run
+from tests.hosts.stacks import stacks
 from tests.hosts.tree import Described
 
 Built = Callable[[Described], Path]
@@ -183,6 +184,19 @@ def test_keys_change_screen(built: Built) -> None:
     assert names[1] == ["sda", "sdb", "sdc", "sdd"]
     assert len(names[3]) == 1
     assert done["code"] == 0
+
+
+def test_screen_shows_and_finds_uses(built: Built) -> None:
+    done = watch(
+        built(stacks()),
+        (r"sda md127 vg-0/home vg-0/pg-data  ", "key", "/vg1/"),
+        (r"filter: vg1/ ", "key", "\x03"),
+        size=(132, 43),
+    )
+    texts = [" ".join(screen.split()) for screen in done["screens"]]
+    assert "dm-3 mpatha vg1/data sas ssd x2" in texts[0]
+    rows = re.findall(r"^\W*(sd.|dm-.) ", done["screens"][1], re.MULTILINE)
+    assert set(rows) == {"dm-3", "sde", "sdf"}
 
 
 def test_plain_terminals_get_lines(built: Built) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hbatune.cli.arguments import add_options
 from hbatune.cli.commands.profiles import format_effect
 from hbatune.errors import ExitCode, UsageError
-from hbatune.facts.devices import resolve_link
+from hbatune.facts.devices import resolve_name
 from hbatune.facts.machine import gather_machine
 from hbatune.policy.config import Config, Site, UnmatchedName, load_configuration, read_config_file
 from hbatune.policy.library import Library, installed_library
@@ -115,7 +115,7 @@ def _check(library: Library, *, as_json: bool) -> int:
     unmatched: tuple[UnmatchedName, ...] = ()
     if not mistakes and (config := load_configuration()).site != Site():
         machine = gather_machine((), deadline=config.act.deadline_seconds)
-        site = resolve_site_links(machine, config.site, resolve_link)
+        site = resolve_site_links(machine, config.site, resolve_name)
         unmatched = list_unmatched_names(machine, site)
     if as_json:
         show_json(ConfigDocument(mistakes=tuple(mistakes), unmatched=unmatched))

@@ -11,8 +11,9 @@ from hbatune.act import lock, paths, rollback_record
 from hbatune.cli import arguments
 from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
+from hbatune.facts.classify import NVME_ARRAYS
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.names import group_items, natural_key
+from hbatune.facts.names import group_items, matches_glob, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
@@ -230,7 +231,10 @@ def _describe_kind(endpoint: model.Endpoint) -> str:
         model.Protocol.SAS,
         model.Protocol.NVME,
     ):
-        text = f"{text}, {endpoint.storage}"
+        arrays = (
+            name for glob, name in NVME_ARRAYS.items() if matches_glob(endpoint.model, [glob])
+        )
+        text = f"{text}, {next(arrays, endpoint.storage)}"
     if isinstance(endpoint.state, str) and endpoint.state not in ("running", "live"):
         text = f"{text}, {endpoint.state}"
     return text if endpoint.kind is model.Kind.DISK else f"{text}, {endpoint.kind}"

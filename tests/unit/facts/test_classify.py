@@ -367,10 +367,6 @@ SAS_ARRAY_IDS = (
     ("SEAGATE", "5005"),
     ("SEAGATE", "6005"),
 )
-NVME_ARRAY_IDS = (
-    *("EMC PowerMax", "HITACHI SVOS-RF-System", "IBM     2145", "InfiniBox", "VASTData"),
-    *("NetApp ONTAP Controller", "dellemc-powerstore", "Huawei-XSG1", "FlashSystem", "HPE Alletra"),
-)
 
 
 @pytest.mark.parametrize(("vendor", "model"), SAS_ARRAY_IDS)
@@ -383,9 +379,3 @@ def test_sas_array_is_known_by_name(vendor: str, model: str) -> None:
 def test_seagate_drive_is_local(model: str) -> None:
     evidence = Evidence(transport="sas", vendor="SEAGATE", model=model)
     assert classify_storage(evidence, Protocol.SAS) is Storage.LOCAL
-
-
-@pytest.mark.parametrize("model", NVME_ARRAY_IDS)
-def test_nvme_array_is_remote(model: str) -> None:
-    evidence = Evidence(transport="nvme", pci=False, fabric=True, model=model)
-    assert classify_storage(evidence, Protocol.NVME) is Storage.FABRIC

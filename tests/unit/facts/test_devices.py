@@ -36,14 +36,14 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_link_resolves_to_disk(dev: Path, node: str, disk: str) -> None:
     link = dev / "disk/x"
     link.symlink_to(f"../{node}")
-    assert devices.resolve_link(str(link)) == disk
+    assert devices.resolve_name(str(link)) == (disk,)
 
 
 def test_unresolvable_name_stays_unchanged(dev: Path) -> None:
     link = dev / "disk/later"
     link.symlink_to("../sdz")
-    for name in (str(link), str(dev / "disk/none"), str(dev / "sda"), "sda", "naa.5"):
-        assert devices.resolve_link(name) == name
+    for name in (str(link), str(dev / "disk/none"), "sda", "naa.5"):
+        assert devices.resolve_name(name) == (name,)
 
 
 @pytest.mark.parametrize(

@@ -56,22 +56,31 @@ def test_map_name_includes_paths(name: str) -> None:
     assert SiteNames(machine(path, above, NVME)).meant([name]) == {path.id, above.id}
 
 
-LINKS = {"/dev/disk/by-id/a": "sda", "/dev/mapper/vg-root": "dm-7", "/dev/mapper/m": "dm-0"}
+LINKS = {
+    "/dev/disk/by-id/a": ("sda",),
+    "/dev/mapper/vg-root": ("dm-7",),
+    "/dev/mapper/m": ("dm-0",),
+    "/dev/nvme0n1": ("nvme0n1",),
+    "md127": ("sda", "nvme0n1"),
+    "/srv": ("sda", "sdz"),
+}
 
 
-def follow(name: str) -> str:
-    return LINKS.get(name, name)
+def follow(name: str) -> tuple[str, ...]:
+    return LINKS.get(name, (name,))
 
 
-def test_links_resolve_to_disks() -> None:
+def test_links_and_stacks_resolve_to_disks() -> None:
     site = Site(
         exclude=("/dev/disk/by-id/a", "/dev/disk/by-id/later", "/dev/mapper/vg-root"),
-        array=(SiteArray("x", 1, targets=("/dev/disk/by-id/a",)),),
+        array=(SiteArray("x", 1, targets=("/dev/disk/by-id/a", "md127")),),
         members={"/dev/disk/by-id/a": 4},
+        uses={"oracle-asm": ("/srv",)},
     )
     led = resolve_site_links(HERE, site, follow)
     assert led.exclude == ("sda", "/dev/disk/by-id/later", "/dev/mapper/vg-root")
-    assert led.array[0].targets == ("sda",)
+    assert led.array[0].targets == ("sda", "sda", "nvme0n1")
+    assert led.uses == {"oracle-asm": ("sda",)}
     assert led.members == {"sda": 4}
     assert [name.name for name in list_unmatched_names(HERE, led)] == list(site.exclude[1:])
 
@@ -84,6 +93,8 @@ def test_boot_rules_include_linked_ids() -> None:
         "/dev/mapper/m": ("mpath-x", SDA.id),
         "dm-0": ("mpath-x", SDA.id),
         "nvme0n1": (),
+        "/dev/nvme0n1": (),
+        "md127": (NVME.id, SDA.id),
         "/dev/disk/by-id/later": (),
     }
     for name, ids in of.items():

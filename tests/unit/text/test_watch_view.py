@@ -217,6 +217,30 @@ def test_filter_and_key_show_paths() -> None:
         assert "0 of 1 disk over the goal" in draw(picture, **choices)[1], "paths count once"
 
 
+USED = endpoint(
+    **{"target": "dm-3", "id": "dm-3", "adapter": None, "paths": ("sde", "sdf"), "alias": "mpatha"},
+    mounts=("/srv", "/var/lib/pg"),
+    volumes=("vg1/data",),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "name"), [(80, "dm-3 mpatha /srv +"), (132, "dm-3 mpatha /srv /var/lib/pg +")]
+)
+def test_disk_has_names_people_use(width: int, name: str) -> None:
+    busiest = watched.reading("dm-3", iops=99_000.0, p99_ms=8.0, in_flight=84.0, knee=64)
+    picture = make_picture(busy("sda", 1.0), busiest)
+    endpoints = dict(picture.endpoints) | {"dm-3": USED}
+    picture = msgspec.structs.replace(picture, endpoints=endpoints)
+    lines = draw(picture, width=width)
+    assert max(map(len, lines)) <= width
+    assert "FLIGHT" in "\n".join(lines)
+    assert f"✗  {name}  " in "\n".join(lines)
+    for text in ("MPATHA", "/srv", "/lib/pg", "vg1/"):
+        rows = select_rows(picture, View(filter=text))
+        assert [reading.target for reading in rows] == ["dm-3"], text
+
+
 @pytest.mark.parametrize(
     ("values", "goal", "chart"),
     [

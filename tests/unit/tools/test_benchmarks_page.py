@@ -13,6 +13,7 @@ from tools.benchmarks_page import (
     FOREIGN,
     GROWTH,
     IDLE,
+    NAMES,
     PAGE,
     PROMISED,
     RESIDENT,
@@ -32,7 +33,8 @@ DOCS = PAGE.parent
 
 def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
-    figure_files = {path.stem for path in (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, RESIDENT, WATCH)}
+    files = (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, NAMES, RESIDENT, WATCH)
+    figure_files = {path.stem for path in files}
     figure_files |= {path.stem for name in BENCH_NAMES for path in RESULTS.glob(f"{name}-*")}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
@@ -57,6 +59,13 @@ def test_stated_cost_of_watch_matches_measurement() -> None:
     share = msgspec.json.decode(WATCH.read_bytes())["cpu_share"]
     page_text = " ".join((DOCS / "watch.md").read_text().split())
     assert f"4,096 busy disks, `watch` uses {share:.0%} of a CPU".replace("%", " %") in page_text
+
+
+def test_stated_time_of_names_matches_measurement() -> None:
+    seconds = msgspec.json.decode(NAMES.read_bytes())["seconds"]
+    slowest = max(times["cpu"]["median"] for times in seconds.values())
+    page_text = " ".join((DOCS / "configuration.md").read_text().split())
+    assert f"finds the disks of a name in {slowest * 1000:.0f} ms of CPU time" in page_text
 
 
 @pytest.mark.parametrize("comparison", FOUND, ids=lambda comparison: comparison.name)

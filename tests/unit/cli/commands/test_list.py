@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
-from hbatune.facts.model import Endpoint, Kind, Medium, PathGroup, Protocol
+from hbatune.facts.model import Endpoint, Kind, Medium, PathGroup, Protocol, Storage
 from hbatune.text.terminal import make_printable
 from tests.unit.command_runs import See
 from tests.unit.machines import ABSENT, adapter, attributes, endpoint, machine, vector
@@ -52,6 +52,26 @@ def test_volume_is_not_called_rotational(
     assert main(["list", "--json"]) == 0
     [disk] = json.loads(capsys.readouterr().out)["endpoints"]
     assert (disk["protocol"], disk["medium"]) == (protocol, medium), "as rules match it"
+
+
+@pytest.mark.parametrize(
+    ("storage", "model", "text"),
+    [
+        (Storage.FABRIC, "NetApp ONTAP Controller", "nvme, NetApp ONTAP"),
+        (Storage.FABRIC, "IBM     2145", "nvme, IBM SVC"),
+        (Storage.FABRIC, "dellemc-powerstore", "nvme, Dell PowerStore"),
+        (Storage.FABRIC, "Linux", "nvme, fabric"),
+        (Storage.LOCAL, "NetApp ONTAP Controller", "nvme"),
+    ],
+)
+def test_list_names_nvme_array(
+    see: See, capsys: pytest.CaptureFixture[str], storage: Storage, model: str, text: str
+) -> None:
+    nvme = {"protocol": Protocol.NVME, "medium": Medium.NVME}
+    see(machine(endpoint(**nvme, storage=storage, model=model)))
+    assert main(["list", "sda"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sda ")]
+    assert text in [cell.strip() for cell in line.split("  ")]
 
 
 def test_list_shows_map_selection(see: See, capsys: pytest.CaptureFixture[str]) -> None:
