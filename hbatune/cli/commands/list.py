@@ -37,9 +37,7 @@ _ENDPOINT = make_columns(
 )
 _IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
-_MAX_MAPS = 8
-"""More maps of a host share lines. `--all` then names their paths."""
-
+_MAX_MAPS = 8  # of a host; more share lines, and `--all` names their paths
 _GroupKey = tuple[str, str, str, tuple[str, ...]]
 _GIB = 1 << 30
 _TIB = 1 << 40
