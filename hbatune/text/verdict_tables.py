@@ -52,7 +52,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         print_line(f"Right is better, and the shaded range is what {profile.name} tolerates.")
         print_line("The intervals are 99 % sure for all three metrics together.")
         if verified.bursts:
-            print_line("Bursts decide nothing: theirs is the range of two pairs.")
+            print_line("Bursts decide nothing: a change stays. Theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line("The probe only reads: it cannot see how writes queue.")
     for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
@@ -72,8 +72,6 @@ def _describe_proof(proof: history.Proof, is_confirmed: bool) -> str:
         gain, p99 = changes[Metric.IOPS].ratio - 1, changes[Metric.P99]
         text += f": {format_percent(abs(gain))} {'more' if gain > 0 else 'fewer'} IOPS, p99 "
         text += f"{format_latency(p99.before)} → {format_latency(p99.after)}"
-    if verdict.beyond and verdict.design is Design.BURSTS:
-        return f"{text}. It stays."
     return f"{text}{'; a second comparison agrees' if is_confirmed and verdict.beyond else ''}."
 
 
