@@ -85,22 +85,21 @@ def _show_bars(verdict: Verdict, profile: Profile) -> None:
     for change in changes:
         bar = _draw_interval(change, change.metric.tolerated(profile.tolerance), limit)
         interval = f"{format_change(change.low)} to {format_change(change.high)}"
-        name = f"  {METRIC_NAMES[change.metric]}"
-        table.rows.append([name, bar, format_change(change.ratio), interval])
+        cells = (f"  {METRIC_NAMES[change.metric]}", bar, format_change(change.ratio), interval)
+        table.rows.append(cells)
     show_table(table)
 
 
 def _draw_interval(change: MetricChange, tolerated: float, limit: float) -> str:
     """Draw a change on a scale from the worst to the best ratio, and the tolerated range."""
-    scale, last = _MIDDLE / math.log(limit), 2 * _MIDDLE
-    ratios = (change.low, change.ratio, change.high)
-    places = [round(_MIDDLE + change.metric.sign * scale * math.log(ratio)) for ratio in ratios]
-    low, place, high = sorted(places)
+    scale, last = change.metric.sign * _MIDDLE / math.log(limit), 2 * _MIDDLE
+    places = [_MIDDLE + scale * math.log(end) for end in (change.low, change.ratio, change.high)]
+    low, place, high = sorted(map(round, places))
     cells = [" "] * (last + 1)
     for cell in range(last + 1):
         if low < cell < high:
             cells[cell] = "─"
-        elif abs(cell - _MIDDLE) <= round(scale * math.log1p(tolerated)):
+        elif abs(cell - _MIDDLE) <= round(abs(scale) * math.log1p(tolerated)):
             cells[cell] = "░"
     for cell, symbol in ((_MIDDLE, "│"), (low, "├"), (high, "┤"), (place, "●")):
         cells[min(max(cell, 0), last)] = symbol if 0 <= cell <= last else "<>"[cell > 0]

@@ -4,7 +4,6 @@ import argparse
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from itertools import starmap
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -37,7 +36,6 @@ _ENDPOINT = make_columns(
 )
 _IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
-_MAX_MAPS = 8  # of a host; more share lines, and `--all` names their paths
 _GroupKey = tuple[str, str, str, tuple[str, ...]]
 _GIB = 1 << 30
 _TIB = 1 << 40
@@ -136,7 +134,7 @@ def _show_adapters(
     )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
     up = {disk.target for disk in disks if not _is_down(disk)}
-    fold_maps = sum(disk.kind is model.Kind.MAP for disk in disks) > _MAX_MAPS
+    fold_maps = sum(disk.kind is model.Kind.MAP for disk in disks) > 8  # few show their paths
     for target in sorted({*adapters, *endpoints}, key=lambda t: (not t, natural_key(str(t)))):
         _show_heading(adapters.get(target or ""), target)
         group = endpoints.get(target, [])
@@ -144,7 +142,7 @@ def _show_adapters(
             show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, group))))
         else:
             folded = group_items(group, partial(_get_group_key, up=up, fold_maps=fold_maps))
-            show_table(Table(_GROUPS, list(starmap(_make_group_row, folded.items()))))
+            show_table(Table(_GROUPS, [_make_group_row(*item) for item in folded.items()]))
         if unclassified := tuple(find_skipped_disks(group)):
             print_line()
             plan_tables.show_skipped(unclassified)
