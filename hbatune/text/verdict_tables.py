@@ -64,7 +64,7 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
 def _describe_proof(proof: history.Proof, is_confirmed: bool) -> str:
     """Return the answer for a disk: `sdh: worse with queue_depth: 83 % fewer IOPS, p99 ...`."""
     verdict = proof.verdict
-    word = "not compared, no time" if proof.left_out else find_message(verdict.word)
+    word = "no time to compare it" if proof.left_out else find_message(verdict.word)
     mark, settings = format_mark(MARKS[verdict.word]), format_compared_settings(proof)
     text = f"{mark} {proof.target}: {word} with {settings}"
     if verdict.word in DECIDED:
