@@ -179,7 +179,7 @@ def _get_group_key(disk: model.Endpoint, up: set[str], fold_maps: bool) -> _Grou
     """Return what equal disks, paths or maps share: kind, model, depth. Few maps show paths."""
     kind, paths = _describe_kind(disk), disk.paths
     if paths:
-        kind = f"{kind}, {len(up.intersection(paths))} of {len(paths)} paths up"
+        kind += f", {len(up.intersection(paths))} of {format_count(len(paths), 'path')} up"
     return kind, disk.model or EMPTY_CELL, _format_depth(disk), () if fold_maps else paths
 
 
