@@ -1,13 +1,19 @@
 """Write all generated and committed files: ``python -m tools.docs`` (`make docs`).
 
 They are docs/benchmarks.md, docs/exit-codes.md, docs/families.md, docs/profiles.md,
-docs/settings.md, docs/vendors.md and the table in docs/verdicts.md. A test reports committed files
-that differ from the code.
+docs/settings.md, docs/vendors.md, the table in docs/verdicts.md, and docs/diff.svg, the picture of
+the README. A test reports committed files that differ from the code.
 """
 
 import importlib.util
+import io
+import os
+from contextlib import redirect_stdout
+from html import escape
 from pathlib import Path
+from unittest.mock import patch
 
+from hbatune.cli import main as run_command
 from tools import (
     benchmarks_page,
     exit_codes_page,
@@ -17,7 +23,37 @@ from tools import (
     verdicts_page,
 )
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+_CHECKOUT = Path(__file__).resolve().parents[1]
+DOCS = _CHECKOUT / "docs"
+_SCREEN = ("diff", "--profile", "oltp", "--no-pager", "--color", "never", "0000:01:00.0")
+"""The command of the README's picture. A recorded host has this adapter."""
+_RECORDED = _CHECKOUT / "tests/lab/boots/hba-9400-6.12.snap"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def picture() -> str:
+    """Return the output of `hbatune diff` at 80 columns as a picture."""
+    with redirect_stdout(_Terminal()) as screen, patch.dict(os.environ, COLUMNS="80"):
+        run_command((*_SCREEN, "--snapshot", str(_RECORDED)))
+    lines = ["# hbatune diff --profile oltp", *screen.getvalue().strip().splitlines()]
+    spans = [
+        f'<text x="16" y="{30 + 18 * number}" xml:space="preserve">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    ]
+    style = "text { font: 14px ui-monospace, monospace; fill: #e8ebef; }"
+    size = f"0 0 712 {30 + 18 * len(lines)}"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" role="img">',
+            f"<title>hbatune diff</title><style>{style}</style>",
+            '<rect width="100%" height="100%" rx="8" fill="#11151a"/>',
+            *(*spans, "</svg>", ""),
+        ]
+    )
 
 
 def generated() -> dict[Path, str]:
@@ -31,6 +67,7 @@ def generated() -> dict[Path, str]:
         profiles_page.PAGE: profiles_page.page(),
         vendors_page.PAGE: vendors_page.page(),
         verdicts_page.PAGE: verdicts_page.page(),
+        DOCS / "diff.svg": picture(),
     }
     if curve := benchmarks_page.curves():
         texts[benchmarks_page.PICTURE] = benchmarks_page.picture(curve)

@@ -19,6 +19,7 @@ from hbatune.text import limit_text, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets, format_value
 from hbatune.text.verdict_tables import (
+    DECIDED,
     METRIC_NAMES,
     format_compared_settings,
     format_metric_change,
@@ -138,8 +139,8 @@ _SIGNS: Mapping[str, svg.LegendEntry] = {key.text: key for key in charts.load_ke
 
 
 def make_proof_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on verdicts, the latest first."""
-    verdicts, more = find_latest_proofs(data), "older verdicts: `hbatune history`."
+    """Return the section on verdicts, the better first."""
+    verdicts, more = find_latest_proofs(data), "more verdicts: `hbatune history`."
     return page.make_blocks(_make_proof_block, data, verdicts, MAX_VERDICTS, more)
 
 
@@ -147,7 +148,7 @@ _RecordedProof = tuple[history.Record, history.Proof]
 
 
 def find_latest_proofs(data: page.ReportData) -> list[_RecordedProof]:
-    """Return the latest proof of each disk and set of settings, the latest first."""
+    """Return the latest proof of each disk and set of settings: better, worse, then others."""
     latest: dict[object, _RecordedProof] = {}
     for record in data.ordered:
         if record.proof is not None:
@@ -155,7 +156,8 @@ def find_latest_proofs(data: page.ReportData) -> list[_RecordedProof]:
             # A dict keeps the position of an existing key: remove it, so the latest is last.
             latest.pop(key, None)
             latest[key] = (record, record.proof)
-    return list(reversed(latest.values()))
+    newest = list(reversed(latest.values()))
+    return sorted(newest, key=lambda item: [item[1].verdict.word is not word for word in DECIDED])
 
 
 def _make_proof_block(data: page.ReportData, recorded: _RecordedProof) -> page.Block:

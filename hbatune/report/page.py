@@ -124,12 +124,12 @@ def make_blocks(
 
 
 class PageSection(Struct, frozen=True):
-    """A section of the page. Without blocks, the page shows how to fill it."""
+    """A section of the page. Those without blocks share a list that shows how to fill them."""
 
     id: str
     name: str
     blocks: tuple[Block, ...]
 
 
-Tile = tuple[str, str]
-"""A number at the top of the page, and its meaning."""
+Tile = tuple[str, str, str, str]
+"""A number at the top of the page, its meaning, its class (or nothing), and the section's id."""

@@ -1,6 +1,7 @@
 """The complete page with a summary of the host."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -11,8 +12,9 @@ from hbatune.probe import sweeps, verdict, workloads
 from hbatune.render import render_template
 from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
 from hbatune.report.page import Block, PageSection, ReportData, Tile
+from hbatune.shipped import find_message
 from hbatune.text.basic_output import format_count
-from hbatune.text.verdict_tables import format_verdict
+from hbatune.text.verdict_tables import MARKS, format_verdict
 
 _MAX_NAMED = 3
 """The number of disks named in a sentence of the page's head."""
@@ -93,15 +95,19 @@ def list_answers(data: ReportData) -> Iterator[str]:
 
 
 def _list_tiles(data: ReportData) -> Iterator[Tile]:
-    number, noun = format_count(len(list(evidence_sections.find_changed(data))), "setting").split()
-    yield number, f"{noun} changed"
+    yield str(len(list(evidence_sections.find_changed(data)))), "changed since boot", "", "changes"
     if data.plan is not None:
-        yield str(len(data.plan.drift)), "still to change"
+        drift = len(data.plan.drift)
+        yield str(drift), "still to change", "look" if drift else "good", "changes"
+    proofs = [proof for _, proof in evidence_sections.find_latest_proofs(data) if not proof.again]
+    words = Counter(proof.verdict.word for proof in proofs if proof.group is None)
+    for word, count in words.items():
+        yield str(count), find_message(word), MARKS[word], "before-after"
     spec = ProbeSpec() if data.profile is None else data.profile.probe
     for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
         if workloads.is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
             target = sweep.target
             label = "knee of" if knee.past is not None else "no knee up to this depth:"
-            yield str(knee.depth), f"{label} {target}"
+            yield str(knee.depth), f"{label} {target}", "", "depth"
             return

@@ -131,10 +131,18 @@ def describe_mix(mix: comparison.MixCost) -> str:
 def show_curves(
     curves: Sequence[Sweep], standings: Mapping[str, tuple[ProbeResult, comparison.Standing]]
 ) -> None:
-    """Print the tails and knees of sweeps, and the depth at which the CPUs become the limit.
+    """Print the knees of sweeps, their charts, the CPUs' limit and the tail latencies.
 
     The source document's knee, if any, is next to the measured one.
     """
+    for curve in curves:
+        if curve.knee is not None:
+            standing = standings[curve.target][1] if curve.target in standings else None
+            name = _name_curve(curve, curves)
+            terminal.print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
+    for group in group_by_jobs(curves):
+        if (advice := advise_jobs(group)) is not None:
+            terminal.print_line(f"{group[0].name}: {describe_jobs(advice)}.")
     table = Table(load_columns("tails"))
     for curve in curves:
         for position, result in _select_tails(curve):
@@ -142,19 +150,12 @@ def show_curves(
             tails = (figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us)
             cells = [_name_curve(curve, curves), str(result.workload.issued), position]
             table.rows.append([*cells, *map(units.format_digits, tails)])
-    terminal.show_table(table)
-    for curve in curves:
         name = _name_curve(curve, curves)
         for line in draw_curve(name, curve, terminal.get_width() or 0):
             terminal.print_line(line)
-        if curve.knee is not None:
-            standing = standings[curve.target][1] if curve.target in standings else None
-            terminal.print_line(f"{name}: {describe_knee(curve.knee, standing)}.")
         for line in describe_cpu_limits(curve.results):
             terminal.print_line(f"{name}: {line}.")
-    for group in group_by_jobs(curves):
-        if (advice := advise_jobs(group)) is not None:
-            terminal.print_line(f"{group[0].name}: {describe_jobs(advice)}.")
+    terminal.show_table(table)
 
 
 def draw_curve(name: str, curve: Sweep, width: int) -> Iterator[str]:

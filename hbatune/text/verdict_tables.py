@@ -1,7 +1,8 @@
-"""Text on verdicts: a table, the reasons for reverts, and the time for a decision."""
+"""Text on verdicts: sentences, bars, the reasons for reverts, and the time for a decision."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -18,32 +19,40 @@ from hbatune.shipped import fill_message, find_message
 from hbatune.text import probe_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets
-from hbatune.text.tables import EMPTY_CELL, Cell, Table, load_columns
-from hbatune.text.terminal import print_heading, print_line, show_table
-from hbatune.text.units import format_change, format_duration, format_percent
+from hbatune.text.tables import Table, make_columns
+from hbatune.text.terminal import can_show_symbols, format_mark, print_line, show_table
+from hbatune.text.units import format_change, format_duration, format_latency, format_percent
 
 if TYPE_CHECKING:
     from hbatune.operations.verify import VerificationResult
 
 
 METRIC_NAMES = {Metric.IOPS: "IOPS", Metric.MEAN: "mean", Metric.P99: "p99"}
+DECIDED = Conclusion.IMPROVED, Conclusion.REGRESSED
+MARKS = dict(zip(Conclusion, ("good", "good", "bad", "off"), strict=True))
+# The maximum ratio of a scale, with the titles of its ends.
+_SCALES = {1.25: ("-20 %", "+25 %"), 2.0: ("half", "double"), 8.0: ("1/8", "8 times")}
+_MIDDLE = 15  # of a bar of 31 cells: no change
+_ASCII = str.maketrans("░│├─┤●", ".|[-]o")
 
 
 def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
-    """Print changes that are worse in bursts only, the verdicts with notes, and the reverts."""
+    """Print the verdicts with their notes, and the reverts."""
     load = f"the load of {profile.name}"
     if verified.watched is not None:
         load = f"the application's depth in {verified.watched}"
-    for line in _describe_kept_bursts(verified, load):
-        print_line(line)
     if verified.proofs:
-        print_heading(f"Verdicts at {load}: with the change against without it")
-        compared = (*verified.proofs, *verified.bursts)
-        proofs = sorted(compared, key=lambda proof: natural_key(proof.target))
-        show_table(Table(load_columns("verdicts"), list(map(_make_cells, proofs))))
-        print_line("In brackets: the interval, with 99 % confidence for all three together.")
+        print_line(f"Verdicts at {load}: with the change against without it", hang=2, style="bold")
+        agreed = {proof.target for proof in verified.proofs if proof.again and proof.verdict.beyond}
+        proofs = [proof for proof in (*verified.proofs, *verified.bursts) if not proof.again]
+        proofs.sort(key=lambda proof: natural_key(proof.target))
+        for proof in sorted(proofs, key=lambda proof: list(MARKS).index(proof.verdict.word)):
+            print_line(_describe_proof(proof, proof.target in agreed), hang=2)
+            _show_bars(proof.verdict, profile)
+        print_line(f"Right is better, and the shaded range is what {profile.name} tolerates.")
+        print_line("The intervals are 99 % sure for all three metrics together.")
         if verified.bursts:
-            print_line("Bursts decide nothing: theirs is the range of two pairs.")
+            print_line("Bursts decide nothing: a change stays. Theirs is the range of two pairs.")
         if not any(proof.last.workload.writes for proof in verified.proofs if proof.last):
             print_line("The probe only reads: it cannot see how writes queue.")
     for line in (*_yield_notes(verified), *_describe_regressions(verified, profile)):
@@ -52,12 +61,49 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
         print_line()
 
 
-def _describe_kept_bursts(verified: VerificationResult, load: str) -> Iterator[str]:
-    words = {proof.target: proof.verdict.word for proof in verified.proofs}
-    for proof in verified.bursts:
-        if proof.verdict.beyond:
-            stays = f"{', '.join(proof.settings)} stays: {words[proof.target]} at {load}"
-            yield f"{proof.target}: {stays}, worse in bursts."
+def _describe_proof(proof: history.Proof, is_confirmed: bool) -> str:
+    """Return the answer for a disk: `sdh: worse with queue_depth: 83 % fewer IOPS, p99 ...`."""
+    verdict = proof.verdict
+    word = "no time to compare it" if proof.left_out else find_message(verdict.word)
+    mark, settings = format_mark(MARKS[verdict.word]), format_compared_settings(proof)
+    text = f"{mark} {proof.target}: {word} with {settings}"
+    if verdict.word in DECIDED:
+        changes = {change.metric: change for change in verdict.changes}
+        gain, p99 = changes[Metric.IOPS].ratio - 1, changes[Metric.P99]
+        text += f": {format_percent(abs(gain))} {'more' if gain > 0 else 'fewer'} IOPS, p99 "
+        text += f"{format_latency(p99.before)} → {format_latency(p99.after)}"
+    return f"{text}{'; a second comparison agrees' if is_confirmed and verdict.beyond else ''}."
+
+
+def _show_bars(verdict: Verdict, profile: Profile) -> None:
+    """Draw the interval of each metric if it improved or regressed, else of IOPS only."""
+    changes = verdict.changes if verdict.word in DECIDED else verdict.changes[:1]
+    ends = [abs(math.log(end)) for change in changes for end in (change.low, change.high)]
+    limit = next((limit for limit in _SCALES if max(ends, default=0) <= math.log(limit)), 8.0)
+    worse, better = _SCALES[limit]
+    table = Table(make_columns(f"id | value {worse:<14}same{better:>13} | number | value"))
+    for change in changes:
+        bar = _draw_interval(change, change.metric.tolerated(profile.tolerance), limit)
+        interval = f"{format_change(change.low)} to {format_change(change.high)}"
+        cells = (f"  {METRIC_NAMES[change.metric]}", bar, format_change(change.ratio), interval)
+        table.rows.append(cells)
+    show_table(table)
+
+
+def _draw_interval(change: MetricChange, tolerated: float, limit: float) -> str:
+    """Draw a change on a scale from the worst to the best ratio, and the tolerated range."""
+    scale, last = change.metric.sign * _MIDDLE / math.log(limit), 2 * _MIDDLE
+    places = [_MIDDLE + scale * math.log(end) for end in (change.low, change.ratio, change.high)]
+    low, place, high = sorted(map(round, places))
+    cells = [" "] * (last + 1)
+    for cell in range(last + 1):
+        if low < cell < high:
+            cells[cell] = "─"
+        elif abs(cell - _MIDDLE) <= round(abs(scale) * math.log1p(tolerated)):
+            cells[cell] = "░"
+    for cell, symbol in ((_MIDDLE, "│"), (low, "├"), (high, "┤"), (place, "●")):
+        cells[min(max(cell, 0), last)] = symbol if 0 <= cell <= last else "<>"[cell > 0]
+    return "".join(cells) if can_show_symbols() else "".join(cells).translate(_ASCII)
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
@@ -94,7 +140,7 @@ def _describe_regressions(verified: VerificationResult, profile: Profile) -> Ite
             end = f"stays at {first.value}, as asked"
             if first.outcome is Outcome.REVERTED:
                 end = f"is back at {first.current}"
-            why = _explain_regression(proof, str(first.value), profile)
+            why = f"{proof.target} is worse than {profile.name} tolerates"
             yield f"{targets}: {first.setting} {end}: {why}."
 
 
@@ -107,25 +153,6 @@ def _group_by_proof(
     groups = group_items(compared, lambda row: (*keys(row), id(proofs[row.key])))
     for group in groups.values():
         yield group[0], format_targets([row.target for row in group]), proofs[group[0].key]
-
-
-def _explain_regression(proof: history.Proof, value: str, profile: Profile) -> str:
-    costs = []
-    for change in proof.verdict.changes:
-        if change.beyond:
-            tolerated = format_percent(change.metric.tolerated(profile.tolerance))
-            metric = f"{METRIC_NAMES[change.metric]} {format_metric_change(change)}"
-            costs.append(f"{metric}, beyond the {tolerated} that {profile.name} tolerates")
-    with_ = f"with {value}" if len(proof.settings) == 1 else f"with {' and '.join(proof.settings)}"
-    return f"{with_} {proof.target} has {' and '.join(costs)}"
-
-
-def _make_cells(proof: history.Proof) -> list[Cell]:
-    word = "no time" if proof.left_out else str(proof.verdict.word)
-    changes = dict.fromkeys(METRIC_NAMES, EMPTY_CELL)
-    for change in proof.verdict.changes:
-        changes[change.metric] = format_metric_change(change)
-    return [proof.target, format_compared_settings(proof), word, *changes.values()]
 
 
 def format_compared_settings(proof: history.Proof) -> str:

@@ -12,6 +12,7 @@ from hbatune.probe.comparison import Headroom
 from hbatune.probe.history import Bottleneck, Stale
 from hbatune.probe.knee import KneeDoubt
 from hbatune.probe.result import Doubt, Failure, Pattern, Skip
+from hbatune.probe.verdict import Conclusion
 from hbatune.probe.workloads import Hidden
 from hbatune.search.tournament import End, Unjudged
 from hbatune.shipped import find_message, load_texts
@@ -21,6 +22,7 @@ from hbatune.watch.causes import LatencyCause, Stage
 MEASURED = (Skip, Failure, Doubt, KneeDoubt, Headroom, Bottleneck, Hidden, Stale, Pattern)
 ENUMERATIONS = (
     *MEASURED,
+    Conclusion,
     LatencyCause,
     Stage,
     StallCause,

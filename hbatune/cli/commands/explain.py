@@ -23,7 +23,7 @@ from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text import leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
-from hbatune.text.tables import EMPTY_CELL, Table, load_columns, make_columns
+from hbatune.text.tables import Table, load_columns, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
 
 _TEXT = 12
@@ -272,13 +272,17 @@ class _Index:
 
 def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
     """Print a line for each setting that a rule matches, and how to see one in full."""
-    table = Table(load_columns("explain-overview"))
+    table, unset = Table(load_columns("explain-overview")), dict[str, list[str]]()
     for names, entry in folded:
-        cells = [EMPTY_CELL, EMPTY_CELL, "not set", EMPTY_CELL]
-        if (row := entry.row) is not None:
-            cells = [*_format_values(row), row.state, row.source]
+        if (row := entry.row) is None:
+            reason = entry.rules[-1].because if entry.rules else "no rule matches"
+            unset.setdefault(reason, []).append(entry.setting)
+            continue
+        cells = (*_format_values(row), row.state, row.source)
         table.rows.append([plan_tables.fold_names(names), entry.setting, *cells])
     show_table(table)
+    for reason, settings in unset.items():
+        print_line(f"Not set: {', '.join(dict.fromkeys(settings))}: {reason}.", hang=2)
     print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
 
 

@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ _ENDPOINT = make_columns(
 )
 _IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
+_GroupKey = tuple[str, str, str, tuple[str, ...]]
 _GIB = 1 << 30
 _TIB = 1 << 40
 # Management controllers present their virtual drives over USB, and some kernels show the flash of
@@ -133,14 +135,16 @@ def _show_adapters(
         disks, lambda disk: disk.adapter or (None if disk.kind is model.Kind.MAP else "")
     )
     vectors = group_items(machine.vectors, attrgetter("adapter"))
+    up = {disk.target for disk in disks if not _is_down(disk)}
+    fold_maps = sum(disk.kind is model.Kind.MAP for disk in disks) > 8  # few show their paths
     for target in sorted({*adapters, *endpoints}, key=lambda t: (not t, natural_key(str(t)))):
         _show_heading(adapters.get(target or ""), target)
         group = endpoints.get(target, [])
         if unfold:
             show_table(Table(_ENDPOINT, list(map(_make_endpoint_row, group))))
         else:
-            folded = group_items(group, _get_group_key)
-            show_table(Table(_GROUPS, list(map(_make_group_row, folded.values()))))
+            folded = group_items(group, partial(_get_group_key, up=up, fold_maps=fold_maps))
+            show_table(Table(_GROUPS, [_make_group_row(*item) for item in folded.items()]))
         if unclassified := tuple(find_skipped_disks(group)):
             print_line()
             plan_tables.show_skipped(unclassified)
@@ -173,14 +177,16 @@ def _show_vectors(vectors: Sequence[model.Vector]) -> None:
     show_table(table)
 
 
-def _get_group_key(disk: model.Endpoint) -> tuple[Cell, ...]:
-    """Return the values that equal disks or paths of an adapter share. A map has its own."""
-    texts = (_describe_kind(disk), disk.model or EMPTY_CELL, _format_depth(disk))
-    return *texts, " ".join(disk.paths)
+def _get_group_key(disk: model.Endpoint, up: set[str], fold_maps: bool) -> _GroupKey:
+    """Return what equal disks, paths or maps share: kind, model, depth. Few maps show paths."""
+    kind, paths = _describe_kind(disk), disk.paths
+    if paths:
+        kind += f", {len(up.intersection(paths))} of {format_count(len(paths), 'path')} up"
+    return kind, disk.model or EMPTY_CELL, _format_depth(disk), () if fold_maps else paths
 
 
-def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
-    kind, product, depth, _ = _get_group_key(disks[0])
+def _make_group_row(key: _GroupKey, disks: Sequence[model.Endpoint]) -> list[Cell]:
+    kind, product, depth, paths = key
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
     used = sum(disk.mounted or disk.held for disk in disks)
@@ -188,8 +194,8 @@ def _make_group_row(disks: Sequence[model.Endpoint]) -> list[Cell]:
     if len(disks) == 1:
         uses = plan_tables.list_uses(disks) or EMPTY_CELL
     names = plan_tables.label_targets([disk.target for disk in disks], disks)
-    if disks[0].paths:
-        names = (*names, "over", *plan_tables.fold_names(disks[0].paths))
+    if paths:
+        names = (*names, "over", *plan_tables.fold_names(paths))
     return [str(len(disks)), kind, product, size, depth, uses, names]
 
 
@@ -235,9 +241,13 @@ def _describe_kind(endpoint: model.Endpoint) -> str:
             name for glob, name in NVME_ARRAYS.items() if matches_glob(endpoint.model, [glob])
         )
         text = f"{text}, {next(arrays, endpoint.storage)}"
-    if isinstance(endpoint.state, str) and endpoint.state not in ("running", "live"):
+    if _is_down(endpoint):
         text = f"{text}, {endpoint.state}"
     return text if endpoint.kind is model.Kind.DISK else f"{text}, {endpoint.kind}"
+
+
+def _is_down(endpoint: model.Endpoint) -> bool:
+    return isinstance(endpoint.state, str) and endpoint.state not in ("running", "live")
 
 
 def _describe_role(endpoint: model.Endpoint) -> Cell:

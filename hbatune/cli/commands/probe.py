@@ -133,8 +133,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         show_json(_make_document(chosen, probed))
     else:
-        _show_runs(probed.runs)
         probe_tables.show_curves(probed.sweeps, probed.standings)
+        _show_runs(probed.runs)
         _print_conclusions(probed)
     return 0 if probed.complete else 1
 

@@ -76,7 +76,12 @@ def test_verdict_names_unexercised_settings() -> None:
     put(disk, "queue/scheduler", "none")  # what the profile changes then
     done = hbatune(*APPLY, disk)
     assert done.code == 0, done.out + done.err
-    for text in ("IOPS", "p99", "In brackets", "scheduler: not exercised: the probe only reads"):
+    for text in (
+        "IOPS",
+        "p99",
+        "Right is better",
+        "scheduler: not exercised: the probe only reads",
+    ):
         assert text in done.out
 
 

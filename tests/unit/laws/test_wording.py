@@ -127,11 +127,29 @@ def test_pages_are_plain() -> None:
     require_plain(pages())
 
 
-def test_sentences_of_pages_are_short() -> None:
-    lengths = [len(sentence.split()) for page in pages() for sentence in sentences_of(page)]
+def require_short(texts: Iterable[str], mean: int) -> None:
+    """Fail if sentences have more words than ``mean``, or if 3 % of them have more than 30."""
+    lengths = [len(sentence.split()) for text in texts for sentence in sentences_of(text)]
     prose = [length for length in lengths if length >= 4]
-    assert sum(prose) / len(prose) <= 18
+    assert sum(prose) / len(prose) <= mean
     assert sum(length > 30 for length in prose) <= 0.03 * len(prose)
+
+
+def test_sentences_of_pages_are_short() -> None:
+    require_short(pages(), 18)
+
+
+def test_sentences_of_messages_are_short() -> None:
+    of_code = chain.from_iterable(map(messages_of, sources()))
+    require_short((*of_code, *messages_of_templates()), 15)
+
+
+def test_readme_is_short_and_has_a_picture() -> None:
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    (picture,) = re.findall(r"!\[[^\]]+\]\((.+)\)", text)
+    assert (CHECKOUT / picture).stat().st_size < 200_000
+    prose = re.sub(r"`[^`\n]*`", "code", re.sub(r"\]\([^)]*\)|^(    |#).*$", "", text, flags=re.M))
+    assert len(re.findall(r"[^\W_](?:[\w'./%+-]*[^\W_])?", prose)) <= 900
 
 
 def test_local_names_are_specific() -> None:

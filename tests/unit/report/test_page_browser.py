@@ -11,7 +11,8 @@ from tests.unit.report.browser import DESK, Browser, Look
 
 pytestmark = pytest.mark.programs
 
-PHONE = 390
+PHONE = 400
+WIDE_DESK = 1400
 PAPER = 688
 """Pixels between the margins of an A4 sheet."""
 READABLE = 9.0
@@ -45,11 +46,19 @@ def nothing_wrong(look: Look, width: int) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, WIDE_DESK])
 def test_screen_has_no_overlaps(browser: Browser, full: str, width: int, dark: bool) -> None:
     look = browser.look(full, width, dark=dark)
     nothing_wrong(look, width)
     assert look.dark == dark
+    assert (look.cards > 30) is (width == PHONE), "rows are cards on phones only"
+    assert look.cut == [] or width != PHONE, "a part of a table is off the screen"
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE_DESK])
+def test_unmeasured_page_has_no_overlaps(browser: Browser, width: int) -> None:
+    look = browser.look(html(reported.unmeasured()), width)
+    assert (look.over, look.wide, look.faint, look.cut) == ([], [], [], [])
 
 
 def test_paper_has_no_overlaps(browser: Browser, full: str) -> None:

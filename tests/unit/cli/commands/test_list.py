@@ -176,7 +176,31 @@ def test_map_is_one_line(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     assert "db1: 4 paths, 1 map behind 1 adapter" in text
     assert "3 sas ssd, path VRAID 372.6 GiB 64 0 of 3 sda sdc sdd" in text
     assert "1 sas ssd, offline, path VRAID 372.6 GiB 64 - sdb" in text
-    assert "1 sas ssd, map VRAID 372.6 GiB 254 /u01 dm-0 over sda..sdd (4)" in text
+    assert "1 sas ssd, map, 3 of 4 paths up VRAID 372.6 GiB 254 /u01 dm-0 over sda..sdd (4)" in text
+
+
+def map_with_paths(number: int) -> tuple[Endpoint, ...]:
+    state = "offline" if number == 7 else "running"
+    first = lun(f"sd{number}", kind=Kind.PATH, map=f"dm-{number}", state=state)
+    second = lun(f"sd{number + 240}", kind=Kind.PATH, map=f"dm-{number}")
+    paths = (first.target, second.target)
+    return first, second, lun(f"dm-{number}", kind=Kind.MAP, adapter=None, paths=paths)
+
+
+def test_many_equal_maps_share_line(
+    see: See, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(machine(*(disk for number in range(240) for disk in map_with_paths(number))))
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 80)
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 40
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    assert "239 sas ssd, map, 2 of 2 paths up VRAID" in words
+    assert "1 sas ssd, map, 1 of 2 paths up VRAID 372.6 GiB 254 - DISKS dm-7" in words
+    assert main(["list", "--all"]) == 0
+    assert "map of sd3 " in " ".join(capsys.readouterr().out.split())
 
 
 def test_json_has_no_values(see: See, capsys: pytest.CaptureFixture[str]) -> None:
