@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from contextlib import suppress
 from itertools import chain
 
@@ -12,11 +11,12 @@ from hbatune.act import marks, paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent import orders
+from hbatune.agent.child import ChildError, await_answer, start_server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts import assembly, health, model, sampler
+from hbatune.facts import assembly, health, sampler
 from hbatune.operations import rollback, situation
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
@@ -38,6 +38,8 @@ kernel reports the connection before it resets their limits in a scan of the nam
 as does a scan of the disks."""
 _MAX_SKIPPED = 16
 """Maximum excluded settings that the status describes."""
+CHECKS_TIMEOUT_S = 120.0
+"""Seconds for the checks. They read each device with a deadline."""
 INTERRUPT_CHECK_DELAY_S = 0.5
 """Seconds until its interrupts are checked, which requires a full scan."""
 
@@ -167,9 +169,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         return PassReport(profile=profile.name, locked=True)
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
-    if order.reason is PassReason.AUDIT:
-        with suppress(HbatuneError, OSError):  # the report of the writes must not be lost
-            keep_counters(reconciled.machine, config.act.deadline_seconds)
+    findings = _run_checks_apart(config, profile) if order.checks else None
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -191,6 +191,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),
         places=sampler.find_sampled_places(reconciled.machine),
+        findings=findings,
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
@@ -198,24 +199,29 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     )
 
 
-def keep_counters(machine: model.Machine, deadline: float) -> None:
-    """Store the machine's error counters, so `check`, which writes nothing, can report increases.
+def _run_checks_apart(config: Config, profile: Profile) -> dict[str, int] | None:
+    """Run the checks in a fork, whose memory is released. Return their findings, or None.
 
-    Do nothing within ``MIN_INTERVAL_S`` of the last time: the drivers ask the cards for some of
-    these counters. ``deadline`` is in seconds, for each device. The daemon's unit may not read the
-    kernel's log, so its failures are not counted.
+    Its failure must not lose the report of the writes.
     """
-    stored, current_time = marks.load_counted(paths.COUNTERS), int(time.time())
-    for counters in stored:
-        age = current_time - counters.at
-        if counters.boot_id == machine.boot_id and 0 <= age < health.MIN_INTERVAL_S:
-            return
-    from hbatune.facts.observe import observe_health  # only for some of the audits
+    with suppress(ChildError):
+        server = start_server(lambda _: orders.encode(run_checks(config, profile)))
+        if sent := await_answer(server, CHECKS_TIMEOUT_S):
+            return orders.decode_findings(sent)
+    return None
 
-    stuck = situation.map_stuck_disks(situation.unlocked_means(paths.Paths()).stuck)
-    observed = observe_health(machine, deadline=deadline, avoid=stuck, with_log=False)
-    current = health.collect_counters(machine, observed, current_time)
-    marks.save_counted(paths.COUNTERS, health.retain_observations(stored, current))
+
+def run_checks(config: Config, profile: Profile) -> dict[str, int]:
+    """Run the checks, and return the number of findings by severity, for `status`.
+
+    Store the error counters, so `check`, which writes nothing, can report increases.
+    """
+    from hbatune.operations import snapshot  # only in the fork
+
+    current, findings = snapshot.check_for_daemon(config, profile)
+    counters = snapshot.get_error_counters(current)
+    marks.save_counted(paths.COUNTERS, health.retain_observations(current.looks, counters))
+    return findings
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:

@@ -52,7 +52,11 @@ def take_snapshot(show_traces: ShowTraces) -> Snapshot:
 
 
 def _read_host(
-    show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = ()
+    show_traces: ShowTraces,
+    config: Config,
+    profiles: Sequence[Profile] = (),
+    *,
+    with_log: bool = True,
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
     paths = Paths()
@@ -64,7 +68,11 @@ def _read_host(
         gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
         avoid = situations.map_stuck_disks(means.stuck)
         observed = observe_health(
-            gathered, deadline=config.act.deadline_seconds, avoid=avoid, worker_pool=worker_pool
+            gathered,
+            deadline=config.act.deadline_seconds,
+            avoid=avoid,
+            with_log=with_log,
+            worker_pool=worker_pool,
         )
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
@@ -145,8 +153,6 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
 
     It writes nothing. Raises JournalError if the journal is damaged.
     """
-    from hbatune.checks.registry import run_checks
-
     paths = Paths()
     installed = (paths.units / system.UNIT).exists()
     hidden = situations.find_unreadable(paths, paths.counters)
@@ -176,10 +182,26 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
             look = replace(look, counts=counts, skipped=list_skipped(plan.rows))
-        findings = run_checks(make_check_input(snapshot, situation, ()))
+        return replace(look, findings=_count_findings(make_check_input(snapshot, situation, ())))
     except UsageError as error:
         return replace(look, mistake=error.message)
-    return replace(look, findings=Counter(str(finding.severity) for finding in findings))
+
+
+def check_for_daemon(config: Config, profile: Profile) -> tuple[Snapshot, dict[str, int]]:
+    """Read and check this machine. Return its snapshot and the findings by severity.
+
+    The daemon's unit may not read the kernel's log, so its failures are not counted.
+    """
+    snapshot, recorded, means = _read_host(lambda *_: None, config, with_log=False)
+    machine = snapshot.machine
+    situation = situations.make_situation(config, profile, machine, (), means, recorded)
+    return snapshot, _count_findings(make_check_input(snapshot, situation, ()))
+
+
+def _count_findings(inputs: CheckInput) -> dict[str, int]:
+    from hbatune.checks.registry import run_checks
+
+    return Counter(str(finding.severity) for finding in run_checks(inputs))
 
 
 def make_check_input(

@@ -105,8 +105,9 @@ class HostLook(Struct, frozen=True, kw_only=True):
     ``mistake`` is the error in the configuration, ``hidden`` the record that only root can read.
     ``counts`` are the settings by state, ``skipped`` describes the excluded ones. ``unfinished`` is
     whether an earlier run was interrupted or lost original values. ``values`` is the number of
-    original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
-    whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
+    original values, and ``findings`` counts by severity. None means unknown. The daemon ``checked``
+    them at this time. ``installed`` is whether systemd has the daemon's unit, ``failed`` whether
+    the unit has failed.
     """
 
     profile: str | None = None
@@ -118,6 +119,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     unfinished: bool = False
     values: int | None = None
     findings: dict[str, int] | None = None
+    checked: float | None = None
     adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False

@@ -29,11 +29,12 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
     ``state`` is the host's, a key of ``templates/status.toml``, and ``daemon`` the daemon's, with
     ``stalls`` as reasons. ``counts`` are the settings by state, ``skipped`` describes the excluded
-    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
-    ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
-    commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
-    disk appeared, and that the daemon has not set since. ``rule_changes`` is the number of settings
-    that the next apply changes because of new shipped rules, or null if unknown.
+    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity, as the
+    daemon ``checked`` them, or now without a daemon. ``journal`` has the number of original
+    ``values``. Both are null if unknown. ``next`` are commands with their purposes. ``unset`` are
+    the settings that udev's rules could not set as a disk appeared, and that the daemon has not set
+    since. ``rule_changes`` is the number of settings that the next apply changes because of new
+    shipped rules, or null if unknown.
     """
 
     schema: str = SCHEMA
@@ -46,6 +47,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     skipped: tuple[str, ...]
     findings: dict[str, int] | None
+    checked: float | None
     adapters: tuple[ServingAdapter, ...]
     journal: dict[str, int] | None
     next: tuple[tuple[str, str], ...]
@@ -102,6 +104,7 @@ def make_status_document(
         counts={name: look.counts.get(name, 0) for name in (*map(str, State), "unmatched")},
         skipped=look.skipped,
         findings=look.findings,
+        checked=look.checked,
         adapters=look.adapters,
         journal=None if look.values is None else {"values": look.values},
         next=tuple(commands),

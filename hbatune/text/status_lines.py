@@ -55,7 +55,7 @@ def show_status(document: StatusDocument) -> None:
     _print_rows("Left alone", skipped)
     _print_rows("Verdicts", map(_describe_verdict, document.verdicts))
     _print_rows("Daemon", _describe_daemon(document))
-    _print_rows("Findings", [_describe_findings(document.findings)])
+    _print_rows("Findings", [_describe_findings(document)])
     if status is not None:
         _print_rows("Alerts", _describe_alerts(status))
     if document.unset:
@@ -115,11 +115,19 @@ def _describe_unset(document: StatusDocument) -> str:
     return f"{problem} (`hbatune check` shows the reasons)"
 
 
-def _describe_findings(findings: dict[str, int] | None) -> str:
+def _describe_findings(document: StatusDocument) -> str:
+    findings, looked = document.findings, "looked at now"
     if findings is None:
         return "not looked at: `sudo hbatune check`"
+    if document.checked is not None:
+        from hbatune.text.units import format_duration
+
+        age = format_duration(document.time - document.checked)
+        looked = f"{age} ago, without the kernel's log"
     severe = [f"{name} {number}" for name, number in findings.items() if name != "info"]
-    return f"{', '.join(severe)}: `hbatune check`" if severe else "none above info (looked at now)"
+    if severe:
+        return f"{', '.join(severe)} ({looked}): `hbatune check`"
+    return f"none above info ({looked})"
 
 
 def _describe_daemon(document: StatusDocument) -> Iterator[str]:

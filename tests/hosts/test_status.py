@@ -1,7 +1,9 @@
 """`status` in the states of a host: with a daemon, without one, and as a user."""
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
 Build = Callable[[Described], Path]
+_FROM_KERNEL_LOG = ("medium-errors", "space-errors", "transport-errors", "io-errors")
 
 _DRIVER = """
 import json
@@ -185,6 +188,29 @@ def test_state_with_daemon(built: Build, drift: str) -> None:
     }
     assert "sudo hbatune apply --profile oltp" in answers["rolled back"][1]
     assert answers["tuned"][2]["journal"] == {"values": 6}
+
+
+_FINDINGS = """
+configure('profile = "oltp"\\n[daemon]\\naudit_seconds = 1')
+hbatune(*APPLY)
+with daemon():
+    until(lambda document: document["findings"])
+    note("checked")
+    Path("/var/lib/hbatune/counters.json").unlink()  # the daemon had none to compare with
+    answers["check"] = json.loads(hbatune("check", "--json").stdout)["findings"]
+"""
+
+
+def test_daemon_counts_findings_of_check(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _FINDINGS)
+    code, text, document, _ = answers["checked"]
+    severities = [f["severity"] for f in answers["check"] if f["id"] not in _FROM_KERNEL_LOG]
+    assert "advice" in severities
+    severe = {name: number for name, number in document["findings"].items() if name != "info"}
+    assert severe == Counter(name for name in severities if name != "info")
+    assert (document["state"], code) == ("findings", 1)
+    assert abs(document["checked"] - document["time"]) < 60
+    assert re.search(r"Findings advice 1 \(\d+ s ago, without the kernel's", " ".join(text.split()))
 
 
 _AS_USER = """
