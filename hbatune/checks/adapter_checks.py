@@ -181,14 +181,15 @@ class _FewVectors(CheckEvidence, frozen=True):
     queues: int
     cpus: int
     options: tuple[str, ...]
+    limiting: tuple[str, ...]
 
 
 def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with fewer vectors than the minimum of hardware queues and CPUs.
 
     Only data vectors count, if they are known. An adapter with a single queue needs a single
-    vector, unless its driver has several queues behind it. If the driver has no module options for
-    vectors, the hardware sets the limit, and the finding is only informational.
+    vector, unless its driver has several queues behind it. If no module option can keep vectors
+    back, the hardware sets the limit, and the finding is only informational.
     """
     cpus = inputs.machine.cpus
     for adapter, health in _find_vector_adapters(inputs):
@@ -199,12 +200,15 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             continue
         if queues < 2 or vectors >= min(cpus, driver_queues or cpus):
             continue
-        options = _find_options(inputs, adapter, health) or _find_hidden_options(adapter)
+        hidden = _find_hidden_options(adapter)
+        options = _find_options(inputs, adapter, health) or hidden
+        limiting = _find_options(inputs, adapter, health, neutral=False) or hidden
         # If each queue has its vector, only an option that is a number of them limits both.
-        if vectors >= queues and not any(map(_is_number_above_one, options)):
+        if vectors >= queues and not any(map(_is_number_above_one, limiting)):
             continue
-        severity = Severity.ADVICE if vectors < queues and options else Severity.INFO
-        yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
+        severity = Severity.ADVICE if vectors < queues and limiting else Severity.INFO
+        evidence = _FewVectors(vectors, queues, cpus, options, limiting)
+        yield check.report(severity, adapter, evidence)
 
 
 def _is_number_above_one(option: str) -> bool:
@@ -314,8 +318,10 @@ def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, Adapter
             yield adapter, health
 
 
-def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
-    """Return the module options for vectors, with their values.
+def _find_options(
+    inputs: CheckInput, adapter: Adapter, health: AdapterHealth, *, neutral: bool = True
+) -> tuple[str, ...]:
+    """Return the module options for vectors, with their values, or only those not ``neutral``.
 
     The last line in modprobe.d is the witness of an option that the module does not show.
     """
@@ -324,6 +330,8 @@ def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -
     for option in families.family_named(adapter.family).options:
         value = health.options.get(option.name)
         line = lines.get((adapter.family, option.name))
+        if not neutral and isinstance(value, str) and option.is_neutral(value):
+            continue
         if option.purpose is Purpose.VECTORS and isinstance(value, str):
             options.append(f"{option.name}={value}")
         elif option.purpose is Purpose.VECTORS and not option.shown and line is not None:
