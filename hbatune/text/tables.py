@@ -67,14 +67,14 @@ _COLUMN_TYPES = {
     "state": Column("", is_state=True),
     "text": Column("", is_prose=True),
     "reason": Column("", is_prose=True, once=True),
-    "paragraphs": Column("", is_prose=True, stacked=True, once=True),
+    "paragraphs": Column("", is_prose=True, stacked=True),
 }
 
 
 def make_columns(heads: str) -> tuple[Column, ...]:
     """Return columns from a line with their types and titles: ``id TARGET | value CURRENT``.
 
-    ``text`` is prose of one row. Several rows may share a ``reason`` or the last ``paragraphs``.
+    ``text`` is prose of one row. Several rows may share a ``reason``.
     """
     columns = []
     for head in heads.split(" | "):

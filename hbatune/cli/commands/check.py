@@ -94,7 +94,7 @@ def _make_entry(finding: Finding) -> FindingEntry:
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     entries = map(_make_entry, findings)
     folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
-    # The same advice is shown once for all its findings of one severity.
+    # Findings with the same advice are next to each other.
     groups = group_equal_rows(folded, lambda item: (item[1].severity, item[1].advice))
     table, endpoints = Table(load_columns("findings")), inputs.machine.endpoints_by_target
     for targets, entry in groups:
