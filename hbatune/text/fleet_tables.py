@@ -36,9 +36,6 @@ VARIOUS_TEXT = "each its own"
 MAX_REMEDIES = 10
 """Maximum number of remedies that a screen or a page shows first."""
 
-MAX_BATCH = 8
-"""Maximum number of hosts in one command: larger rollouts go in batches."""
-
 
 class Remedy(Struct, frozen=True):
     """A problem of some hosts, worst severity first, and a command that repairs or explains it.
@@ -205,7 +202,7 @@ def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> st
     is_rollout = first.state in (HostState.DRIFT, HostState.NOT_SET_UP) and not first.anonymous
     if len(hosts) == 1 or not is_rollout:
         return command_on(first, f"diff --profile {shlex.quote(profile)}")
-    limit = ",".join(host.hostname for host in hosts[:MAX_BATCH])
+    limit = ",".join(host.hostname for host in hosts)
     variables = f"-e hbatune_profile={shlex.quote(profile)} --limit {shlex.quote(limit)}"
     return f"ansible-playbook hbatune.hbatune.rollout -i inventory {variables}"
 
