@@ -181,7 +181,6 @@ class _FewVectors(CheckEvidence, frozen=True):
     queues: int
     cpus: int
     options: tuple[str, ...]
-    limiting: tuple[str, ...]
 
 
 def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -200,15 +199,12 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
             continue
         if queues < 2 or vectors >= min(cpus, driver_queues or cpus):
             continue
-        hidden = _find_hidden_options(adapter)
-        options = _find_options(inputs, adapter, health) or hidden
-        limiting = _find_options(inputs, adapter, health, neutral=False) or hidden
+        options = _find_options(inputs, adapter, health) or _find_hidden_options(adapter)
         # If each queue has its vector, only an option that is a number of them limits both.
-        if vectors >= queues and not any(map(_is_number_above_one, limiting)):
+        if vectors >= queues and not any(map(_is_number_above_one, options)):
             continue
-        severity = Severity.ADVICE if vectors < queues and limiting else Severity.INFO
-        evidence = _FewVectors(vectors, queues, cpus, options, limiting)
-        yield check.report(severity, adapter, evidence)
+        severity = Severity.ADVICE if vectors < queues and options else Severity.INFO
+        yield check.report(severity, adapter, _FewVectors(vectors, queues, cpus, options))
 
 
 def _is_number_above_one(option: str) -> bool:
@@ -318,10 +314,8 @@ def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, Adapter
             yield adapter, health
 
 
-def _find_options(
-    inputs: CheckInput, adapter: Adapter, health: AdapterHealth, *, neutral: bool = True
-) -> tuple[str, ...]:
-    """Return the module options for vectors, with their values, or only those not ``neutral``.
+def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
+    """Return the module options that may keep vectors back, with their values.
 
     The last line in modprobe.d is the witness of an option that the module does not show.
     """
@@ -330,7 +324,7 @@ def _find_options(
     for option in families.family_named(adapter.family).options:
         value = health.options.get(option.name)
         line = lines.get((adapter.family, option.name))
-        if not neutral and isinstance(value, str) and option.is_neutral(value):
+        if isinstance(value, str) and option.is_neutral(value):
             continue
         if option.purpose is Purpose.VECTORS and isinstance(value, str):
             options.append(f"{option.name}={value}")
