@@ -85,6 +85,14 @@ def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
     assert audited(capsys, tmp_path)[0] == 1
 
 
+def test_unknown_profile_is_named(tmp_path: Path, capsys: Capture) -> None:
+    save(tmp_path, with_policy(1), with_policy(2))
+    code, _, messages = audited(capsys, tmp_path, "--profile", "nosuch")
+    assert code == 2
+    assert messages.startswith('hbatune: there is no profile "nosuch", only ')
+    assert ".snap" not in messages
+
+
 def test_hosts_without_comparison_exit_1(tmp_path: Path, capsys: Capture) -> None:
     unread = {**TUNED, "queue/nr_requests": Missing(Reason.UNREADABLE, 5)}
     fleets = {
