@@ -7,7 +7,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from hbatune.act import marks, paths
+from hbatune.act import paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent import orders
@@ -16,11 +16,11 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts import assembly, health, sampler
+from hbatune.facts import assembly, sampler
 from hbatune.operations import rollback, situation
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
-from hbatune.plan.rows import count_settings, list_skipped
+from hbatune.plan.rows import count_settings
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
@@ -169,7 +169,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         return PassReport(profile=profile.name, locked=True)
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
-    findings = _run_checks_apart(config, profile) if order.checks else None
+    findings = _run_checks(config, profile) if order.checks else None
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -184,7 +184,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         changes=tuple(judge.change(row, reconciled) for row in reconciled.drift.values()),
         unreadable=last.unreadable,
         counts=count_settings(rows, endpoints, reconciled.drift) if reconciled.whole else {},
-        skipped=list_skipped(rows)[:_MAX_SKIPPED],
+        skipped=situation.list_skipped(rows, reconciled.machine)[:_MAX_SKIPPED],
         adapters=situation.list_serving_adapters(reconciled.machine) if reconciled.whole else (),
         looked=tuple(looked),
         error=problems.last,
@@ -199,29 +199,21 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     )
 
 
-def _run_checks_apart(config: Config, profile: Profile) -> dict[str, int] | None:
-    """Run the checks in a fork, whose memory is released. Return their findings, or None.
+def _run_checks(config: Config, profile: Profile) -> dict[str, int] | None:
+    """Run the checks in a fork, whose memory is released. Return the findings by severity.
 
-    Its failure must not lose the report of the writes.
+    Its failure must not lose the report of the writes, so it is None.
     """
+
+    def answer(_: bytes) -> bytes:
+        from hbatune.operations.snapshot import check_for_daemon
+
+        return orders.encode(check_for_daemon(config, profile))
+
     with suppress(ChildError):
-        server = start_server(lambda _: orders.encode(run_checks(config, profile)))
-        if sent := await_answer(server, CHECKS_TIMEOUT_S):
-            return orders.decode_findings(sent)
+        sent = await_answer(start_server(answer), CHECKS_TIMEOUT_S)
+        return orders.decode_findings(sent) if sent else None
     return None
-
-
-def run_checks(config: Config, profile: Profile) -> dict[str, int]:
-    """Run the checks, and return the number of findings by severity, for `status`.
-
-    Store the error counters, so `check`, which writes nothing, can report increases.
-    """
-    from hbatune.operations import snapshot  # only in the fork
-
-    current, findings = snapshot.check_for_daemon(config, profile)
-    counters = snapshot.get_error_counters(current)
-    marks.save_counted(paths.COUNTERS, health.retain_observations(current.looks, counters))
-    return findings
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:

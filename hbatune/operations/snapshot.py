@@ -22,7 +22,7 @@ from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation as situations
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
-from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
+from hbatune.plan.rows import HostLook, Plan, State, count_settings
 from hbatune.policy import budget, match, vendors
 from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles
@@ -52,14 +52,10 @@ def take_snapshot(show_traces: ShowTraces) -> Snapshot:
 
 
 def _read_host(
-    show_traces: ShowTraces,
-    config: Config,
-    profiles: Sequence[Profile] = (),
-    *,
-    with_log: bool = True,
+    show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = (), *, log: bool = True
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
-    paths = Paths()
+    paths, seconds = Paths(), config.act.deadline_seconds
     situations.require_readable(paths, paths.counters)
     files = situations.list_adapter_attributes()
     files[model.TargetKind.CONTROLLER] = (*files[model.TargetKind.CONTROLLER], *CONTROLLER_FILES)
@@ -68,11 +64,7 @@ def _read_host(
         gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
         avoid = situations.map_stuck_disks(means.stuck)
         observed = observe_health(
-            gathered,
-            deadline=config.act.deadline_seconds,
-            avoid=avoid,
-            with_log=with_log,
-            worker_pool=worker_pool,
+            gathered, deadline=seconds, avoid=avoid, with_log=log, worker_pool=worker_pool
         )
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
@@ -181,21 +173,26 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
             plan = situation.plan()
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
-            look = replace(look, counts=counts, skipped=list_skipped(plan.rows))
+            skipped = situations.list_skipped(plan.rows, host)
+            look = replace(look, counts=counts, skipped=skipped, drift=plan.drift)
         return replace(look, findings=_count_findings(make_check_input(snapshot, situation, ())))
     except UsageError as error:
         return replace(look, mistake=error.message)
 
 
-def check_for_daemon(config: Config, profile: Profile) -> tuple[Snapshot, dict[str, int]]:
-    """Read and check this machine. Return its snapshot and the findings by severity.
+def check_for_daemon(config: Config, profile: Profile) -> dict[str, int]:
+    """Check this machine, and return the number of findings by severity.
 
-    The daemon's unit may not read the kernel's log, so its failures are not counted.
+    Store the error counters, so `check`, which writes nothing, can report increases. The daemon's
+    unit may not read the kernel's log, so its failures are not counted.
     """
-    snapshot, recorded, means = _read_host(lambda *_: None, config, with_log=False)
+    snapshot, recorded, means = _read_host(lambda *_: None, config, log=False)
     machine = snapshot.machine
     situation = situations.make_situation(config, profile, machine, (), means, recorded)
-    return snapshot, _count_findings(make_check_input(snapshot, situation, ()))
+    findings = _count_findings(make_check_input(snapshot, situation, ()))
+    observations = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
+    marks.save_counted(Paths().counters, observations)
+    return findings
 
 
 def _count_findings(inputs: CheckInput) -> dict[str, int]:

@@ -106,8 +106,8 @@ class HostLook(Struct, frozen=True, kw_only=True):
     ``counts`` are the settings by state, ``skipped`` describes the excluded ones. ``unfinished`` is
     whether an earlier run was interrupted or lost original values. ``values`` is the number of
     original values, and ``findings`` counts by severity. None means unknown. The daemon ``checked``
-    them at this time. ``installed`` is whether systemd has the daemon's unit, ``failed`` whether
-    the unit has failed.
+    them at this time. ``drift`` are the rows to write, if this scan read them. ``installed`` is
+    whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
     """
 
     profile: str | None = None
@@ -120,6 +120,7 @@ class HostLook(Struct, frozen=True, kw_only=True):
     values: int | None = None
     findings: dict[str, int] | None = None
     checked: float | None = None
+    drift: tuple[Row, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False
@@ -130,11 +131,12 @@ def count_settings(
 ) -> Counter[str]:
     """Return the number of settings by state, and of disks without a rule as ``unmatched``.
 
-    Drift that the caller has ``handled``, by id and setting, counts as ok.
+    A map counts instead of its paths. Drift that the caller has ``handled``, by id and setting,
+    counts as ok.
     """
     counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
     ids = {row.id for row in rows}
-    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in endpoints)
+    counts["unmatched"] = sum(disk.id not in ids and not disk.map for disk in endpoints)
     return counts
 
 

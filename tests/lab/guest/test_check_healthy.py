@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.agent.passes import run_checks
+from hbatune.operations.snapshot import check_for_daemon
 from hbatune.policy.config import Config
 from hbatune.policy.vendors import load_chosen_profile
 from tests.lab.guest.command import Done, hbatune
@@ -109,7 +109,9 @@ def _first_look() -> Iterator[None]:
     subprocess.run(["dmesg", "--clear"], check=True)
     COUNTERS.parent.mkdir(parents=True, exist_ok=True)
     COUNTERS.unlink(missing_ok=True)
-    run_checks(Config(), load_chosen_profile("oltp", Config()))  # as an audit of the daemon does
+    check_for_daemon(
+        Config(), load_chosen_profile("oltp", Config())
+    )  # as an audit of the daemon does
     yield
     subprocess.run(["dmesg", "--clear"], check=True)
 
