@@ -71,7 +71,7 @@ export async function showStatus() {
         return;
     }
     const parts = [makeFacts(status)];
-    if (status.verdicts.length > 0)
+    if (status.verdicts?.length > 0)
         parts.push(makeElement("h3", "", "Latest verdicts"),
             makeVerdictTable(status.verdicts.map((record) => record.proof)));
     if (status.next.length > 0)

@@ -7,6 +7,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import StrEnum
@@ -117,6 +118,17 @@ def start_server(
         server.kill()
         raise ChildError(error) from error
     return server
+
+
+def await_answer(server: Server, seconds: float) -> bytes | None:
+    """Return the server's answer, or None after ``seconds``. The server is ended."""
+    sent, limit = None, time.monotonic() + seconds
+    while sent is None and (remaining := limit - time.monotonic()) > 0:
+        if select.select([server], [], [], remaining)[0]:
+            sent = server.read()
+    if sent != b"":  # it has not ended by itself
+        server.kill()
+    return sent
 
 
 def _find_log_connections() -> Iterator[int]:

@@ -18,7 +18,7 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.agent import orders, work
-from hbatune.agent.child import ChildError, ChildFailure, Server, start_server
+from hbatune.agent.child import ChildError, ChildFailure, Server, await_answer, start_server
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.monitor import DepthWatch, MetricsMonitor
@@ -48,6 +48,8 @@ PASS_LIMIT_S = 300.0
 """Seconds after which a pass counts as stalled. The deadlines of its workers keep it far below."""
 PASS_TIMEOUT_S = 900.0
 """Seconds after which a pass is killed: it may have to process thousands of slow disks."""
+CHECK_INTERVAL_S = 600.0
+"""Seconds between two runs of the checks: the drivers ask the cards for some error counters."""
 SHOWN_AFTER_S = 2.0
 """Seconds after which the status shows the pass in progress. Most passes end within milliseconds,
 and two more writes would cost as much as they do."""
@@ -190,6 +192,9 @@ class DaemonLoop:
             self._stop_tuning()
             return
         order = self._history.order(reason, events, current_time)
+        age = time.time() - (self._status.checked or 0)
+        are_checks_due = reason is PassReason.AUDIT and not 0 <= age < CHECK_INTERVAL_S
+        order = replace(order, checks=are_checks_due)
         try:
             server = self._order_pass(order, profile)
         except (ChildError, HangingPassesError) as error:
@@ -471,7 +476,7 @@ class DaemonLoop:
         self._service.notify("STOPPING=1")
         self._monitor.close()
         if self._running is not None:
-            _await_answer(self._running[0], STOP_TIMEOUT_S)
+            await_answer(self._running[0], STOP_TIMEOUT_S)
             self._server = None
         self._end_server()
         config = self._configuration.policy.config.daemon
@@ -486,16 +491,5 @@ class DaemonLoop:
         except ChildError:
             # Its workers have deadlines, so it needs no separate process.
             return work.restore_all(config)
-        sent = _await_answer(server, RESTORE_ALL_TIMEOUT_S)
+        sent = await_answer(server, RESTORE_ALL_TIMEOUT_S)
         return orders.decode_error(sent) if sent else ChildFailure.OVERDUE
-
-
-def _await_answer(server: Server, seconds: float) -> bytes | None:
-    """Return the server's answer, or None after ``seconds``. The server is ended."""
-    sent, limit = None, time.monotonic() + seconds
-    while sent is None and (remaining := limit - time.monotonic()) > 0:
-        if select.select([server], [], [], remaining)[0]:
-            sent = server.read()
-    if sent != b"":  # it has not ended by itself
-        server.kill()
-    return sent

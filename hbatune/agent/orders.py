@@ -49,7 +49,7 @@ class Order(Struct, frozen=True):
     ``left`` are settings that are skipped permanently because others keep changing them. ``fought``
     are settings with the maximum number of repairs. ``due`` are settings that an earlier pass could
     not set and that are tried again now, ``waiting`` later. ``levels`` are by endpoint id the
-    latest levels of queue depths that a full queue lowers.
+    latest levels of queue depths that a full queue lowers. ``checks`` is whether to run the checks.
     """
 
     reason: PassReason
@@ -59,6 +59,7 @@ class Order(Struct, frozen=True):
     due: frozenset[RowKey] = frozenset()
     waiting: frozenset[RowKey] = frozenset()
     levels: dict[str, DepthLevel] = {}
+    checks: bool = False
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -158,9 +159,10 @@ class PassReport(Struct, frozen=True):
 
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
     state, ``skipped`` describes the first excluded ones, ``adapters`` are those with disks.
-    ``looked`` are the ids of endpoints that events named.
-    ``levels`` are the levels of queue depths that a full queue lowers. ``resettable`` are by target
-    the wrong queue depths that show that the driver has restored its own, without an event.
+    ``findings`` of the checks are counted by severity, or None if they did not run. ``looked`` are
+    the ids of endpoints that events named. ``levels`` are the levels of queue depths that a full
+    queue lowers. ``resettable`` are by target the wrong queue depths that show that the driver has
+    restored its own, without an event.
 
     ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
     and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
@@ -184,6 +186,7 @@ class PassReport(Struct, frozen=True):
     hint: str | None = None
     subjects: Subjects | None = None
     places: SampledPlaces = SampledPlaces()
+    findings: dict[str, int] | None = None
     whole: bool = True
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, tuple[Value, ...]] = {}
@@ -208,6 +211,7 @@ PIECE_SIZE = 64
 encode = msgpack.Encoder().encode
 """Encodes an order or an error."""
 decode_error = msgpack.Decoder(str | None).decode
+decode_findings = msgpack.Decoder(dict[str, int]).decode
 decode_order = msgpack.Decoder(Order).decode
 _decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
 _decode_piece = msgpack.Decoder(PassReport).decode

@@ -2,25 +2,25 @@
 
 import errno
 import os
-import time
 from contextlib import suppress
 from itertools import chain
 
 from msgspec.structs import replace
 
-from hbatune.act import marks, paths
+from hbatune.act import paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
 from hbatune.agent import orders
+from hbatune.agent.child import ChildError, await_answer, start_server
 from hbatune.agent.events import DeviceEvent
 from hbatune.agent.judge import Judge
 from hbatune.agent.orders import DelayedScan, Order, PassReason, PassReport, UnwrittenFile
 from hbatune.errors import HbatuneError, LockedError
-from hbatune.facts import assembly, health, model, sampler
+from hbatune.facts import assembly, sampler
 from hbatune.operations import rollback, situation
 from hbatune.operations.context import Context, Note, TaskFailed
 from hbatune.operations.reconcile import MachineCache, PassRequest, PassResult, run_pass
-from hbatune.plan.rows import count_settings, list_skipped
+from hbatune.plan.rows import count_settings
 from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Profile
@@ -38,6 +38,8 @@ kernel reports the connection before it resets their limits in a scan of the nam
 as does a scan of the disks."""
 _MAX_SKIPPED = 16
 """Maximum excluded settings that the status describes."""
+CHECKS_TIMEOUT_S = 120.0
+"""Seconds for the checks. They read each device with a deadline."""
 INTERRUPT_CHECK_DELAY_S = 0.5
 """Seconds until its interrupts are checked, which requires a full scan."""
 
@@ -167,9 +169,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         return PassReport(profile=profile.name, locked=True)
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
-    if order.reason is PassReason.AUDIT:
-        with suppress(HbatuneError, OSError):  # the report of the writes must not be lost
-            keep_counters(reconciled.machine, config.act.deadline_seconds)
+    findings = _run_checks(config, profile) if order.checks else None
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -184,13 +184,14 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         changes=tuple(judge.change(row, reconciled) for row in reconciled.drift.values()),
         unreadable=last.unreadable,
         counts=count_settings(rows, endpoints, reconciled.drift) if reconciled.whole else {},
-        skipped=list_skipped(rows)[:_MAX_SKIPPED],
+        skipped=situation.list_skipped(rows, reconciled.machine)[:_MAX_SKIPPED],
         adapters=situation.list_serving_adapters(reconciled.machine) if reconciled.whole else (),
         looked=tuple(looked),
         error=problems.last,
         unwritten=problems.unwritten,
         subjects=_choose_subjects(reconciled, profile, memory),
         places=sampler.find_sampled_places(reconciled.machine),
+        findings=findings,
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
@@ -198,24 +199,21 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     )
 
 
-def keep_counters(machine: model.Machine, deadline: float) -> None:
-    """Store the machine's error counters, so `check`, which writes nothing, can report increases.
+def _run_checks(config: Config, profile: Profile) -> dict[str, int] | None:
+    """Run the checks in a fork, whose memory is released. Return the findings by severity.
 
-    Do nothing within ``MIN_INTERVAL_S`` of the last time: the drivers ask the cards for some of
-    these counters. ``deadline`` is in seconds, for each device. The daemon's unit may not read the
-    kernel's log, so its failures are not counted.
+    Its failure must not lose the report of the writes, so it is None.
     """
-    stored, current_time = marks.load_counted(paths.COUNTERS), int(time.time())
-    for counters in stored:
-        age = current_time - counters.at
-        if counters.boot_id == machine.boot_id and 0 <= age < health.MIN_INTERVAL_S:
-            return
-    from hbatune.facts.observe import observe_health  # only for some of the audits
 
-    stuck = situation.map_stuck_disks(situation.unlocked_means(paths.Paths()).stuck)
-    observed = observe_health(machine, deadline=deadline, avoid=stuck, with_log=False)
-    current = health.collect_counters(machine, observed, current_time)
-    marks.save_counted(paths.COUNTERS, health.retain_observations(stored, current))
+    def answer(_: bytes) -> bytes:
+        from hbatune.operations.snapshot import check_for_daemon
+
+        return orders.encode(check_for_daemon(config, profile))
+
+    with suppress(ChildError):
+        sent = await_answer(start_server(answer), CHECKS_TIMEOUT_S)
+        return orders.decode_findings(sent) if sent else None
+    return None
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:

@@ -66,7 +66,8 @@ class Status(Struct, frozen=True):
     handled drift counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is
     tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
     missing in a status of an older version. ``unwritten`` are files that could not be written.
-    ``last_profile`` was active before a rollback. ``abandoned`` is the number of abandoned
+    ``findings`` of the checks, by severity, were ``checked`` at this time, without the kernel's
+    log. ``last_profile`` was active before a rollback. ``abandoned`` is the number of abandoned
     processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
     """
 
@@ -92,6 +93,8 @@ class Status(Struct, frozen=True):
     counts: dict[ShortText, int] = {}
     skipped: tuple[LongText, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
+    findings: dict[ShortText, int] | None = None
+    checked: Moment | None = None
     last_profile: ShortText | None = None
     schema: ShortText = SCHEMA
 
@@ -139,7 +142,7 @@ class Status(Struct, frozen=True):
         # The pass has read nothing, so all open settings are still open.
         if report.subjects is None and report.error is not None:
             return replace(self, error=report.error)
-        open_changes = report.open
+        open_changes, has_checked = report.open, report.findings is not None
         if order.names is not None:
             scanned_ids = {change.id for change in report.changes} | set(report.looked)
             remaining = (change for change in self.open if change.id not in scanned_ids)
@@ -156,6 +159,8 @@ class Status(Struct, frozen=True):
             counts=report.counts if report.whole else self.counts,
             skipped=report.skipped if report.whole else self.skipped,
             adapters=report.adapters if report.whole else self.adapters,
+            findings=report.findings if has_checked else self.findings,
+            checked=epoch if has_checked else self.checked,
             rolled_back=False,
             error=report.error,
         )
@@ -182,6 +187,8 @@ def make_host_look(status: Status, paths: Paths) -> HostLook:
         # The daemon may not have noticed a rollback yet.
         rolled_back=status.rolled_back or rollback_record.load(paths).covers_all,
         values=values,
+        findings=status.findings,
+        checked=status.checked,
     )
 
 

@@ -187,8 +187,8 @@ def find_few_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find adapters with fewer vectors than the minimum of hardware queues and CPUs.
 
     Only data vectors count, if they are known. An adapter with a single queue needs a single
-    vector, unless its driver has several queues behind it. If the driver has no module options for
-    vectors, the hardware sets the limit, and the finding is only informational.
+    vector, unless its driver has several queues behind it. If no module option can keep vectors
+    back, the hardware sets the limit, and the finding is only informational.
     """
     cpus = inputs.machine.cpus
     for adapter, health in _find_vector_adapters(inputs):
@@ -315,7 +315,7 @@ def _find_vector_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, Adapter
 
 
 def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -> tuple[str, ...]:
-    """Return the module options for vectors, with their values.
+    """Return the module options that may keep vectors back, with their values.
 
     The last line in modprobe.d is the witness of an option that the module does not show.
     """
@@ -324,6 +324,8 @@ def _find_options(inputs: CheckInput, adapter: Adapter, health: AdapterHealth) -
     for option in families.family_named(adapter.family).options:
         value = health.options.get(option.name)
         line = lines.get((adapter.family, option.name))
+        if isinstance(value, str) and option.is_neutral(value):
+            continue
         if option.purpose is Purpose.VECTORS and isinstance(value, str):
             options.append(f"{option.name}={value}")
         elif option.purpose is Purpose.VECTORS and not option.shown and line is not None:

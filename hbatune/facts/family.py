@@ -126,7 +126,8 @@ class Option(Struct, frozen=True):
     driver uses as much as the adapter offers. An option that is not ``shown`` has no file below
     /sys/module (fs/sysfs/group.c: create_files skips mode 0), so the value at load is unknown. An
     option with a ``key`` is a text with several parts, for which hbatune writes ``KEY:NUMBER``.
-    Only some versions of the module have an ``optional`` one.
+    Only some versions of the module have an ``optional`` one. With the ``neutral`` value, one for
+    vectors keeps none back.
     """
 
     name: str
@@ -137,6 +138,11 @@ class Option(Struct, frozen=True):
     shown: bool = True
     key: str = ""
     optional: bool = False
+    neutral: int = 0
+
+    def is_neutral(self, text: str) -> bool:
+        """Return whether the option has its neutral value. The kernel shows a bool as Y or N."""
+        return {"N": "0", "Y": "1"}.get(text, text) in (str(self.neutral), str(self.own))
 
 
 class Depth(StrEnum):

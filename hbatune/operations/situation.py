@@ -18,7 +18,8 @@ from hbatune.errors import UsageError
 from hbatune.facts import assembly, devices, processors
 from hbatune.facts.attributes import BLOCK_SIZE_FILE
 from hbatune.facts.machine import WHOLE_MACHINE, Scope, gather_machine
-from hbatune.facts.model import Machine, MissingText, TargetKind, get_fact
+from hbatune.facts.model import Endpoint, Machine, MissingText, TargetKind, get_fact
+from hbatune.facts.names import shorten_names
 from hbatune.facts.targets import ChosenTargets, choose_targets
 from hbatune.facts.udev import read_saved_texts
 from hbatune.plan import joint_limits, rows
@@ -29,6 +30,7 @@ from hbatune.policy.library import installed_library
 from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.settings import table
 from hbatune.settings.limits import BFQ, find_scheduler
+from hbatune.shipped import fill_message
 from hbatune.text.limit_text import Limit, LimitReason
 from hbatune.workers import WorkerPool
 
@@ -434,6 +436,23 @@ def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:
         except OSError:
             continue
     return None
+
+
+def list_shared_disks(
+    plan_rows: Iterable[rows.Row], machine: Machine, disks: Iterable[Endpoint]
+) -> list[str]:
+    """Return those disks on a shared array that have no row, as [site] does not describe it."""
+    planned = {row.target for row in plan_rows}
+    planned |= {path.map or "" for path in machine.endpoints if path.target in planned}
+    return [d.target for d in disks if budget.is_shared(d) and d.target not in planned]
+
+
+def list_skipped(plan_rows: Collection[rows.Row], machine: Machine) -> tuple[str, ...]:
+    """Return the disks on a shared array that is not described, then the excluded settings."""
+    skipped = rows.list_skipped(plan_rows)
+    if not (shared := list_shared_disks(plan_rows, machine, machine.endpoints)):
+        return skipped
+    return fill_message("plan", "shared", disks=" ".join(shorten_names(shared))), *skipped
 
 
 def list_serving_adapters(machine: Machine) -> tuple[rows.ServingAdapter, ...]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from hbatune.facts.observe import observe_health
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation as situations
 from hbatune.plan.kernel_changes import CONTROLLER_FILES, FORECAST_FILES
-from hbatune.plan.rows import HostLook, Plan, State, count_settings, list_skipped
+from hbatune.plan.rows import HostLook, Plan, State, count_settings
 from hbatune.policy import budget, match, vendors
 from hbatune.policy.config import Config, load_configuration
 from hbatune.policy.library import Yardsticks, installed_library, list_profiles
@@ -52,10 +52,10 @@ def take_snapshot(show_traces: ShowTraces) -> Snapshot:
 
 
 def _read_host(
-    show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = ()
+    show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = (), *, log: bool = True
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
-    paths = Paths()
+    paths, seconds = Paths(), config.act.deadline_seconds
     situations.require_readable(paths, paths.counters)
     files = situations.list_adapter_attributes()
     files[model.TargetKind.CONTROLLER] = (*files[model.TargetKind.CONTROLLER], *CONTROLLER_FILES)
@@ -64,7 +64,7 @@ def _read_host(
         gathered = means.gather((*list_attributes(), *FORECAST_FILES), config.act, of=files)
         avoid = situations.map_stuck_disks(means.stuck)
         observed = observe_health(
-            gathered, deadline=config.act.deadline_seconds, avoid=avoid, worker_pool=worker_pool
+            gathered, deadline=seconds, avoid=avoid, with_log=log, worker_pool=worker_pool
         )
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
@@ -117,8 +117,6 @@ def check_host(
     everything is checked. Nothing is written: the daemon stores the error counters to compare with.
     Raises UsageError for a profile or a target that does not exist.
     """
-    from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
-
     if file is None:
         snapshot = _read_host(show_traces, load_configuration())[0]
     else:
@@ -137,7 +135,7 @@ def check_host(
             situations.SituationRequest(profile=profile, targets=targets, snapshot=snapshot)
         )
     inputs = make_check_input(snapshot, situation, targets)
-    return CheckedHost(inputs, run_checks(inputs), situation.not_understood if situation else ())
+    return CheckedHost(inputs, _check_input(inputs), situation.not_understood if situation else ())
 
 
 def look_at_host(show_traces: ShowTraces) -> HostLook:
@@ -145,8 +143,6 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
 
     It writes nothing. Raises JournalError if the journal is damaged.
     """
-    from hbatune.checks.registry import run_checks
-
     paths = Paths()
     installed = (paths.units / system.UNIT).exists()
     hidden = situations.find_unreadable(paths, paths.counters)
@@ -175,13 +171,38 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
             plan = situation.plan()
             counts = count_settings(plan.rows, situation.machine.endpoints)
             counts[State.UNREADABLE] += sum(disk.unread for disk in plan.left_alone)
-            look = replace(look, counts=counts, skipped=list_skipped(plan.rows))
-        findings = run_checks(make_check_input(snapshot, situation, ()))
+            skipped = situations.list_skipped(plan.rows, host)
+            look = replace(look, counts=counts, skipped=skipped, drift=plan.drift)
+        findings = _check_input(make_check_input(snapshot, situation, ()))
     except UsageError as error:
         return replace(look, mistake=error.message)
     lost = [finding.evidence.describe() for finding in findings if finding.id == "udev-rule-lost"]
-    severities = Counter(str(finding.severity) for finding in findings)
-    return replace(look, findings=severities, lost_rules=tuple(lost))
+    return replace(look, findings=_count_severities(findings), lost_rules=tuple(lost))
+
+
+def check_for_daemon(config: Config, profile: Profile) -> dict[str, int]:
+    """Check this machine, and return the number of findings by severity.
+
+    Store the error counters, so `check`, which writes nothing, can report increases. The daemon's
+    unit may not read the kernel's log, so its failures are not counted.
+    """
+    snapshot, recorded, means = _read_host(lambda *_: None, config, log=False)
+    machine = snapshot.machine
+    situation = situations.make_situation(config, profile, machine, (), means, recorded)
+    findings = _check_input(make_check_input(snapshot, situation, ()))
+    observations = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
+    marks.save_counted(Paths().counters, observations)
+    return _count_severities(findings)
+
+
+def _check_input(inputs: CheckInput) -> tuple[Finding, ...]:
+    from hbatune.checks.registry import run_checks  # all checks, which a snapshot never needs
+
+    return run_checks(inputs)
+
+
+def _count_severities(findings: Iterable[Finding]) -> dict[str, int]:
+    return Counter(str(finding.severity) for finding in findings)
 
 
 def make_check_input(

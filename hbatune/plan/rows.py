@@ -105,9 +105,10 @@ class HostLook(Struct, frozen=True, kw_only=True):
     ``mistake`` is the error in the configuration, ``hidden`` the record that only root can read.
     ``counts`` are the settings by state, ``skipped`` describes the excluded ones. ``unfinished`` is
     whether an earlier run was interrupted or lost original values. ``values`` is the number of
-    original values, and ``findings`` counts by severity. None means unknown. ``installed`` is
-    whether systemd has the daemon's unit, ``failed`` whether the unit has failed.
-    ``lost_rules`` describes the udev rules of others that did not take effect.
+    original values, and ``findings`` counts by severity. None means unknown. The daemon ``checked``
+    them at this time. ``drift`` are the rows to write, if this scan read them. ``installed`` is
+    whether systemd has the daemon's unit, ``failed`` whether the unit has failed. ``lost_rules``
+    describes the udev rules of others that did not take effect.
     """
 
     profile: str | None = None
@@ -120,6 +121,8 @@ class HostLook(Struct, frozen=True, kw_only=True):
     values: int | None = None
     findings: dict[str, int] | None = None
     lost_rules: tuple[str, ...] = ()
+    checked: float | None = None
+    drift: tuple[Row, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     installed: bool = True
     failed: bool = False
@@ -130,11 +133,13 @@ def count_settings(
 ) -> Counter[str]:
     """Return the number of settings by state, and of disks without a rule as ``unmatched``.
 
-    Drift that the caller has ``handled``, by id and setting, counts as ok.
+    A map counts instead of its paths. Drift that the caller has ``handled``, by id and setting,
+    counts as ok.
     """
     counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
     ids = {row.id for row in rows}
-    counts["unmatched"] = sum(endpoint.id not in ids for endpoint in fold_heads(endpoints))
+    disks = fold_heads(endpoints)
+    counts["unmatched"] = sum(disk.id not in ids and not disk.map for disk in disks)
     return counts
 
 

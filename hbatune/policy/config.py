@@ -178,6 +178,7 @@ class SiteKey(StrEnum):
 
     EXCLUDE = "exclude"
     TARGETS = "targets of array {}"
+    ARRAY = "vendor and model of array {}"
     MEMBERS = "members"
     USES = "uses {}"
 

@@ -208,9 +208,15 @@ class SiteNames:
 
 def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, ...]:
     """Return the site's names that match nothing on this machine."""
-    if not any(names for _, names in _list_site_names(site)):
-        return ()
-    return tuple(SiteNames(machine).unmatched(site))
+    unmatched = list[UnmatchedName]()
+    if any(names for _, names in _list_site_names(site)):
+        unmatched += SiteNames(machine).unmatched(site)
+    for array in site.array:
+        vendors = [d for d in machine.endpoints if matches_glob(d.vendor, (array.vendor,))]
+        if not any(matches_glob(disk.model, (array.model,)) for disk in vendors):
+            key, name = SiteKey.ARRAY.format(array.name), f"{array.vendor} {array.model}"
+            unmatched.append(UnmatchedName(key, name))
+    return tuple(unmatched)
 
 
 def resolve_site_links(machine: Machine, site: Site, follow: Follow) -> Site:

@@ -22,7 +22,7 @@ from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import plan_tables, units
-from hbatune.text.basic_output import format_count
+from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, load_columns, make_columns
 from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
 
@@ -35,9 +35,6 @@ VARIOUS_TEXT = "each its own"
 
 MAX_REMEDIES = 10
 """Maximum number of remedies that a screen or a page shows first."""
-
-MAX_BATCH = 8
-"""Maximum number of hosts in one command: larger rollouts go in batches."""
 
 
 class Remedy(Struct, frozen=True):
@@ -205,7 +202,7 @@ def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> st
     is_rollout = first.state in (HostState.DRIFT, HostState.NOT_SET_UP) and not first.anonymous
     if len(hosts) == 1 or not is_rollout:
         return command_on(first, f"diff --profile {shlex.quote(profile)}")
-    limit = ",".join(host.hostname for host in hosts[:MAX_BATCH])
+    limit = ",".join(host.hostname for host in hosts)
     variables = f"-e hbatune_profile={shlex.quote(profile)} --limit {shlex.quote(limit)}"
     return f"ansible-playbook hbatune.hbatune.rollout -i inventory {variables}"
 
@@ -327,13 +324,18 @@ def _yield_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
         yield ("unusable", file, None, reason, None, None, None, None, None)
 
 
-def show_comparison(comparison: HostComparison) -> None:
-    """Print a comparison, and one sentence with the number of differences."""
+def show_comparison(comparison: HostComparison, files: tuple[str, str]) -> None:
+    """Print a comparison of these files, and one sentence with the number of differences."""
     first, second = comparison.first, comparison.second
     names = first.name, second.name
     compared = f"{first.name} and {second.name}"
     if comparison.one_host:
-        names = units.format_time(first.taken), units.format_time(second.taken)
+        for format_moment in (units.format_time, format_second):
+            names = format_moment(first.taken), format_moment(second.taken)
+            if names[0] != names[1]:
+                break
+        else:
+            names = files
         compared = f"{first.name} on {names[0]} and on {names[1]}"
     if comparison.differences:
         table = _make_difference_table(comparison.differences, names)

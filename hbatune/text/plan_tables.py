@@ -16,7 +16,6 @@ from hbatune.facts import model
 from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
 from hbatune.facts.names import group_items, natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State, count_settings
-from hbatune.policy.budget import is_shared
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message
 from hbatune.text.basic_output import format_count
@@ -112,12 +111,11 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
     show_skipped(differences.plan.left_alone)
-    planned = {row.target for row in differences.rows}
-    endpoints = differences.situation.machine.endpoints
-    planned |= {path.map or "" for path in endpoints if path.target in planned}
-    disks = [disk for disk in differences.situation.chosen.endpoints if disk.target not in planned]
-    if shared := format_targets([disk.target for disk in disks if is_shared(disk)]):
-        print_line(fill_message("plan", "shared", disks=shared), hang=2)
+    from hbatune.operations.situation import list_shared_disks
+
+    machine, disks = differences.situation.machine, differences.situation.chosen.endpoints
+    if shared := list_shared_disks(differences.rows, machine, disks):
+        print_line(fill_message("plan", "shared", disks=format_targets(shared)), hang=2)
         print_line()
 
 
@@ -179,7 +177,7 @@ def _summarise_states(differences: Differences) -> str:
         counts.append(f"{format_count(unmatched, 'disk')} without a rule")
     text = f"Profile {plan.profile}: {', '.join(counts) or 'nothing to set on this machine'}."
     if plan.memory.added >= _MIB:
-        text += f" The requests to come cost {plan.memory.added / _MIB:.0f} MiB of memory."
+        text += f" The requests will take {plan.memory.added / _MIB:.0f} MiB of memory."
     return text
 
 

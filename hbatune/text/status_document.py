@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,10 +12,9 @@ from hbatune.agent.host_state import SCHEMA, Ages, DaemonHealth, DaemonState, St
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
 from hbatune.loader import is_missing
-from hbatune.plan.rows import HostLook, ServingAdapter, State
+from hbatune.plan.rows import HostLook, Row, ServingAdapter, State
 from hbatune.shipped import load_texts
 from hbatune.text.basic_output import format_count
-from hbatune.text.terminal import print_note
 
 if TYPE_CHECKING:
     from hbatune.agent.status import Status
@@ -29,12 +29,14 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
 
     ``state`` is the host's, a key of ``templates/status.toml``, and ``daemon`` the daemon's, with
     ``stalls`` as reasons. ``counts`` are the settings by state, ``skipped`` describes the excluded
-    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity,
-    ``journal`` has the number of original ``values``. Both are null if unknown. ``next`` are
-    commands with their purposes. ``unset`` are the settings that udev's rules could not set as a
-    disk appeared, and that the daemon has not set since. ``lost_rules`` describes other udev rules
-    that did not take effect, if no daemon runs. ``rule_changes`` is the number of settings that the
-    next apply changes because of new shipped rules, or null if unknown.
+    ones. ``kept`` is whether udev rules tune at boot. ``findings`` are counted by severity, as the
+    daemon ``checked`` them, or now without a daemon. ``journal`` has the number of original
+    ``values``. Both are null if unknown. ``next`` are commands with their purposes. ``unset`` are
+    the settings that udev's rules could not set as a disk appeared, and that the daemon has not set
+    since. ``lost_rules`` describes other udev rules that did not take effect, if no daemon runs.
+    ``rule_changes`` is the number of settings that the next apply changes because of new shipped
+    rules, or null if unknown. ``drift`` describes the changes to make. ``verdicts`` are null if
+    only root can read them.
     """
 
     schema: str = SCHEMA
@@ -46,7 +48,9 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     kept: bool
     counts: dict[str, int]
     skipped: tuple[str, ...]
+    drift: tuple[str, ...]
     findings: dict[str, int] | None
+    checked: float | None
     adapters: tuple[ServingAdapter, ...]
     journal: dict[str, int] | None
     next: tuple[tuple[str, str], ...]
@@ -56,7 +60,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     stalls: tuple[Stall, ...] = ()
     ages: Ages | None = None
     status: "Status | None"
-    verdicts: "tuple[Record, ...]"
+    verdicts: "tuple[Record, ...] | None"
     unset: tuple[UnsetSetting, ...] = ()
     lost_rules: tuple[str, ...] = ()
     rule_changes: int | None = 0
@@ -103,7 +107,9 @@ def make_status_document(
         kept=kept,
         counts={name: look.counts.get(name, 0) for name in (*map(str, State), "unmatched")},
         skipped=look.skipped,
+        drift=tuple(_describe_drift(look.drift)),
         findings=look.findings,
+        checked=look.checked,
         adapters=look.adapters,
         journal=None if look.values is None else {"values": look.values},
         next=tuple(commands),
@@ -133,15 +139,23 @@ def _describe_settings(look: HostLook) -> str:
     return text
 
 
-def read_latest_verdicts() -> "tuple[Record, ...]":
-    """Return the latest verdicts; if this user may not read them, print a note and return none."""
+def _describe_drift(rows: Collection[Row]) -> Iterator[str]:
+    """Yield the targets with the same change of a setting, and the change."""
+    if rows:
+        from hbatune.text.plan_tables import fold_rows, format_targets  # imports many modules
+
+        for targets, row in fold_rows(rows, lambda row: (row.setting, row.current, row.value)):
+            yield f"{format_targets(targets)}  {row.setting}  {row.current} → {row.value}"
+
+
+def read_latest_verdicts() -> "tuple[Record, ...] | None":
+    """Return the latest verdicts, or None if this user may not read them."""
     if is_missing(paths.HISTORY):
         return ()
     from hbatune.probe import history  # 5 of 70 ms, and most hosts have no verdict
 
     try:
         records = history.load(paths.HISTORY).records
-    except UsageError as error:
-        print_note(f"{error.message}: verdicts are not shown")
-        return ()
+    except UsageError:
+        return None
     return tuple(record for record in records if record.proof is not None)[-_LATEST:]

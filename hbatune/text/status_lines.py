@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from hbatune.agent.status import Status
     from hbatune.probe.history import Record
 
-_MAX_SKIPPED, _MAX_UNSET, _MAX_ADAPTERS = 6, 4, 4
-"""The numbers of skipped disks, of settings that udev's rules could not set, and of adapters."""
+_MAX_DRIFT, _MAX_SKIPPED, _MAX_UNSET, _MAX_ADAPTERS = 6, 6, 4, 4
+"""The numbers of drift groups, skipped disks, settings that udev's rules could not set, and
+adapters."""
 
 _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED | reason WHY NOT")
 
@@ -49,13 +50,18 @@ def show_status(document: StatusDocument) -> None:
     if (changes := document.rule_changes) != 0:
         name, settings = "changes" if changes else "unknown", format_count(changes or 0, "setting")
         _print_rows("Rules", [fill_message("rule_changes", name, settings=settings)])
+    drift = list(document.drift[:_MAX_DRIFT])
+    if (more := len(document.drift) - _MAX_DRIFT) > 0:
+        drift.append(f"and {more} more groups: `hbatune diff`")
+    _print_rows("Drift", drift)
     skipped = list(document.skipped[:_MAX_SKIPPED])
     if (more := document.counts["excluded"] - _MAX_SKIPPED) > 0:
         skipped.append(f"{more} more: `hbatune diff`")
     _print_rows("Left alone", skipped)
-    _print_rows("Verdicts", map(_describe_verdict, document.verdicts))
+    hidden = ["for root only: `sudo hbatune status`"] if document.verdicts is None else []
+    _print_rows("Verdicts", hidden or map(_describe_verdict, document.verdicts or ()))
     _print_rows("Daemon", _describe_daemon(document))
-    _print_rows("Findings", [_describe_findings(document.findings)])
+    _print_rows("Findings", [_describe_findings(document)])
     if status is not None:
         _print_rows("Alerts", _describe_alerts(status))
     unset = [_describe_unset(document)] if document.unset else []
@@ -115,11 +121,19 @@ def _describe_unset(document: StatusDocument) -> str:
     return f"{problem} (`hbatune check` shows the reasons)"
 
 
-def _describe_findings(findings: dict[str, int] | None) -> str:
+def _describe_findings(document: StatusDocument) -> str:
+    findings, looked = document.findings, "looked at now"
     if findings is None:
         return "not looked at: `sudo hbatune check`"
+    if document.checked is not None:
+        from hbatune.text.units import format_duration
+
+        age = format_duration(document.time - document.checked)
+        looked = f"{age} ago, without the kernel's log"
     severe = [f"{name} {number}" for name, number in findings.items() if name != "info"]
-    return f"{', '.join(severe)}: `hbatune check`" if severe else "none above info (looked at now)"
+    if severe:
+        return f"{', '.join(severe)} ({looked}): `hbatune check`"
+    return f"none above info ({looked})"
 
 
 def _describe_daemon(document: StatusDocument) -> Iterator[str]:

@@ -67,14 +67,14 @@ _COLUMN_TYPES = {
     "state": Column("", is_state=True),
     "text": Column("", is_prose=True),
     "reason": Column("", is_prose=True, once=True),
-    "paragraphs": Column("", is_prose=True, stacked=True, once=True),
+    "paragraphs": Column("", is_prose=True, stacked=True),
 }
 
 
 def make_columns(heads: str) -> tuple[Column, ...]:
     """Return columns from a line with their types and titles: ``id TARGET | value CURRENT``.
 
-    ``text`` is prose of one row. Several rows may share a ``reason`` or the last ``paragraphs``.
+    ``text`` is prose of one row. Several rows may share a ``reason``.
     """
     columns = []
     for head in heads.split(" | "):
@@ -370,21 +370,11 @@ class _Layout:
                 yield StyledText(hang), StyledText(text, style)
 
     def _omit_repeated(self, positions: Iterable[int], number: int) -> list[_Parts]:
-        """Return the cells of a row, without text that the following row repeats at a position.
-
-        Several columns of prose are omitted only together: a part of a row's text would look like
-        all of it.
-        """
-        row, following = self._rows[number], self._rows[number + 1 : number + 2]
-        cells = list(row)
-        prose = [position for position in positions if self._columns[position].is_prose]
-        if not following or not any(self._columns[position].once for position in prose):
-            return cells
-        if len(prose) == 1:
-            cells[prose[0]] = _strip_common_end(row[prose[0]], following[0][prose[0]])
-        elif all(row[position] == following[0][position] for position in prose):
-            for position in prose:
-                cells[position] = ()
+        """Return the cells of a row, without the end of a reason that the following row repeats."""
+        cells, following = list(self._rows[number]), self._rows[number + 1 : number + 2]
+        for position in positions:
+            if following and self._columns[position].once:
+                cells[position] = _strip_common_end(cells[position], following[0][position])
         return cells
 
     def _choose_style(self, number: int, position: int) -> str:

@@ -1,19 +1,23 @@
 """`status` in the states of a host: with a daemon, without one, and as a user."""
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hosts import hbas, interrupts
+from tests.hosts import fabrics, hbas, interrupts
 from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, run
-from tests.hosts.tree import Described
+from tests.hosts.tree import Described, Disk, Mapped
 
 Build = Callable[[Described], Path]
+_FROM_KERNEL_LOG = ("medium-errors", "space-errors", "transport-errors", "io-errors")
 
 _LOST_RULE = """
 rule='ACTION=="add", SUBSYSTEM=="block", KERNEL=="sd*", ATTR{queue/scheduler}="kyber"'
@@ -190,6 +194,88 @@ def test_state_with_daemon(built: Build, drift: str) -> None:
     }
     assert "sudo hbatune apply --profile oltp" in answers["rolled back"][1]
     assert answers["tuned"][2]["journal"] == {"values": 6}
+
+
+_FINDINGS = """
+configure('profile = "oltp"\\n[daemon]\\naudit_seconds = 1')
+hbatune(*APPLY)
+with daemon():
+    until(lambda document: document["findings"])
+    note("checked")
+    Path("/var/lib/hbatune/counters.json").unlink()  # the daemon had none to compare with
+    answers["check"] = json.loads(hbatune("check", "--json").stdout)["findings"]
+"""
+
+
+def test_daemon_counts_findings_of_check(built: Build) -> None:
+    answers = see(built(build_many_luns(2, adapters=1)), _FINDINGS)
+    code, text, document, _ = answers["checked"]
+    severities = [f["severity"] for f in answers["check"] if f["id"] not in _FROM_KERNEL_LOG]
+    assert "advice" in severities
+    severe = {name: number for name, number in document["findings"].items() if name != "info"}
+    assert severe == Counter(name for name in severities if name != "info")
+    assert (document["state"], code) == ("findings", 1)
+    assert abs(document["checked"] - document["time"]) < 60
+    assert re.search(r"Findings advice 1 \(\d+ s ago, without the kernel's", " ".join(text.split()))
+
+
+_DRIFT = """
+hbatune(*APPLY)
+for number, name in enumerate("abcdefghij"):
+    Path(f"/sys/class/block/sd{name}/queue/nr_requests").write_text(str(100 + number // 2))
+note("five values")
+for name in "cdefghij":
+    Path(f"/sys/class/block/sd{name}/queue/nr_requests").write_text("104")
+note("two values")
+for number, name in enumerate("abcdefghij"):
+    Path(f"/sys/class/block/sd{name}/queue/nr_requests").write_text(str(100 + number))
+note("ten values")
+"""
+
+
+def test_drift_is_grouped_by_values(built: Build) -> None:
+    answers = see(built(build_many_luns(10, adapters=1)), _DRIFT)
+    rows = {name: re.findall(r"sd\S.*→ 2048", answer[1]) for name, answer in answers.items()}
+    assert rows["two values"] == [
+        "sda sdb  nr_requests  100 → 2048",
+        "sdc..sdj (8)  nr_requests  104 → 2048",
+    ]
+    assert (len(rows["five values"]), len(rows["ten values"])) == (5, 6)
+    assert "and 4 more groups: `hbatune diff`" in answers["ten values"][1]
+    assert "more groups" not in answers["five values"][1]
+
+
+_SHARED = """
+hbatune("apply", "--profile", "oltp", "--no-probe")
+note("applied")
+configure('profile = "oltp"')
+with daemon():
+    note("with a daemon")
+"""
+
+
+def _build_fc_map() -> Described:
+    """Build a host with one LUN of an array over two FC paths, joined by a map."""
+    machine = fabrics.qla2xxx()
+    [function], [host] = machine.functions, machine.functions[0].hosts
+    luns = []
+    for number, lun in enumerate(host.luns):
+        address, port = f"0:0:{number}:0", f"rport-0:0-{number}"
+        luns.append(replace(lun, address=address, port=port, wwid="naa.6000"))
+    host = replace(host, luns=tuple(luns))
+    mapped = (Mapped(Disk("dm-0", tags=2038), "mpath-36000", ("sda", "sdb")),)
+    return Described((replace(function, hosts=(host,)),), mapped=mapped)
+
+
+def test_disks_of_shared_array_are_left_alone(built: Build) -> None:
+    answers = see(built(_build_fc_map()), _SHARED)
+    assert list(states(answers)) == ["applied", "with a daemon"]
+    for _, text, document, _ in answers.values():
+        assert "is tuned" not in document["headline"]
+        assert document["headline"].endswith("; 1 disk without a rule")
+        assert document["counts"]["unmatched"] == 1, "the map, without its paths"
+        assert "Left alone dm-0 sda sdb: " in text
+        assert "[[site.array]]" in " ".join(text.split())
 
 
 _AS_USER = """

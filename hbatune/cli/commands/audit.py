@@ -9,6 +9,8 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.fleet import hosts
 from hbatune.fleet.audit import audit_fleet, format_metrics
 from hbatune.operations.snapshot import take_snapshot
+from hbatune.policy.config import load_configuration
+from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text import fleet_tables, leftovers, terminal
 from hbatune.text.leftovers import print_leftovers
 
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
         snapshot = take_snapshot(print_leftovers)
         fleet_audit = audit_fleet([hosts.audit_host(snapshot, hosts.THIS_HOST, args.profile)])
     if not fleet_audit.hosts:
+        if args.profile is not None:  # raise the error of a profile that does not exist
+            load_chosen_profile(args.profile, load_configuration())
         first, *following = map(fleet_tables.with_reason, fleet_audit.unusable)
         suffix = f", and {len(following)} more could not be used either" if following else ""
         problem = f"{first.file!r}: {first.reason}{suffix}"

@@ -17,7 +17,7 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.operations.snapshot import check_host
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_leftovers, print_not_understood
-from hbatune.text.plan_tables import fold_rows, group_equal_rows, label_targets, list_uses
+from hbatune.text.plan_tables import fold_rows, label_targets, list_uses
 from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_table
 
@@ -93,9 +93,7 @@ def _make_entry(finding: Finding) -> FindingEntry:
 
 def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
     entries = map(_make_entry, findings)
-    folded = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
-    # The same advice is shown once for all its findings of one severity.
-    groups = group_equal_rows(folded, lambda item: (item[1].severity, item[1].advice))
+    groups = fold_rows(entries, lambda entry: (entry.id, entry.severity, entry.evidence))
     table, endpoints = Table(load_columns("findings")), inputs.machine.endpoints_by_target
     for targets, entry in groups:
         disks = [endpoints[target] for target in targets if target in endpoints]

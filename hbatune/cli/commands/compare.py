@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         terminal.show_json(comparison)
     else:
-        fleet_tables.show_comparison(comparison)
+        fleet_tables.show_comparison(comparison, (str(args.first), str(args.second or "now")))
     return ExitCode.FOUND if comparison.differences else 0

@@ -59,7 +59,11 @@ def run(args: argparse.Namespace) -> int:
         from hbatune.cli.commands.diff import print_differences
         from hbatune.operations.differences import find_rule_changes
 
-        return print_differences(find_rule_changes(config), as_json=args.json, unfold=False)
+        changes = find_rule_changes(config)
+        if not (args.json or changes.has_drift):
+            print_line(f"This version's rules change no setting of profile {config.profile} here.")
+            return 0
+        return print_differences(changes, as_json=args.json, unfold=False)
     if args.name is not None:
         return _show_profile(load_chosen_profile(args.name, config), as_json=args.json)
     listed = list_profiles(installed_library())

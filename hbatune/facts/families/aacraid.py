@@ -25,6 +25,6 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"aac.*"),)),
     options=(
         family.Option("numacb", family.Purpose.HOST_DEPTH),
-        family.Option("msi", family.Purpose.VECTORS),
+        family.Option("msi", family.Purpose.VECTORS, neutral=2),
     ),
 )

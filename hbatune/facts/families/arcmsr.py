@@ -17,7 +17,7 @@ FAMILY = family.Family(
     options=(
         family.Option("host_can_queue", family.Purpose.HOST_DEPTH, 32, 1024),
         family.Option("cmd_per_lun", family.Purpose.LUN_DEPTH, 1, 128),
-        family.Option("msix_enable", family.Purpose.VECTORS, 0, 1),
-        family.Option("msi_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("msix_enable", family.Purpose.VECTORS, 0, 1, neutral=1),
+        family.Option("msi_enable", family.Purpose.VECTORS, 0, 1, neutral=1),
     ),
 )

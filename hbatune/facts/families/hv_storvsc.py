@@ -15,7 +15,7 @@ FAMILY = family.Family(
     interrupts=family.Interrupts(family.Vectors.NONE),
     options=(
         family.Option("storvsc_ringbuffer_size", family.Purpose.HOST_DEPTH),
-        family.Option("storvsc_vcpus_per_sub_channel", family.Purpose.VECTORS),
-        family.Option("storvsc_max_hw_queues", family.Purpose.VECTORS),
+        family.Option("storvsc_vcpus_per_sub_channel", family.Purpose.VECTORS, neutral=1),
+        family.Option("storvsc_max_hw_queues", family.Purpose.VECTORS, neutral=-1),
     ),
 )

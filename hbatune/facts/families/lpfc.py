@@ -51,7 +51,7 @@ FAMILY = family.Family(
         family.Option("lpfc_hba_queue_depth", family.Purpose.HOST_DEPTH, 32, 8192),
         family.Option("lpfc_irq_chann", family.Purpose.VECTORS),
         family.Option("lpfc_hdw_queue", family.Purpose.VECTORS),
-        family.Option("lpfc_use_msi", family.Purpose.VECTORS, 0, 2),
+        family.Option("lpfc_use_msi", family.Purpose.VECTORS, 0, 2, neutral=2),
         family.Option("lpfc_fcp_imax", family.Purpose.COALESCING),
     ),
 )

@@ -75,8 +75,8 @@ FAMILY = family.Family(
     options=(
         family.Option("msix_vectors", family.Purpose.VECTORS, own=0),
         family.Option("msix_disable", family.Purpose.VECTORS),
-        family.Option("smp_affinity_enable", family.Purpose.VECTORS, 0, 1),
-        family.Option("host_tagset_enable", family.Purpose.VECTORS, 0, 1),
+        family.Option("smp_affinity_enable", family.Purpose.VECTORS, 0, 1, neutral=1),
+        family.Option("host_tagset_enable", family.Purpose.VECTORS, 0, 1, neutral=1),
         family.Option("poll_queues", family.Purpose.VECTORS),
         family.Option("perf_mode", family.Purpose.COALESCING, 0, 2, own=-1),
     ),

@@ -30,7 +30,7 @@ FAMILY = family.Family(
     options=(
         family.Option("ql2xmaxqdepth", family.Purpose.LUN_DEPTH),
         family.Option("ql2xiniexchg", family.Purpose.HOST_DEPTH),
-        family.Option("ql2xenablemsix", family.Purpose.VECTORS),
-        family.Option("ql2xmqsupport", family.Purpose.VECTORS),
+        family.Option("ql2xenablemsix", family.Purpose.VECTORS, neutral=1),
+        family.Option("ql2xmqsupport", family.Purpose.VECTORS, neutral=1),
     ),
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.agent.passes import keep_counters
-from hbatune.facts.machine import gather_machine
+from hbatune.operations.snapshot import check_for_daemon
+from hbatune.policy.config import Config
+from hbatune.policy.vendors import load_chosen_profile
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug
 from tests.lab.guest.values import cat, disks
@@ -108,7 +109,9 @@ def _first_look() -> Iterator[None]:
     subprocess.run(["dmesg", "--clear"], check=True)
     COUNTERS.parent.mkdir(parents=True, exist_ok=True)
     COUNTERS.unlink(missing_ok=True)
-    keep_counters(gather_machine(()), deadline=10.0)  # as an audit of the daemon does
+    check_for_daemon(
+        Config(), load_chosen_profile("oltp", Config())
+    )  # as an audit of the daemon does
     yield
     subprocess.run(["dmesg", "--clear"], check=True)
 

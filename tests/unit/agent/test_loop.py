@@ -309,6 +309,25 @@ def test_audits_replace_aged_process(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert first[1] == "1", "a look at everything forgets the levels"
 
 
+def test_audits_check_every_ten_minutes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = bench.folder / "checks"
+    audited(bench)
+
+    def answer(order: Order) -> PassReport:
+        with file.open("a") as lines:
+            print(order.reason, order.checks, file=lines)
+        return make_report(1, findings={"warning": 1} if order.checks else None)
+
+    bench.reports = answer
+    ten_minutes_pass = partial(monkeypatch.setattr, loop, "CHECK_INTERVAL_S", 0.0)
+    statuses = bench.run(lambda: None, lambda: None, ten_minutes_pass)
+    checks = ["start False", "audit True", "audit False", "audit True"]
+    assert file.read_text().splitlines() == checks
+    assert [status.findings for status in statuses[:3]] == [None, *[{"warning": 1}] * 2]
+    first, second, third = [status.checked for status in statuses[1:4]]
+    assert first == second != third
+
+
 def test_killed_process_is_replaced(bench: Bench) -> None:
     pids = bench.folder / "pids"
 

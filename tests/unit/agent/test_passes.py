@@ -113,24 +113,23 @@ def test_start_pass_is_reversible(bench: Bench) -> None:
 
 
 def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    observed: list[Machine] = []
+    timeouts = 1
 
     def observe(machine: Machine, *, with_log: bool, **_: object) -> Health:
         assert not with_log, "the daemon's unit may not read it"
-        observed.append(machine)
-        return health(machine, disks={"sda": disk_health(timeouts=len(observed))})
+        return health(machine, disks={"sda": disk_health(timeouts=timeouts)})
 
-    monkeypatch.setattr("hbatune.facts.observe.observe_health", observe)
-    for order in (START, event("sda")):
-        bench.run(order)
-        assert not paths.COUNTERS.exists(), "only an audit reads counters"
-    bench.run(AUDIT)
+    monkeypatch.setattr("hbatune.operations.snapshot.observe_health", observe)
+    for order in (START, event("sda"), AUDIT):
+        assert bench.run(order).findings is None
+        assert not paths.COUNTERS.exists(), "only a pass that was told to reads counters"
+    checked = bench.run(replace(AUDIT, checks=True))
+    assert checked.findings == {"info": 1, "warning": 1}
     [stored] = marks.load_counted(paths.COUNTERS)
     assert stored.value(bench.disks[0].endpoint().id, "timeouts") == 1
-    bench.run(AUDIT)
-    assert len(observed) == 1, "the next reading is due after MIN_INTERVAL_S"
     marks.save_counted(paths.COUNTERS, [replace(stored, at=stored.at - MIN_INTERVAL_S)])
-    bench.run(AUDIT)
+    timeouts = 2
+    bench.run(replace(AUDIT, checks=True))
     first, second = marks.load_counted(paths.COUNTERS)
     id = bench.disks[0].endpoint().id
     assert (first.value(id, "timeouts"), second.value(id, "timeouts")) == (1, 2)

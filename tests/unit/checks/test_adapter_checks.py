@@ -333,6 +333,31 @@ def test_mpi3mr_vector_shortage_is_advice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("family", "options", "limiting"),
+    [
+        ("mpi3mr", {"poll_queues": "0"}, None),
+        ("lpfc", {"lpfc_irq_chann": "0", "lpfc_hdw_queue": "0", "lpfc_use_msi": "2"}, None),
+        ("lpfc", {"lpfc_irq_chann": "4", "lpfc_use_msi": "1"}, "irq_chann=4, lpfc_use_msi=1"),
+        ("mpt3sas", {"max_msix_vectors": "-1", "smp_affinity_enable": "1"}, None),
+        ("mpt3sas", {"max_msix_vectors": "4", "poll_queues": "0"}, "max_msix_vectors=4"),
+        ("vmw_pvscsi", {"disable_msi": "N", "disable_msix": "Y"}, "disable_msix=Y"),
+    ],
+)
+def test_vector_shortage_names_no_default(
+    family: str, options: dict[str, str], limiting: str | None
+) -> None:
+    few = machine(adapters=(adapter(family=family, hw_queues=8),))
+    fares = health(few, **adapters(few, vectors=3, options=options))
+    finding = only(found(seen(few, fares), "msix-few"))
+    assert finding.severity == (ADVICE if limiting else INFO)
+    advice = format_finding(finding).advice
+    if limiting:
+        assert advice.endswith(f"back: lpfc_{limiting}" if family == "lpfc" else limiting)
+    else:
+        assert "=" not in advice
+
+
+@pytest.mark.parametrize(
     ("vectors", "cpus", "severity"),
     [(1, 4, ADVICE), (1, 1, None), (3, 4, ADVICE), (4, 4, None), (15, 64, None), (14, 64, ADVICE)],
 )

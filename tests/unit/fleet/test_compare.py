@@ -112,6 +112,26 @@ def save(path: Path, content: bytes) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "heading"),
+    [
+        (120, r" \S+ \d\d:\d\d +\S+ \d\d:\d\d "),
+        (2, r" \S+ \d\d:\d\d:\d1 +\S+ \d\d:\d\d:\d3 "),
+        (0, r" \S+/before.snap +\S+/after.snap "),
+    ],
+)
+def test_snapshots_of_one_host_have_different_headings(
+    seconds: int, heading: str, tmp_path: Path, capsys: Capture
+) -> None:
+    before = replace(another(16), taken=1_800_000_001)
+    after = replace(another(16, adapter={"link": factory.link(width=4)}), taken=before.taken)
+    first = save(tmp_path / "before.snap", encode_snapshot(before))
+    after = replace(after, taken=before.taken + seconds)
+    assert main(["compare", first, save(tmp_path / "after.snap", encode_snapshot(after))]) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WHAT")]
+    assert re.search(heading, line), line
+
+
 def test_compare_prints_table_and_json(tmp_path: Path, capsys: Capture) -> None:
     first_file = save(tmp_path / "db16.snap", encode_snapshot(another(16)))
     slow = another(17, adapter={"link": factory.link(width=4)})

@@ -104,12 +104,19 @@ def test_boot_rules_include_linked_ids() -> None:
 def test_unmatched_names_show_key() -> None:
     site = Site(
         exclude=("sda", "sdz", "0000:01:00.0", "host0"),
-        array=(SiteArray("db", 1, targets=("sda", "naa.1")),),
+        array=(
+            SiteArray("db", 1, targets=("sda", "naa.1")),
+            SiteArray("here", 1, vendor=SDA.vendor, model=f"{SDA.model[:2]}*"),
+            SiteArray("mistyped", 1, vendor="DGG", model=SDA.model),
+            SiteArray("other", 1, vendor=SDA.vendor, model="VRAID"),
+        ),
         members={"naa.2": 4},
     )
     assert list_unmatched_names(HERE, site) == (
         UnmatchedName("exclude", "sdz"),
         UnmatchedName("targets of array db", "naa.1"),
         UnmatchedName("members", "naa.2"),
+        UnmatchedName("vendor and model of array mistyped", f"DGG {SDA.model}"),
+        UnmatchedName("vendor and model of array other", f"{SDA.vendor} VRAID"),
     )
     assert list_unmatched_names(HERE, Site()) == ()

@@ -85,6 +85,14 @@ def test_audit_exits_like_diff(tmp_path: Path, capsys: Capture) -> None:
     assert audited(capsys, tmp_path)[0] == 1
 
 
+def test_unknown_profile_is_named(tmp_path: Path, capsys: Capture) -> None:
+    save(tmp_path, with_policy(1), with_policy(2))
+    code, _, messages = audited(capsys, tmp_path, "--profile", "nosuch")
+    assert code == 2
+    assert messages.startswith('hbatune: there is no profile "nosuch", only ')
+    assert ".snap" not in messages
+
+
 def test_hosts_without_comparison_exit_1(tmp_path: Path, capsys: Capture) -> None:
     unread = {**TUNED, "queue/nr_requests": Missing(Reason.UNREADABLE, 5)}
     fleets = {
@@ -120,8 +128,8 @@ def test_host_without_profile_is_not_odd(tmp_path: Path, capsys: Capture) -> Non
     assert document["headline"] == "10 hosts: 1 as wanted, 9 not set up"
     assert document["not_set_up"] == [f"db{number}" for number in range(9)]
     [remedy] = document["do_first"]
-    limit = "--limit db0,db1,db2,db3,db4,db5,db6,db7"
-    assert remedy["command"].endswith(f"-e hbatune_profile=balanced {limit}")
+    limit = "--limit db0,db1,db2,db3,db4,db5,db6,db7,db8"
+    assert remedy["command"].endswith(f"-e hbatune_profile=balanced {limit}"), "all 9 hosts"
 
 
 def test_new_host_gets_profile_of_its_peers(tmp_path: Path, capsys: Capture) -> None:

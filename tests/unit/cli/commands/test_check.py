@@ -23,6 +23,7 @@ from tests.unit.check_inputs import adapter_health, disk_health, format_finding,
 from tests.unit.machines import ABSENT, adapter, attributes, endpoint, machine, vector
 from tests.unit.profiles import profile
 from tests.unit.snapshots import snapshot
+from tests.unit.terminals import Terminal
 
 WANTS = profile(("nr_requests", Exactly(2048)))
 Keep = Callable[[Snapshot], str]
@@ -93,6 +94,20 @@ def test_shared_findings_are_folded(keep: Keep, capsys: pytest.CaptureFixture[st
     lines = [line for line in capsys.readouterr().out.splitlines() if "drive's cache" in line]
     assert len(lines) == 1
     assert "sda..sdh (8)" in lines[0]
+
+
+def test_each_finding_shows_its_advice(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_snapshot = snapshot(machine(endpoint(), endpoint(target="sdb")))
+    disks = {"sda": disk_health(cache="write back"), "sdb": disk_health(cache="none")}
+    checked = health(host_snapshot.machine, disks=disks)
+    file = keep(msgspec.structs.replace(host_snapshot, health=checked))
+    monkeypatch.setattr("sys.stdout", screen := Terminal())
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["check", "--snapshot", file, "--no-pager"])
+    text = " ".join(screen.getvalue().split())
+    first, second = text.partition("cache: write back")[2].split("cache: none")
+    advice = "→ nothing: it is shown because it moves results"
+    assert first.count(advice) == second.count(advice) == 1, screen.getvalue()
 
 
 def test_snapshot_uses_host_policy(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:

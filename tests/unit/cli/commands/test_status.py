@@ -19,10 +19,12 @@ from hbatune.agent.orders import Handled, UnwrittenFile
 from hbatune.agent.status import Status, Times
 from hbatune.cli import main
 from hbatune.cli.parser import make_parser
+from hbatune.errors import UsageError
 from hbatune.facts.health import LOST_IO
 from hbatune.facts.model import Link
 from hbatune.facts.udev import UnsetSetting
 from hbatune.plan.rows import HostLook, Outcome, ServingAdapter
+from hbatune.probe import history
 from hbatune.processes import read_clock_id
 from hbatune.shipped import load_texts
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
@@ -224,6 +226,20 @@ def test_unset_settings_are_shown(unset: None, capsys: Capture) -> None:
     assert main(["status", "--json"]) == 4
     entries = json.loads(capsys.readouterr().out)["unset"]
     assert entries[1] == {"target": "sdx", "setting": "scheduler", "reason": "commands"}
+
+
+def test_user_reads_who_may_see_verdicts(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def refuse(path: Path) -> None:
+        raise UsageError(f"{path} is root's to read")
+
+    paths.HISTORY.touch()
+    monkeypatch.setattr(history, "load", refuse)
+    main(["status"])
+    captured = capsys.readouterr()
+    assert "Verdicts   for root only: `sudo hbatune status`\n" in captured.out
+    assert captured.err == ""
+    main(["status", "--json"])
+    assert json.loads(capsys.readouterr().out)["verdicts"] is None
 
 
 def test_repaired_settings_are_hidden(unset: None, capsys: Capture) -> None:
