@@ -1,7 +1,7 @@
 """Restore the values in the journal in the order of writing: scheduler first.
 
-A restore is planned like an apply. A value that would shrink an adapter's tag set or fail the I/O
-of a live map is not written, and its row gives the reason.
+A restore is planned like an apply. A value that would shrink an adapter's tag set or be too small
+for a live stack is not written, and its row gives the reason.
 """
 
 import time

@@ -48,8 +48,10 @@ PCI_CONFIG = "config"
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
 _HEALTHY = {"running", "live"}
 _STATES = ("device/state", "state")  # a disk's device has it, or a host or a controller itself
+# The pattern of a file of each partition: the numbered directories of a disk.
+PARTITIONS = "*/"
 # holders/ and slaves/ lead to the queue/ of other devices; a feature is a command to the drive.
-_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", FEATURE_PREFIX)
+_MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", PARTITIONS, FEATURE_PREFIX)
 _SUSPENDED = "dm/suspended"
 # Read for every LUN and never writable, so their modes need not be read (drivers/scsi/scsi_sysfs.c:
 # sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
@@ -93,7 +95,8 @@ def read_attributes(
     """Read the attributes below one device's directory, without a deadline.
 
     ``queue/iosched/*`` matches every file of that directory, ``mq/`` returns the names in it,
-    blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``feature/08`` is a
+    blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``*/`` at the
+    beginning stands for each partition. ``feature/08`` is a
     feature of an NVMe controller. If the device's state shows that its queue would not answer,
     ``queue/``, ``mq/`` and ``feature/`` are ``Missing(UNREADABLE)`` with the state as text. They
     are not read either if the caller gives a value ``instead``. A pattern whose directory was not
@@ -178,7 +181,12 @@ def _describe_state(state: str) -> Missing:
 
 def _add_values(values: Attributes, directory: int, name: str) -> None:
     """Read a file or a feature, the names in a directory, or all files that a pattern matches."""
-    if "*" in name:
+    if name.startswith(PARTITIONS):
+        names = _list_names(directory, ".")
+        for entry in names if isinstance(names, list) else ():
+            if entry[-1:].isdecimal():
+                _add_values(values, directory, entry + name[1:])
+    elif "*" in name:
         start, _, leaf = name.partition("*")
         folder, _, prefix = start.rpartition("/")
         names = _list_names(directory, folder)

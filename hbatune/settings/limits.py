@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 
 from hbatune.facts import families, family, model, names, routes
-from hbatune.facts.attributes import parse_integer, parse_text
+from hbatune.facts.attributes import PARTITIONS, parse_integer, parse_text
 from hbatune.facts.model import Attribute, Endpoint, Missing, Processors, Vector
 from hbatune.facts.targets import make_target
 from hbatune.settings import setting as formats
@@ -35,8 +35,13 @@ MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
 """The devices on a disk: dm UUIDs, which identify multipath maps, and largest requests in KiB."""
 
+PARTITION_SECTORS = PARTITIONS + HOLDER_SECTORS
+"""The largest requests, in KiB, of the devices on a disk's partitions."""
+
 SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 """The largest request of each path of a map, in KiB."""
+
+STACK_FILES = (HOLDER_UUIDS, HOLDER_SECTORS, PARTITION_SECTORS, SLAVE_SECTORS)
 
 SCSI_TIMEOUT = "device/timeout"
 """The timeout of a command of a SCSI disk, in s: the queue's io_timeout in another unit."""
@@ -146,25 +151,27 @@ def limit_depth(wanted: int, current: int, device: Device) -> LegalValue | Fixed
 
 @limit_numbers
 def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue | FixedSetting:
-    """At most the limit of the hardware and of each path; a path of a live map is not lowered.
+    """At most the limit of the hardware and of each path; not lowered below a live stack.
 
     A map sends requests of its own largest size down any path; a request that is too large for
     the path fails.
     """
     # block/blk-mq.c: blk_insert_cloned_request. The map copies its limits from its paths only when
-    # its table is loaded.
+    # its table is loaded, and md and device-mapper likewise (block/blk-settings.c:
+    # blk_stack_limits).
     attributes, endpoint = device.attributes, device.endpoint
-    maps = find_multipath_maps(attributes)
-    holders = _match_numbers(attributes, HOLDER_SECTORS)
-    sizes = {name: holders[name] for name in holders if name in maps}
-    largest_map = max(sizes, key=lambda name: sizes[name], default=None)
-    if largest_map is not None and wanted < sizes[largest_map]:
-        facts = (largest_map, sizes[largest_map])
-        return FixedSetting(LimitReason(Limit.MAP_REQUESTS, facts))
-    # A path of a map whose size could not be read: a smaller value could fail the map's I/O.
-    unseen = endpoint is not None and endpoint.kind is model.Kind.PATH and largest_map is None
-    if unseen and wanted < current:
-        return FixedSetting(LimitReason(Limit.MAP_UNREAD))
+    holders = {path[path.find("holders/") :]: value for path, value in attributes.items()}
+    sizes = _match_numbers(holders, HOLDER_SECTORS)
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    if wanted < min(current, sizes.get(largest, 0)):
+        is_map = largest in find_multipath_maps(attributes)
+        limit = Limit.MAP_REQUESTS if is_map else Limit.STACK_REQUESTS
+        return FixedSetting(LimitReason(limit, (largest, sizes[largest])))
+    # A device on it whose size could not be read.
+    is_below = endpoint is not None and (endpoint.kind is model.Kind.PATH or endpoint.held)
+    is_unread = any(isinstance(holders[path], Missing) for path in holders if "holders/" in path)
+    if wanted < current and (is_unread or (is_below and not sizes)):
+        return FixedSetting(LimitReason(Limit.STACK_UNREAD))
     paths = _match_numbers(attributes, SLAVE_SECTORS)
     smallest_path = min(paths, key=lambda name: paths[name], default=None)
     if smallest_path is not None and wanted > paths[smallest_path]:

@@ -14,7 +14,7 @@ from hbatune.facts.attributes import ERROR_COUNTER
 from hbatune.facts.model import SAVED_PREFIX, TAG_COUNT_FILE, TargetKind
 from hbatune.settings import limits
 from hbatune.settings import setting as formats
-from hbatune.settings.limits import HOLDER_SECTORS, HOLDER_UUIDS, SCHEDULER_FILE, SLAVE_SECTORS
+from hbatune.settings.limits import SCHEDULER_FILE
 from hbatune.settings.setting import QUEUE_DEPTH, Cause, Setting, Value
 
 __all__ = ["QUEUE_DEPTH", "SETTINGS", "Cause", "Setting", "Value"]
@@ -190,7 +190,7 @@ SETTINGS: dict[str, Setting] = {
             "largest request, in KiB",
             "block/blk-sysfs.c: queue_max_sectors_store",
             formats.accept_integers(4),
-            needs=(limits.MAX_HW_SECTORS, HOLDER_UUIDS, HOLDER_SECTORS, SLAVE_SECTORS),
+            needs=(limits.MAX_HW_SECTORS, *limits.STACK_FILES),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
             limit=limits.limit_max_sectors,

@@ -144,7 +144,8 @@ class _Hider:
         if field in ("adapters", "disks", "local_cpus", "members"):
             return self._hide_id(name)
         # hbatune chooses the other keys, except the names of devices in them.
-        return self._hide_path(name) if name.startswith(("holders/", "slaves/")) else name
+        is_device = re.match(r"(\w+/)?(holders|slaves)/", name)
+        return self._hide_path(name) if is_device else name
 
     def _hide_names_in(self, text: str) -> str:
         """Return a public text, or its hash if it contains a name of this host or its drives."""

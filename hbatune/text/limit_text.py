@@ -32,7 +32,6 @@ class Limit(StrEnum):
     INFERRED = "inferred from driver and vector name: this kernel reports it only at a write"
     MANAGED = "set by the kernel (managed interrupt)"
     MAP_REQUESTS = "lowering it on a path of a live map fails I/O: {} sends up to {} KiB"
-    MAP_UNREAD = "lowering it on a path of a live map fails I/O"
     MASK_NARROWED = "its smp_affinity was narrowed to CPUs {}"
     NEAR_CPU = "one CPU of {}, which are near the adapter"
     NOT_LOWERED = (
@@ -49,6 +48,8 @@ class Limit(StrEnum):
     SAME_AS_TIMEOUT = "the same as `timeout`, which is the setting of a SCSI disk"
     OWN_TIMEOUT = "a namespace of this controller has its own timeout: {} ms"
     SCHEDULER_MAXIMUM = "{} with a scheduler"
+    STACK_REQUESTS = "not lowered below a live stack: {} sends up to {} KiB"
+    STACK_UNREAD = "not lowered below a live stack, whose largest request is not known"
     TAGS_UNKNOWN = "the size of the tag set is not known"
     TAG_SET = "tag set of {} with scheduler none"
     UNSCHEDULED = "the kernel sets it with scheduler none"

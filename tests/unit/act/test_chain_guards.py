@@ -104,10 +104,10 @@ def test_refused_scheduler_cancels_requests(
     assert sda.value("queue/nr_requests") == "975", "the adapter's tag set is what it was"
 
 
-def map_over(sda: Disk, size: int) -> None:
-    """Put a multipath map with this largest request in KiB on the disk."""
-    for path, text in (("dm/uuid", "mpath-1"), (SECTORS, str(size))):
-        file = sda.path / "holders/dm-0" / path
+def map_over(sda: Disk, size: int, uuid: str = "mpath-1", part: str = "") -> None:
+    """Put a multipath map, or another device, with this largest request in KiB on the disk."""
+    for path, text in (("dm/uuid", uuid), (SECTORS, str(size))):
+        file = sda.path / part / "holders/dm-0" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
@@ -120,6 +120,35 @@ def test_path_never_below_live_map(tmp_path: Path, size: int, outcome: Outcome) 
     [result] = write_chain(Chain("sda", "id", "adapter", "dm-0", str(sda.path), (step,)))
     assert result.outcome is outcome
     assert sda.value(SECTORS) == ("4096" if outcome is Outcome.CONFLICT else "1280")
+
+
+@pytest.mark.parametrize("part", ["", "sda1"])
+@pytest.mark.parametrize(
+    ("size", "value", "outcome"),
+    [
+        *((1280, 1024, Outcome.CONFLICT), (1024, 1024, Outcome.WRITTEN)),
+        (2147483647, 4096, Outcome.WRITTEN),  # of bcache, which sets no limit itself
+    ],
+)
+def test_request_size_never_below_live_stack(
+    tmp_path: Path, size: int, value: int, outcome: Outcome, part: str
+) -> None:
+    """The plan may have been made before the stack was built: the worker reads it itself."""
+    sda = disk(tmp_path, queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="16384")
+    map_over(sda, size, "LVM-1", part)
+    [result] = steps(sda, Step("max_sectors_kb", value, 1280))
+    assert result.outcome is outcome
+    if outcome is Outcome.CONFLICT:
+        assert result.said == f"not lowered below a live stack: dm-0 sends up to {size} KiB"
+    assert sda.value(SECTORS) == ("1280" if outcome is Outcome.CONFLICT else str(value))
+
+
+def test_request_size_stays_if_stack_cannot_be_read(tmp_path: Path) -> None:
+    sda = disk(tmp_path, queue__max_sectors_kb="1280", queue__max_hw_sectors_kb="16384")
+    map_over(sda, 512, "LVM-1")
+    (sda.path / "holders/dm-0" / SECTORS).unlink()
+    [result] = steps(sda, Step("max_sectors_kb", 512, 1280))
+    assert (result.outcome, "not known" in result.said) == (Outcome.CONFLICT, True)
 
 
 def test_new_path_stays_unwritten(tmp_path: Path) -> None:

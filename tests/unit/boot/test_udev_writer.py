@@ -175,6 +175,16 @@ def test_maximum_is_obeyed(disk: Disk) -> None:
     assert disk.read("queue/max_sectors_kb") == "512"
 
 
+@pytest.mark.parametrize("holder", ["holders/md0", "sda1/holders/dm-2"])
+def test_request_size_is_not_lowered_below_stack(disk: Disk, holder: str) -> None:
+    (disk.directory / holder).mkdir(parents=True)
+    disk.put("queue/max_hw_sectors_kb", "4096")
+    assert disk.run(SECTORS.format(512)) == ""
+    assert disk.read("queue/max_sectors_kb") == "1280"
+    assert disk.run(SECTORS.format(2048)) == ""
+    assert disk.read("queue/max_sectors_kb") == "2048"
+
+
 def test_missing_file_is_skipped(disk: Disk) -> None:
     assert disk.run("different:queue/wbt_lat_usec:0:", MERGES.format(2)) == ""
     assert not (disk.directory / "queue/wbt_lat_usec").exists()

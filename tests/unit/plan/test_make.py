@@ -227,6 +227,8 @@ def test_mapped_max_sectors_is_fixed() -> None:
     ]
     disk = rows(endpoint(attributes=disk_attributes), wish)["max_sectors_kb"]
     assert (path.state, disk.state) == (State.FIXED, State.DRIFT)
+    below = rows(endpoint(holders=("md0",), attributes=disk_attributes), wish)["max_sectors_kb"]
+    assert (below.state, below.value) == (State.FIXED, None)
 
 
 def test_read_ahead_uses_full_pages() -> None:

@@ -189,14 +189,16 @@ def test_names_of_volumes_are_hidden() -> None:
     }
     for uuid, pattern in uuids.items():
         files = {"holders/dm-0/dm/uuid": Attribute(uuid, False), "holders/acme/dm/uuid": ABSENT}
+        files["sda1/holders/acme/queue/max_sectors_kb"] = Attribute("512", False)
         drive = endpoint(attributes=files, holders=("dm-0", "acme"))
         [hidden] = anonymise_snapshot(snapshot(machine(drive))).machine.endpoints
-        [(file, text), (other, _)] = hidden.attributes.items()
+        [(file, text), (other, _), (below, _)] = hidden.attributes.items()
         assert file == "holders/dm-0/dm/uuid"
         assert isinstance(text, Attribute)
         assert re.fullmatch(pattern, text.text)
         assert other == f"holders/{hidden.holders[1]}/dm/uuid"
-        assert "acme" not in other
+        assert below == f"sda1/holders/{hidden.holders[1]}/queue/max_sectors_kb"
+        assert "acme" not in other + below
 
 
 @pytest.mark.parametrize(
