@@ -31,10 +31,9 @@ _INITIAL_DEPTH = ".HBATUNE_INITIAL_DEPTH"
 class CompiledRules(Struct, frozen=True):
     """The parts of a rules file that depend on the profile (``udev/hbatune.rules.j2``).
 
-    ``settings`` are set by udev, each to one of its texts, and the ones in ``left`` by the daemon,
-    for a reason. ``skips`` are the lines that skip disks, ``classes`` classify them, and ``wishes``
-    note the values of the rules. ``needs_names`` is whether a rule depends on a drive's vendor or
-    model.
+    ``settings`` are set by udev, each to one of its texts, the ones in ``left`` by the daemon, for
+    a reason. Of the lines, ``skips`` skip disks, ``classes`` classify them, and ``wishes`` note the
+    rules' values. ``needs_names`` is whether a rule depends on a drive's vendor or model.
     """
 
     profile: str

@@ -150,7 +150,7 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
     kernel has refused or that needs a comparison of numbers.
     """
     earlier: RuleLine = (match_property(_IDLE, "1"),)
-    for name in _sort_settings(wishes):
+    for name in sorted(wishes, key=lambda name: SETTINGS[name].order):
         wish = make_wish_property(name)
         if SETTINGS[name].udev is not UdevWriter.LOWER and not SETTINGS[name].most_in:
             for text in wishes[name]:
@@ -182,11 +182,6 @@ def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
     yield match_attribute(setting.path, f"{text}|{current}"), set_property(wish, "")
 
 
-def _sort_settings(names: Iterable[str]) -> list[str]:
-    """Return the settings in the order of their writes."""
-    return sorted(names, key=lambda name: (SETTINGS[name].order, name))
-
-
 def start_writer(values: Collection[str]) -> RuleLine:
     """Return the line that starts ``udev/hbatune-write.sh.j2``, and records what it could not set.
 
@@ -196,7 +191,8 @@ def start_writer(values: Collection[str]) -> RuleLine:
     """
     words = ["/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath"]
     # nr_requests depends on the scheduler, which is read even if no rule sets it.
-    for name in _sort_settings({SCHEDULER, *values}):
+    names = dict.fromkeys((SCHEDULER, *values))
+    for name in sorted(names, key=lambda name: SETTINGS[name].order):
         setting = SETTINGS[name]
         wish = f"$env{{{make_wish_property(name)}}}"
         words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")

@@ -96,11 +96,10 @@ def read_attributes(
 
     ``queue/iosched/*`` matches every file of that directory, ``mq/`` returns the names in it,
     blank-separated, and ``mq/*/cpu_list`` matches that file in each of them. ``*/`` at the
-    beginning stands for each partition. ``feature/08`` is a
-    feature of an NVMe controller. If the device's state shows that its queue would not answer,
-    ``queue/``, ``mq/`` and ``feature/`` are ``Missing(UNREADABLE)`` with the state as text. They
-    are not read either if the caller gives a value ``instead``. A pattern whose directory was not
-    read keeps its own name.
+    beginning stands for each partition. ``feature/08`` is a feature of an NVMe controller. If the
+    device's state shows that its queue would not answer, ``queue/``, ``mq/`` and ``feature/`` are
+    ``Missing(UNREADABLE)`` with the state as text. They are not read either if the caller gives a
+    value ``instead``. A pattern whose directory was not read keeps its own name.
     """
     # One descriptor for all files: otherwise, a device replaced during the read under the same name
     # would give a mixture of two devices.

@@ -179,8 +179,7 @@ class Health(Struct, frozen=True):
     switches MSI off for all devices, ``elevator`` an option without effect. ``tuned`` is the
     profile of a tuned that runs, or that applied it and exited. ``unset`` are the settings that
     hbatune's own udev rules could not set. ``io_shares`` are the units that use I/O weights or
-    priorities (``services.find_io_shares``). ``module_options`` are in
-    files of modprobe.d that are not hbatune's, in the order in which modprobe reads them.
+    priorities (``services.find_io_shares``). ``module_options`` of others are in modprobe's order.
     """
 
     adapters: dict[ShortText, AdapterHealth]

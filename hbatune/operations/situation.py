@@ -31,7 +31,7 @@ from hbatune.policy.profile import Leave, Profile, Rule
 from hbatune.settings import table
 from hbatune.settings.limits import BFQ, find_scheduler
 from hbatune.shipped import fill_message
-from hbatune.text.limit_text import Limit, LimitReason
+from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -449,10 +449,14 @@ def list_shared_disks(
 
 def list_skipped(plan_rows: Collection[rows.Row], machine: Machine) -> tuple[str, ...]:
     """Return the disks on a shared array that is not described, then the excluded settings."""
-    skipped = rows.list_skipped(plan_rows)
-    if not (shared := list_shared_disks(plan_rows, machine, machine.endpoints)):
-        return skipped
-    return fill_message("plan", "shared", disks=" ".join(shorten_names(shared))), *skipped
+    skipped = []
+    if shared := list_shared_disks(plan_rows, machine, machine.endpoints):
+        skipped.append(fill_message("plan", "shared", disks=" ".join(shorten_names(shared))))
+    for row in plan_rows:
+        if row.state is rows.State.EXCLUDED:
+            reason = describe_limit(row.limit)
+            skipped.append(f"{row.target} {row.setting} {row.current}: {reason}")
+    return tuple(skipped)
 
 
 def list_serving_adapters(machine: Machine) -> tuple[rows.ServingAdapter, ...]:

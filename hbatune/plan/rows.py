@@ -9,7 +9,7 @@ from msgspec import Struct
 from hbatune.facts.model import Endpoint, Link, Protocol, fold_heads
 from hbatune.loader import ErrorNumber, ShortText
 from hbatune.settings.setting import Value
-from hbatune.text.limit_text import Limit, LimitReason, describe_limit
+from hbatune.text.limit_text import Limit, LimitReason
 
 RowKey = tuple[str, str]
 """A target's id and a setting."""
@@ -138,17 +138,8 @@ def count_settings(
     """
     counts = Counter(str(State.OK if row.key in handled else row.state) for row in rows)
     ids = {row.id for row in rows}
-    disks = fold_heads(endpoints)
-    counts["unmatched"] = sum(disk.id not in ids and not disk.map for disk in disks)
+    counts["unmatched"] = sum(not (d.map or d.id in ids) for d in fold_heads(endpoints))
     return counts
-
-
-def list_skipped(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the excluded settings with their current values and the reasons."""
-    excluded = [row for row in rows if row.state is State.EXCLUDED]
-    return tuple(
-        f"{row.target} {row.setting} {row.current}: {describe_limit(row.limit)}" for row in excluded
-    )
 
 
 class RevertedValue(Struct, frozen=True):

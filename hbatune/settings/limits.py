@@ -35,13 +35,10 @@ MAX_HW_SECTORS = "queue/max_hw_sectors_kb"
 HOLDER_UUIDS, HOLDER_SECTORS = "holders/*/dm/uuid", "holders/*/queue/max_sectors_kb"
 """The devices on a disk: dm UUIDs, which identify multipath maps, and largest requests in KiB."""
 
-PARTITION_SECTORS = PARTITIONS + HOLDER_SECTORS
-"""The largest requests, in KiB, of the devices on a disk's partitions."""
-
 SLAVE_SECTORS = "slaves/*/queue/max_sectors_kb"
 """The largest request of each path of a map, in KiB."""
 
-STACK_FILES = (HOLDER_UUIDS, HOLDER_SECTORS, PARTITION_SECTORS, SLAVE_SECTORS)
+STACK_FILES = (HOLDER_UUIDS, HOLDER_SECTORS, PARTITIONS + HOLDER_SECTORS, SLAVE_SECTORS)
 
 SCSI_TIMEOUT = "device/timeout"
 """The timeout of a command of a SCSI disk, in s: the queue's io_timeout in another unit."""
