@@ -451,7 +451,7 @@ def list_skipped(plan_rows: Collection[rows.Row], machine: Machine) -> tuple[str
     """Return the disks on a shared array that is not described, then the excluded settings."""
     skipped = []
     if shared := list_shared_disks(plan_rows, machine, machine.endpoints):
-        skipped.append(fill_message("plan", "shared", disks=" ".join(shorten_names(shared))))
+        skipped.append(fill_message("plan", "shared_row", disks=" ".join(shorten_names(shared))))
     for row in plan_rows:
         if row.state is rows.State.EXCLUDED:
             reason = describe_limit(row.limit)

@@ -86,7 +86,7 @@ def make_status_document(
     last_profile = look.profile if status is None else status.profile or status.last_profile
     facts = {
         "host": host,
-        "subject": host if look.counts.get("unmatched") else f"{host} is tuned",
+        "subject": f"{host} is tuned{' in part' if look.counts.get('unmatched') else ''}",
         "settings": _describe_settings(look),
         "profile": look.profile,
         "last_profile": last_profile,
