@@ -272,17 +272,17 @@ class _Index:
 
 def _show_overview(folded: Sequence[tuple[list[str], Explained]]) -> None:
     """Print a line for each setting that a rule matches, and how to see one in full."""
-    table, unset = Table(load_columns("explain-overview")), dict[str, list[str]]()
+    table, unset = Table(load_columns("explain-overview")), dict[tuple[str, str], list[str]]()
     for names, entry in folded:
         if (row := entry.row) is None:
             reason = entry.rules[-1].because if entry.rules else "no rule matches"
-            unset.setdefault(reason, []).append(entry.setting)
+            unset.setdefault((plan_tables.format_targets(names), reason), []).append(entry.setting)
             continue
         cells = (*_format_values(row), row.state, row.source)
         table.rows.append([plan_tables.fold_names(names), entry.setting, *cells])
     show_table(table)
-    for reason, settings in unset.items():
-        print_line(f"Not set: {', '.join(dict.fromkeys(settings))}: {reason}.", hang=2)
+    for (targets, reason), settings in unset.items():
+        print_line(f"Not set on {targets}: {', '.join(settings)}: {reason}.", hang=2)
     print_line("`hbatune explain TARGET SETTING` shows one in full, with its rules.")
 
 

@@ -19,7 +19,8 @@ class Parsed(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.elements.append((tag, attributes))
-        if tag == "section":
+        # Sections without data are in a list of their own.
+        if tag == "section" or (tag == "div" and "id" in attributes):
             self._in = attributes["id"] or ""
             self.text[self._in] = ""
 

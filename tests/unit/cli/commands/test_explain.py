@@ -146,7 +146,7 @@ def test_target_shows_settings_without_value(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert not any("not set" in line for line in lines)
     [unset] = [line for line in lines if "queue_depth" in line]
-    assert unset.startswith("Not set: queue_depth: the vendor's default is"), unset
+    assert unset.startswith("Not set on sda: queue_depth: the vendor's default is"), unset
 
 
 def test_empty_explanation_prints_message(
