@@ -177,7 +177,7 @@ def test_missing_program_is_recorded() -> None:
                 subprocess.run(["modprobe", "scsi_debug", *words], check=True)
                 while not (disks := scsi_disks("scsi_debug")):
                     wait_a_moment()
-                put(disks[0], "device/state", "offline")  # udev itself writes to a running disk
+                put(disks[0], "device/state", "offline\n")  # udev itself writes to a running disk
             assert database(disks[0])["HBATUNE_UNSET"] == "unstarted"
         finally:
             subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
