@@ -154,9 +154,8 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
         wish = make_wish_property(name)
         if SETTINGS[name].udev is not UdevWriter.LOWER and not SETTINGS[name].most_in:
             for text in wishes[name]:
-                is_wished = match_property(wish, text)
                 for parts in _write_text(SETTINGS[name], wish, text):
-                    yield *earlier, is_wished, *parts
+                    yield *earlier, match_property(wish, text), *parts
         earlier = (*earlier, match_property(wish, ""))
 
 
@@ -170,8 +169,7 @@ def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
     differs = exclude_key("ATTR", current, setting.path)
     write = RulePart("ATTR", "=", text, setting.path)
     if setting.udev is UdevWriter.BRACKETED:
-        has_choice = match_attribute(setting.path, "*[[]*")
-        yield has_choice, differs, write, set_property(_SWITCHED, "1")
+        yield match_attribute(setting.path, "*[[]*"), differs, write, set_property(_SWITCHED, "1")
     elif setting.udev is UdevWriter.SCHEDULED:
         yield _NO_SCHEDULER, set_property(wish, "")
         # A switch has changed the number that udev has read.

@@ -122,7 +122,9 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
     if max(request, issue) >= MIN_SHARE:
         find_wait = _find_request_wait if request >= issue else _find_issue_wait
         cause, culprit = find_wait(tail, limits)
-        return Diagnosis(cause, max(request, issue) if cause in SETTINGS else 0.0, culprit)
+        # A cgroup's limit lets I/Os pass in bursts, which then wait in the scheduler.
+        if not (limits.limited and cause in (LatencyCause.SCHEDULER, LatencyCause.UNKNOWN)):
+            return Diagnosis(cause, max(request, issue) if cause in SETTINGS else 0.0, culprit)
     # The kernel holds such an I/O before its first event (block/blk-throttle.c).
     return by_cgroup if limits.limited else Diagnosis(LatencyCause.DRIVE)
 

@@ -116,6 +116,8 @@ def test_limited_cgroup_is_cause_without_other_waits() -> None:
     assert diagnose(SimulatedDisk(), capped) == Diagnosis(LatencyCause.IO_MAX, culprit="/backup")
     assert diagnose(SimulatedDisk(commands=4), capped).cause is LatencyCause.QUEUE_DEPTH
     assert find_cause([], capped).cause is LatencyCause.IO_MAX
+    bursts = limits(limited="/backup")  # a throttle lets I/Os pass in bursts
+    assert diagnose(SimulatedDisk(commands=4), bursts).cause is LatencyCause.IO_MAX
 
 
 def test_too_few_requests_have_no_cause() -> None:
