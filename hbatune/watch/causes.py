@@ -77,8 +77,7 @@ class QueueLimits(Struct, frozen=True, kw_only=True):
     limited: str | None = None
 
 
-_NamedCause = tuple[LatencyCause, str | None]
-"""A cause with its culprit."""
+_NamedCause = tuple[LatencyCause, str | None]  # with its culprit
 
 
 class Diagnosis(Struct, frozen=True):
@@ -118,13 +117,14 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
     if len(requests) < MIN_REQUESTS:
         return by_cgroup if limits.limited else Diagnosis()
     tail = select_tail(requests)
-    request, issue, _ = (time.p99_share for time in measure_stages(requests))
-    if max(request, issue) >= MIN_SHARE:
+    request, issue, drive = (time.p99_share for time in measure_stages(requests))
+    if (wait := max(request, issue)) >= MIN_SHARE:
         find_wait = _find_request_wait if request >= issue else _find_issue_wait
         cause, culprit = find_wait(tail, limits)
+        is_vague = cause is LatencyCause.UNKNOWN and (limits.limited or drive > 2 * wait)
         # A cgroup's limit lets I/Os pass in bursts, which then wait in the scheduler.
-        if not (limits.limited and cause in (LatencyCause.SCHEDULER, LatencyCause.UNKNOWN)):
-            return Diagnosis(cause, max(request, issue) if cause in SETTINGS else 0.0, culprit)
+        if not (is_vague or (limits.limited and cause is LatencyCause.SCHEDULER)):
+            return Diagnosis(cause, wait if cause in SETTINGS else 0.0, culprit)
     # The kernel holds such an I/O before its first event (block/blk-throttle.c).
     return by_cgroup if limits.limited else Diagnosis(LatencyCause.DRIVE)
 

@@ -110,6 +110,14 @@ def test_cgroup_behind_wait_is_named(file: str, cause: LatencyCause) -> None:
     assert diagnose(SimulatedDisk(), held).cause is LatencyCause.DRIVE, "nothing waited"
 
 
+def test_short_unknown_wait_hides_no_drive() -> None:
+    """On a busy host the tail waits a little for requests, although many are free."""
+    disk = SimulatedDisk(held_us=200)
+    assert diagnose(disk, limits(scheduler="none")).cause is LatencyCause.DRIVE
+    disk = SimulatedDisk(held_us=2000)
+    assert diagnose(disk, limits(scheduler="none")).cause is LatencyCause.UNKNOWN
+
+
 def test_limited_cgroup_is_cause_without_other_waits() -> None:
     """Its I/O waits before the trace. It may be another process than the one that waits here."""
     capped = limits(limited="/backup", depth=4)
