@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from tests.lab.guest.command import Done, hbatune
@@ -92,11 +92,11 @@ def _drop_in(name: str, text: str) -> Iterator[None]:
 
 
 @contextmanager
-def installed_for(profile: str) -> Iterator[Done]:
-    """Have hbatune installed, with a site's rule for deeper queues."""
+def installed_for(profile: str, *, has_daemon: bool = False) -> Iterator[Done]:
+    """Have hbatune installed, with a site's rule for deeper queues; its daemon is idle or runs."""
     SITE_RULES.parent.mkdir(parents=True, exist_ok=True)
     SITE_RULES.write_text(DEEPER)
-    with idle_daemon():
+    with nullcontext() if has_daemon else idle_daemon():
         try:
             yield hbatune("install", "--profile", profile)
         finally:

@@ -13,7 +13,7 @@ import pytest
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused, wait_a_moment
-from tests.lab.guest.service import QUIET, only_announced, running
+from tests.lab.guest.service import is_active
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -71,10 +71,12 @@ def find_wrong(disks: list[str]) -> dict[str, dict[str, str]]:
 
 
 def test_all_luns_are_set_with_daemon() -> None:
-    with running(QUIET), only_announced(), loaded_scsi_debug(**MANY) as disks:
-        wrong = [disk for disk in disks if cat(disk, "queue/nr_requests") != "2048"]
-        assert wrong == []
-        assert len(disks) == MANY["max_luns"]
+    with installed_for("oltp", has_daemon=True) as done:
+        assert done.code == 0, done.out + done.err
+        with loaded_scsi_debug(**MANY) as disks:
+            assert is_active()
+            assert len(disks) == MANY["max_luns"]
+            assert find_wrong(disks) == {}
 
 
 @pytest.fixture(scope="module")
