@@ -105,7 +105,7 @@ class BlockTrace:
             self._folder.mkdir(exist_ok=True)
             self._write("tracing_on", "0")
             # The kernel removes no instance with an open file (kernel/trace/trace.c:
-            # __remove_instance), so another process only removes those of killed ones.
+            # __remove_instance), so another process removes only leftovers.
             self._open = (self._folder / "tracing_on").open("rb")
             # Of each CPU. All of them get at most 8 MiB up to 256 CPUs.
             kib = min(512, max(32, 8192 // (os.cpu_count() or 1)))

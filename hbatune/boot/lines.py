@@ -162,7 +162,7 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
 def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
     """Yield the parts that write one text, and clear its wish if the file has it.
 
-    udev matches the text that it wrote, and after a refusal that of the file (systemd's
+    udev matches the text that it wrote. After a refusal it reads the file again (systemd's
     sd-device.c: sd_device_set_sysattr_value).
     """
     current = f"*[[]{text}[]]*" if setting.udev is UdevWriter.BRACKETED else text

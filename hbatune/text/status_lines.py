@@ -128,9 +128,8 @@ def _describe_findings(document: StatusDocument) -> str:
     if document.checked is not None:
         from hbatune.text.units import format_duration
 
-        looked = (
-            f"{format_duration(document.time - document.checked)} ago, without the kernel's log"
-        )
+        age = format_duration(document.time - document.checked)
+        looked = f"{age} ago, without the kernel's log"
     severe = [f"{name} {number}" for name, number in findings.items() if name != "info"]
     if severe:
         return f"{', '.join(severe)} ({looked}): `hbatune check`"

@@ -464,7 +464,7 @@ def read_settings(root: Path, disk: str) -> dict[str, str]:
 
 
 def make_idle(root: Path) -> None:
-    """Give all SCSI disks of a tree the attributes by which udev sees that no command is open."""
+    """Give all SCSI disks of a tree the attributes that show udev an idle disk."""
     for disk in (root / "sys/class/block").iterdir():
         if (disk / "device/queue_depth").exists():
             (disk / "inflight").write_text("       0        0\n")

@@ -15,7 +15,7 @@ MAIN = "import sys; from hbatune.cli import main; main(sys.argv[1:])"
 
 
 def print_of(root: Path, *words: str) -> str:
-    """Return what a command prints on the machine below ``root``."""
+    """Return the output of a command on the machine below ``root``."""
     return run(root, [sys.executable, "-c", MAIN, *words]).decode()
 
 

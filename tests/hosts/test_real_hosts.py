@@ -36,7 +36,7 @@ class Said:
 
     ``disks`` are protocol, medium and storage of each, ``changes`` the disks by setting and value,
     ``fixed`` and ``excluded`` those that nobody can change or that somebody has decided.
-    ``findings`` are ids, without the one that fio is not installed.
+    ``findings`` are ids, without ``fio-missing``.
     """
 
     disks: dict[str, str]

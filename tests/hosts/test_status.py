@@ -202,7 +202,7 @@ hbatune(*APPLY)
 with daemon():
     until(lambda document: document["findings"])
     note("checked")
-    Path("/var/lib/hbatune/counters.json").unlink()  # the daemon had none to compare with
+    Path("/var/lib/hbatune/counters.json").unlink()  # the daemon had no earlier counters
     answers["check"] = json.loads(hbatune("check", "--json").stdout)["findings"]
 """
 

@@ -178,7 +178,7 @@ def _show_vectors(vectors: Sequence[model.Vector]) -> None:
 
 
 def _get_group_key(disk: model.Endpoint, up: set[str], fold_maps: bool) -> _GroupKey:
-    """Return what equal disks, paths or maps share: kind, model, depth. Few maps show paths."""
+    """Return the kind, model and depth of a disk, and the paths of a map if there are few maps."""
     kind, paths = _describe_kind(disk), disk.paths
     if paths:
         kind += f", {len(up.intersection(paths))} of {format_count(len(paths), 'path')} up"

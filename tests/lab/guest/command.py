@@ -41,7 +41,7 @@ for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
     importlib.import_module(module.name)
 for library in ("jinja2", "tomlkit"):
     importlib.import_module(library)
-# So are the texts that a command reads, and the patterns of a parser: a tenth of what is left.
+# The texts of a command and the patterns of its parser take another tenth.
 for texts in find_shipped("templates").glob("*.toml"):
     load_texts(texts.name)
 make_parser(["apply"])[0].parse_args(["apply"])

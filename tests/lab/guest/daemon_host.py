@@ -38,7 +38,7 @@ def tuned_lun() -> Iterator[str]:
 
 
 def is_tuned() -> bool:
-    """Whether the daemon calls the host tuned, whatever its audits have found elsewhere."""
+    """Return whether the daemon calls the host tuned, with or without findings."""
     return hbatune("status", "--json").json["state"] in ("tuned", "findings")
 
 
@@ -56,7 +56,7 @@ def reloaded(journal: Journal) -> None:
 def reconfigured(config: str = QUICK) -> Iterator[Journal]:
     """Have the daemon go on with this table and the rules that are there now.
 
-    Yield what it says from then on. The apply that ends a test has it read the old table again.
+    Yield what it says from then on. The apply at the end of a test restores the old table.
     """
     before = CONFIGURATION.read_text()
     CONFIGURATION.write_text(f'profile = "oltp"\n{config}')
