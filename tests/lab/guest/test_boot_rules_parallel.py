@@ -13,7 +13,7 @@ import pytest
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused, wait_a_moment
-from tests.lab.guest.service import is_active
+from tests.lab.guest.service import UNIT, is_active, systemctl
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -70,24 +70,28 @@ def find_wrong(disks: list[str]) -> dict[str, dict[str, str]]:
     return {disk: values(disk) for disk in disks if not by_rule(disk)}
 
 
-def test_all_luns_are_set_with_daemon() -> None:
-    with installed_for("oltp", has_daemon=True) as done:
-        assert done.code == 0, done.out + done.err
-        with loaded_scsi_debug(**MANY) as disks:
-            assert is_active()
-            assert len(disks) == MANY["max_luns"]
-            assert find_wrong(disks) == {}
-
-
 @pytest.fixture(scope="module")
 def machine() -> Iterator[None]:
-    """hbatune installed without its daemon, for the tests behind the daemon's."""
-    with installed_for("oltp") as done:
+    """hbatune installed with its daemon."""
+    with installed_for("oltp", has_daemon=True) as done:
         assert done.code == 0, done.out + done.err
         yield
 
 
-def test_all_luns_are_set_without_daemon(machine: None) -> None:
+@pytest.fixture(scope="module")
+def machine_without_daemon(machine: None) -> None:
+    """The same with its daemon stopped, for all later tests."""
+    systemctl("stop", UNIT)
+
+
+def test_all_luns_are_set_with_daemon(machine: None) -> None:
+    with loaded_scsi_debug(**MANY) as disks:
+        assert is_active()
+        assert len(disks) == MANY["max_luns"]
+        assert find_wrong(disks) == {}
+
+
+def test_all_luns_are_set_without_daemon(machine_without_daemon: None) -> None:
     with loaded_scsi_debug(**MANY) as disks:
         assert len(disks) == MANY["max_luns"]
         assert find_wrong(disks) == {}
@@ -97,7 +101,7 @@ def test_all_luns_are_set_without_daemon(machine: None) -> None:
         assert "2048" not in originals
 
 
-def test_hanging_command_prevents_writes(machine: None) -> None:
+def test_hanging_command_prevents_writes(machine_without_daemon: None) -> None:
     """Without statistics `inflight` is 0, as for commands that programs send by themselves."""
     with few_luns(), ExitStack() as reads:
         with udev_paused():
