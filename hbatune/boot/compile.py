@@ -215,14 +215,17 @@ def _clear_wishes(
     depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
         # Any other depth may be a decision of an administrator or a drive (plan/make.py). udev can
-        # compare a depth only with a constant.
+        # compare a depth only with a constant. Most drivers' depths need no write.
+        wish = lines.make_wish_property(QUEUE_DEPTH)
+        is_initial = lines.set_property(_INITIAL_DEPTH, "1")
         for family in families():
             for protocol, depth in family.initial_depths.items():
-                is_driver = match_property(conditions.FAMILY, family.name)
-                is_protocol = match_property(conditions.PROTOCOL, protocol)
-                has_depth = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, str(depth))
-                is_initial = lines.set_property(_INITIAL_DEPTH, "1")
-                depths.append((is_driver, is_protocol, has_depth, is_initial))
+                if higher := [text for text in values[QUEUE_DEPTH] if int(text) > depth]:
+                    is_driver = match_property(conditions.FAMILY, family.name)
+                    is_protocol = match_property(conditions.PROTOCOL, protocol)
+                    has_depth = lines.match_attribute(SETTINGS[QUEUE_DEPTH].path, str(depth))
+                    is_raised = match_property(wish, "|".join(higher))
+                    depths.append((is_driver, is_protocol, has_depth, is_raised, is_initial))
         depths.append((exclude_key("ENV", "1", _INITIAL_DEPTH), no_depth))
         if site.array:
             depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))

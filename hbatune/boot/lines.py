@@ -147,12 +147,12 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
     """Yield the lines in which udev writes to an idle disk, and clears the wishes it fulfilled.
 
     Most disks then need no program. It continues, in the same order, at the first wish that the
-    kernel has refused or that needs a comparison of numbers.
+    kernel has refused or that needs a comparison of numbers. A depth is the driver's, and lower.
     """
     earlier: RuleLine = (match_property(_IDLE, "1"),)
     for name in sorted(wishes, key=lambda name: SETTINGS[name].order):
         wish = make_wish_property(name)
-        if SETTINGS[name].udev is not UdevWriter.LOWER and not SETTINGS[name].most_in:
+        if not SETTINGS[name].most_in:
             for text in wishes[name]:
                 for parts in _write_text(SETTINGS[name], wish, text):
                     yield *earlier, match_property(wish, text), *parts

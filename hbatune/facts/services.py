@@ -135,7 +135,8 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
         if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
             weights_files = ()
     for pid in filter(str.isdecimal, devices.list_names(str(proc))):
-        if _read_io_class(int(pid)) > 0:
+        # -1 if it has ended
+        if _LIBC.syscall(_IOPRIO_GET, _WHO_PROCESS, int(pid)) >> _CLASS_SHIFT > 0:
             with suppress(OSError):
                 unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]
                 if unit:  # kernel threads belong to no unit
@@ -147,11 +148,6 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
                 if set(weights) - {_DEFAULT_WEIGHT}:
                     units.setdefault(name, set()).add(os.path.basename(directory))
     return {share: tuple(sorted(map(ids.escape_text, names))) for share, names in units.items()}
-
-
-def _read_io_class(pid: int) -> int:
-    """Return the class of a process's own I/O priority: 0 without one, -1 if it ended."""
-    return int(_LIBC.syscall(_IOPRIO_GET, _WHO_PROCESS, pid)) >> _CLASS_SHIFT
 
 
 TUNED = "tuned"

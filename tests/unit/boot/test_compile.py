@@ -278,21 +278,20 @@ def test_site_array_depths_need_daemon(site: SiteFolder) -> None:
     assert 'ENV{.HBATUNE_PROTOCOL}=="*volume*", ENV{.HBATUNE_QUEUE_DEPTH}=""' in section_lines
 
 
-def test_rules_raise_only_initial_depths(site: SiteFolder) -> None:
+def test_rules_raise_only_lower_initial_depths(site: SiteFolder) -> None:
     section_lines = part(compile_rules(site.load(), Site()), "Depths that only the daemon")
     flag = ".HBATUNE_INITIAL_DEPTH"
     assert section_lines[-1] == f'ENV{{{flag}}}!="1", ENV{{.HBATUNE_QUEUE_DEPTH}}=""'
     initial = {
-        tuple(re.findall(r'=="(\w+)"', line))
+        tuple(re.findall(r'=="([\w|]+)"', line))
         for line in section_lines
         if line.endswith(f'ENV{{{flag}}}="1"')
     }
+    # Behind mpt3sas, SAS drives begin with 254 and NVMe drives with 128: no wish is higher.
     assert initial == {
-        ("mpt3sas", "sas", "254"),
-        ("mpt3sas", "sata", "32"),
-        ("mpt3sas", "nvme", "128"),
-        ("mptsas", "sas", "64"),
-        ("mptsas", "sata", "64"),
+        ("mpt3sas", "sata", "32", "128|64"),
+        ("mptsas", "sas", "64", "128"),
+        ("mptsas", "sata", "64", "128"),
     }
 
 
