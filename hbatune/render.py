@@ -30,8 +30,8 @@ _PATTERNS = {
     "modprobe_name": r"[A-Za-z0-9_]{1,64}",
     "modprobe_value": r"[A-Za-z0-9_.,:+-]{1,256}",
     # The name in braces of a udev key: the path of an attribute may contain the parent that a rule
-    # matches, and no other substitution.
-    "udev_name": r"(?:[A-Za-z0-9_./-]|\$id(?=/)){1,128}",
+    # matches or the disk, and no other substitution.
+    "udev_name": r"(?:[A-Za-z0-9_./-]|\$(?:id|kernel)(?=/)){1,128}",
     # udev can escape only a quotation mark, and hbatune's lines need no escapes (udev(7)). `$` and
     # `%` are allowed, since only hbatune writes them: names from the kernel become globs without
     # them.

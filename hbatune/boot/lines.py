@@ -140,7 +140,11 @@ def save_values(values: Collection[str]) -> Iterator[RuleLine]:
 
 _IDLE = ".HBATUNE_IDLE"
 _SWITCHED = ".HBATUNE_SWITCHED"
-_NO_SCHEDULER = match_attribute(SETTINGS[SCHEDULER].path, "none|*[[]none[]]*")
+
+
+def _match_now(path: str, value: str) -> RulePart:
+    """Match a file of a SCSI disk as it is now: udev reads it again only by another path."""
+    return match_attribute(f"device/block/$kernel/{path}", value)
 
 
 def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
@@ -160,24 +164,20 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
 
 
 def _write_text(setting: Setting, wish: str, text: str) -> Iterator[RuleLine]:
-    """Yield the parts that write one text, and clear its wish if the file has it.
-
-    udev matches the text that it wrote. After a refusal it reads the file again (systemd's
-    sd-device.c: sd_device_set_sysattr_value).
-    """
+    """Yield the parts that write one text, and clear its wish if the file then has it."""
     current = f"*[[]{text}[]]*" if setting.udev is UdevWriter.BRACKETED else text
     differs = exclude_key("ATTR", current, setting.path)
     write = RulePart("ATTR", "=", text, setting.path)
     if setting.udev is UdevWriter.BRACKETED:
         yield match_attribute(setting.path, "*[[]*"), differs, write, set_property(_SWITCHED, "1")
     elif setting.udev is UdevWriter.SCHEDULED:
-        yield _NO_SCHEDULER, set_property(wish, "")
+        yield _match_now(SETTINGS[SCHEDULER].path, "none|*[[]none[]]*"), set_property(wish, "")
         # A switch has changed the number that udev has read.
         yield match_property(_SWITCHED, "1"), write
         yield exclude_key("ENV", "1", _SWITCHED), differs, write
     else:
         yield differs, write
-    yield match_attribute(setting.path, f"{text}|{current}"), set_property(wish, "")
+    yield _match_now(setting.path, f"{text}|{current}"), set_property(wish, "")
 
 
 def start_writer(values: Collection[str]) -> RuleLine:

@@ -43,9 +43,9 @@ def status():
 
 def until(states, meanwhile=lambda: None):
     limit = time.monotonic() + 60
-    while (found := status())[2]["state"] not in states and time.monotonic() < limit:
+    while status()[2]["state"] not in states and time.monotonic() < limit:
         meanwhile()
-    return found
+    return status()  # its text is older than its document, perhaps of the state before
 
 
 def passes_of(daemon):

@@ -85,7 +85,7 @@ class Event:
                 self.environment[part.name] = self._expanded(part.value)
             elif part.op == "=" and part.key == "ATTR":
                 assert part.name is not None
-                self.written[part.name] = self._read[part.name] = part.value
+                self.written[part.name] = part.value  # what udev has read stays as it was
         return target
 
     def _matches(self, part: RulePart) -> bool:
@@ -153,6 +153,9 @@ class Event:
             directory = directory.parent
 
     def _attribute(self, path: str) -> str | None:
+        _, is_alias, real_path = path.partition("/$kernel/")
+        if is_alias:
+            return self.written.get(real_path, _content(self.device / real_path))
         if path not in self._read:
             file = self.device / path
             self._read[path] = _content(file)

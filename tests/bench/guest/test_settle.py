@@ -3,9 +3,6 @@
 Without it udev writes each value once, as the rules before the program did. On 7.3 that sets only
 some of the LUNs: the kernel locks the adapter for each write of a scheduler or nr_requests, and
 refuses the others. The second test therefore compares equal work.
-
-A site's rule for the queue depth is among the rules. udev compares no numbers, so the program
-starts for each LUN.
 """
 
 import subprocess

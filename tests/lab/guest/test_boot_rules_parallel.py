@@ -3,6 +3,7 @@
 Recent kernels lock the adapter for each scheduler and each nr_requests, and refuse other writers.
 """
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.act.paths import UDEV_WRITER
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused, wait_a_moment
@@ -17,6 +19,7 @@ from tests.lab.guest.service import UNIT, is_active, systemctl
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
+KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
 MANY = {"max_luns": 24, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 FEW = {**MANY, "max_luns": 4}
 DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
@@ -99,6 +102,24 @@ def test_all_luns_are_set_without_daemon(machine_without_daemon: None) -> None:
         originals = {database(disk)["HBATUNE_WAS_NR_REQUESTS"] for disk in disks}
         assert len(originals) == 1
         assert "2048" not in originals
+
+
+@contextmanager
+def missing_program() -> Iterator[None]:
+    """Hide the program of the rules, which then record the disks that need it."""
+    hidden = UDEV_WRITER.with_suffix(".hidden")
+    UDEV_WRITER.rename(hidden)
+    try:
+        yield
+    finally:
+        hidden.rename(UDEV_WRITER)
+
+
+def test_idle_luns_need_no_program(machine_without_daemon: None) -> None:
+    with missing_program(), loaded_scsi_debug(**FEW) as disks:
+        needing = [disk for disk in disks if "HBATUNE_UNSET" in database(disk)]
+        assert find_wrong([disk for disk in disks if disk not in needing]) == {}
+    assert needing == [] if KERNEL < (7, 0) else len(needing) < len(disks)
 
 
 def test_hanging_command_prevents_writes(machine_without_daemon: None) -> None:

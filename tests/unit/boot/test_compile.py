@@ -22,7 +22,7 @@ from tests.unit.profiles import profile
 from tests.unit.site_folder import SiteFolder
 
 # What udev reads as one part of a rule: no other form leaves the quotation marks.
-PART = r'[A-Z]+(\{([A-Za-z0-9_./-]|\$id/)+\})?(==|!=|=)"[ !#-\[\]-~]*"'
+PART = r'[A-Z]+(\{([A-Za-z0-9_./-]|\$(id|kernel)/)+\})?(==|!=|=)"[ !#-\[\]-~]*"'
 RULE = re.compile(rf"{PART}(, {PART})*")
 
 
@@ -310,7 +310,8 @@ def test_hostile_names_stay_quoted(first: str, second: str, third: str) -> None:
     text = format_rules(rules)
     assert all(line.isprintable() for line in text.split("\n"))
     assert all(RULE.fullmatch(line) for line in lines(rules)), text
-    ours = re.compile(r"\$attr\{queue/|\$env\{DISKSEQ\}|\$env\{\.HBATUNE_\w+\}|\$sys|\$devpath")
+    variables = r"\$attr\{queue/|\$env\{DISKSEQ\}|\$env\{\.HBATUNE_\w+\}|\$sys|\$devpath|\$kernel/"
+    ours = re.compile(variables)
     ours_alone = '"$result"'
     substituted = [
         line for line in lines(rules) if "$" in ours.sub("", line.removesuffix(ours_alone))
