@@ -215,7 +215,7 @@ def _clear_wishes(
     depths: list[RuleLine] = []
     if QUEUE_DEPTH in values:
         # Any other depth may be a decision of an administrator or a drive (plan/make.py). udev can
-        # compare a depth only with a constant. Most drivers' depths need no write.
+        # compare a depth only with a constant. A wish that is not higher needs no write.
         wish = lines.make_wish_property(QUEUE_DEPTH)
         is_initial = lines.set_property(_INITIAL_DEPTH, "1")
         for family in families():

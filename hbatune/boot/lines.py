@@ -1,8 +1,9 @@
 """The lines of a udev rules file (udev(7)), and the events and disks to which they apply.
 
-The rules decide which values a disk gets and save its original ones. A small program writes
-(``udev/hbatune-write.sh.j2``), since udev does not repeat a write that failed. The template of the
-file (``udev/hbatune.rules.j2``) has the lines that are the same for every profile.
+The rules decide which values a disk gets, save its original ones, and write to idle disks. A small
+program writes the rest (``udev/hbatune-write.sh.j2``): udev does not repeat a write that failed.
+The template of the file (``udev/hbatune.rules.j2``) has the lines that are the same for every
+profile.
 
 The rules skip all but plain disks, and disks excluded by any name. If udev cannot express a name
 exactly, the rules skip more disks than necessary; the daemon tunes the remaining ones.
@@ -151,7 +152,7 @@ def write_values(wishes: Mapping[str, Collection[str]]) -> Iterator[RuleLine]:
     """Yield the lines in which udev writes to an idle disk, and clears the wishes it fulfilled.
 
     Most disks then need no program. It continues, in the same order, at the first wish that the
-    kernel has refused or that needs a comparison of numbers. A depth is the driver's, and lower.
+    kernel has refused or that needs the number in another file. A wished depth is always higher.
     """
     earlier: RuleLine = (match_property(_IDLE, "1"),)
     for name in sorted(wishes, key=lambda name: SETTINGS[name].order):

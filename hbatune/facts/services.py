@@ -135,7 +135,7 @@ def find_io_shares(cgroups: Path = _CGROUPS, proc: Path = _PROC) -> dict[str, tu
         if "enable=1" in _read_file(f"{cgroups}/{_COST_MODEL}"):
             weights_files = ()
     for pid in filter(str.isdecimal, devices.list_names(str(proc))):
-        # -1 if it has ended
+        # The class is -1 if the process has ended.
         if _LIBC.syscall(_IOPRIO_GET, _WHO_PROCESS, int(pid)) >> _CLASS_SHIFT > 0:
             with suppress(OSError):
                 unit = _read_file(f"{proc}/{pid}/cgroup").strip().rpartition("/")[2]

@@ -85,7 +85,7 @@ class Event:
                 self.environment[part.name] = self._expanded(part.value)
             elif part.op == "=" and part.key == "ATTR":
                 assert part.name is not None
-                self.written[part.name] = part.value  # what udev has read stays as it was
+                self.written[part.name] = part.value  # udev still has the text that it has read
         return target
 
     def _matches(self, part: RulePart) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SYS = Path("/sys")
+KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
 SCSI_DEBUG_MODEL = "scsi_debug"
 SCSI_DEBUG = SYS / "bus/pseudo/drivers/scsi_debug"
 

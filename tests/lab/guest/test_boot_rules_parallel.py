@@ -3,7 +3,6 @@
 Recent kernels lock the adapter for each scheduler and each nr_requests, and refuse other writers.
 """
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,12 +13,18 @@ import pytest
 from hbatune.act.paths import UDEV_WRITER
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks, settle, udev_paused, wait_a_moment
+from tests.lab.guest.kit import (
+    KERNEL,
+    loaded_scsi_debug,
+    scsi_disks,
+    settle,
+    udev_paused,
+    wait_a_moment,
+)
 from tests.lab.guest.service import UNIT, is_active, systemctl
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
-KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
 MANY = {"max_luns": 24, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 FEW = {**MANY, "max_luns": 4}
 DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")

@@ -16,7 +16,7 @@ from tests.lab.guest.daemon_host import (
     reconfigured,
     well,
 )
-from tests.lab.guest.kit import reading, scsi_disks, wait_a_moment
+from tests.lab.guest.kit import KERNEL, reading, scsi_disks, wait_a_moment
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
@@ -29,7 +29,6 @@ from tests.lab.guest.service import (
 )
 from tests.lab.guest.values import cat, everything, put
 
-KERNEL = tuple(map(int, os.uname().release.split(".")[:2]))
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 
 
