@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from tests.lab.guest.command import CONFIGURATION, configure, hbatune, installed
+from tests.lab.guest.command import CONFIGURATION, configure, hbatune
 
 UNIT = "hbatune.service"
 QUICK = "[daemon]\naudit_seconds = 5\n"
@@ -63,7 +63,7 @@ def running(config: str = QUICK, *, profile: str = "oltp") -> Iterator[None]:
     """Have hbatune installed and its daemon ready."""
     configure(config)
     try:
-        done = installed("install", "--profile", profile)
+        done = hbatune("install", "--profile", profile)
         assert done.code == 0, done.out + done.err
         yield
     finally:

@@ -128,36 +128,6 @@ def put_async_depth(disk: str, text: str) -> None:
     put(disk, "queue/async_depth" if is_newer else "queue/iosched/async_depth", text)
 
 
-def test_profile_switch_preserves_first_baseline(before: dict[str, str]) -> None:
-    for profile in ("oltp", "balanced", "throughput"):
-        done = hbatune("apply", "--profile", profile, "--no-probe")
-        assert done.code == 0, done.out + done.err
-    assert hbatune("rollback").code == 0
-    assert everything() == before
-
-
-def test_rollback_excludes_target_until_named(before: dict[str, str]) -> None:
-    [disk] = scsi_disks("sym53c8xx")
-    mine = {name: text for name, text in before.items() if name.startswith(f"{disk}/")}
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-    assert hbatune("rollback", disk).code == 0
-    current = everything()
-    assert {name: current[name] for name in mine} == mine
-    assert {row["state"] for row in hbatune("diff", "--json").rows(target=disk)} == {"excluded"}
-    assert hbatune("apply", "--no-probe").code == 0
-    assert {name: everything()[name] for name in mine} == mine
-    assert hbatune("apply", "--no-probe", disk).code == 0
-    assert cat(disk, "queue/nr_requests") == "2048"
-
-
-def test_rollback_deactivates_profile(before: dict[str, str]) -> None:
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-    assert hbatune("rollback").code == 0
-    without = hbatune("diff")
-    assert without.code == 2
-    assert "no profile is active" in without.err
-
-
 def test_read_ahead_survives_limit_changes(before: dict[str, str]) -> None:
     """On recent kernels any change of the queue's limits raises read_ahead_kb to 128."""
     [disk] = scsi_disks("sym53c8xx")

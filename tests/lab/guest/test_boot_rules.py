@@ -84,13 +84,20 @@ def test_administrator_value_survives_change_event(ruled: str) -> None:
     assert {k: v for k, v in database(ruled).items() if k.startswith("HBATUNE_WAS")} == before
 
 
-def test_rollback_restores_pre_rule_values(original: dict[str, str], ruled: str) -> None:
+def test_rollback_restores_newest_baseline(original: dict[str, str], ruled: str) -> None:
     back = hbatune("rollback")
     assert back.code == 0, back.out + back.err
     assert values(ruled) == original
     assert not RULES.exists()
     close_after_writing(ruled)
     assert values(ruled) == original
+    mine = {"scheduler": "mq-deadline", "queue/nr_requests": "99", "device/queue_depth": "11"}
+    set_up(ruled, mine)
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    assert by_rule(ruled)
+    assert RULES.exists()
+    assert hbatune("rollback").code == 0
+    assert values(ruled) == mine, "the second baseline replaces that of the rules"
 
 
 def test_apply_preserves_rule_baseline(original: dict[str, str], ruled: str) -> None:
@@ -100,17 +107,6 @@ def test_apply_preserves_rule_baseline(original: dict[str, str], ruled: str) -> 
     assert by_rule(ruled)
     assert hbatune("rollback").code == 0
     assert values(ruled) == original
-
-
-def test_second_baseline_replaces_rule_baseline(original: dict[str, str], ruled: str) -> None:
-    assert hbatune("rollback").code == 0
-    mine = {"scheduler": "mq-deadline", "queue/nr_requests": "99", "device/queue_depth": "11"}
-    set_up(ruled, mine)
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-    assert by_rule(ruled)
-    assert RULES.exists()
-    assert hbatune("rollback").code == 0
-    assert values(ruled) == mine
 
 
 def test_rolled_back_disk_stays_untouched(original: dict[str, str], ruled: str) -> None:

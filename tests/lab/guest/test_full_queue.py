@@ -1,6 +1,5 @@
 """A device that reports a full queue: the kernel lowers its depth, and nobody fights it."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.kit import loaded_scsi_debug, wait_a_moment
 from tests.lab.guest.service import QUICK, UNIT, Journal, running, systemctl
 from tests.lab.guest.values import BLOCK, cat, put
 
 KERNELS = ("6.12",)
-LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192}
+LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "delay": 5}
 SITE_RULES = Path("/etc/hbatune/rules.d/full.toml")
 DEPTH = 64
 RULE = f"""
@@ -81,7 +80,7 @@ def test_ramp_is_reported_once(lun: str) -> None:
         journal.until_said("all settings were scanned")
         with busy(lun), full(lun):
             while depth(lun) > DEPTH - 3:
-                os.sched_yield()
+                wait_a_moment()
         entry = journal.until_set(lun, "queue_depth")
         assert "the device's queue was full at depth" in entry["MESSAGE"]
         assert "raises it again by one every 120 s" in entry["MESSAGE"]
@@ -96,7 +95,7 @@ def test_ramp_is_reported_once(lun: str) -> None:
         put(lun, "device/queue_ramp_up_period", "100")
         with busy(lun):
             while depth(lun) < DEPTH:
-                os.sched_yield()
+                wait_a_moment()
         systemctl("reload", UNIT)
         journal.until_said("all settings were scanned")
         assert hbatune("status", "--json").json["status"]["open"] == []
@@ -117,7 +116,7 @@ def test_manual_cut_is_drift(lun: str) -> None:
 def test_explicit_apply_ends_ramp(lun: str) -> None:
     with busy(lun), full(lun):
         while depth(lun) > DEPTH - 2:
-            os.sched_yield()
+            wait_a_moment()
     assert hbatune("apply", "--no-probe", lun).code == 0
     assert depth(lun) == DEPTH
     with Journal() as journal:

@@ -10,7 +10,7 @@ from tests.lab.guest import appear, initramfs, reboots
 from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
 from tests.lab.guest.command import hbatune, installed
 from tests.lab.guest.kit import (
-    loaded_scsi_debug,
+    SCSI_DEBUG,
     scsi_disks,
     settle,
     udev_paused,
@@ -67,8 +67,6 @@ def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
     with running(LEFT_ALONE), without_rules(), Journal() as journal:
         assert tuned(disk)
         put(disk, "queue/nr_requests", "100")
-        announce(disk)
-        wait_for_scan(journal)
         coldplug()
         wait_for_scan(journal)
         assert cat(disk, "queue/nr_requests") == "100"
@@ -79,33 +77,27 @@ def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
         assert tuned(again), "it is another one to the kernel"
 
 
-def test_rules_preserve_administrator_value() -> None:
-    with installed_for("oltp") as done:
-        assert done.code == 0, done.out + done.err
-        with loaded_scsi_debug(**LUN) as [disk]:
-            assert tuned(disk)
-            assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")
-            put(disk, "queue/nr_requests", "100")
-            announce(disk)
-            coldplug()
-            assert cat(disk, "queue/nr_requests") == "100"
-            again = appear.again(appear.Rescan())
-            assert tuned(again)
-
-
-def test_rules_preserve_value_after_apply(
-    scsi_debug: Load,
-) -> None:
-    """It was there before the rules, which have never been through with it."""
-    [disk] = scsi_debug(**LUN)
+def test_rules_preserve_administrator_value(scsi_debug: Load) -> None:
+    """The rules have never been through with the earlier disk."""
+    [earlier] = scsi_debug(**LUN)
     with installed_for("oltp") as done:
         assert done.code == 0, done.out + done.err
         assert hbatune("apply", "--no-probe").code == 0
-        assert tuned(disk)
-        put(disk, "queue/nr_requests", "100")
-        announce(disk)
+        (SCSI_DEBUG / "add_host").write_text("1")
+        while len(disks := scsi_disks("scsi_debug")) < 2:
+            wait_a_moment()
+        settle()
+        [later] = {*disks} - {earlier}
+        assert database(later)["HBATUNE_SEEN"] == cat(later, "diskseq")
+        for disk in disks:
+            assert tuned(disk)
+            put(disk, "queue/nr_requests", "100")
+            announce(disk)
         coldplug()
-        assert cat(disk, "queue/nr_requests") == "100"
+        assert [cat(disk, "queue/nr_requests") for disk in disks] == ["100", "100"]
+        (SCSI_DEBUG / "add_host").write_text("-1")
+        settle()
+        assert tuned(appear.again(appear.Rescan()))
 
 
 def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]]) -> None:

@@ -74,7 +74,7 @@ def test_probe_picks_one_per_model() -> None:
 def test_verdict_names_unexercised_settings() -> None:
     [disk] = scsi_disks("sym53c8xx")
     put(disk, "queue/scheduler", "none")  # what the profile changes then
-    done = hbatune(*APPLY, disk)
+    done = hbatune(*APPLY, disk, prepare=few_pairs)
     assert done.code == 0, done.out + done.err
     for text in (
         "IOPS",
