@@ -37,12 +37,18 @@ devices {
     }
 }
 """
+_HIDDEN_RULES = Path("/etc/udev/rules.d/60-multipath.rules")
+"""The image hides the rules of multipath-tools behind this link (rootfs/customize.sh)."""
 
 
 def maps() -> list[str]:
     """Return the dm-multipath maps there are."""
     uuids = {path.parent.parent.name: path.read_text() for path in BLOCK.glob("dm-*/dm/uuid")}
     return sorted(name for name, uuid in uuids.items() if uuid.startswith("mpath-"))
+
+
+def _reload_rules() -> None:
+    subprocess.run(["udevadm", "control", "--reload"], check=True)
 
 
 @contextmanager
@@ -56,6 +62,8 @@ def joined() -> Iterator[str]:
 def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
     """Have multipathd join the disks of a vendor and model, and yield the maps."""
     Path("/etc/multipath.conf").write_text(_CONFIGURATION % {"vendor": vendor, "model": model})
+    _HIDDEN_RULES.unlink()
+    _reload_rules()
     subprocess.run(["modprobe", "dm_multipath"], check=True)
     subprocess.run(["systemctl", "start", "multipathd"], check=True)
     subprocess.run(["multipath"], check=False, capture_output=True)
@@ -69,3 +77,5 @@ def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
         # A map that udev or the lab's own programs still read is tried again each second.
         subprocess.run(["multipath", "-F", "-R", "30"], check=True, capture_output=True)
         settle()
+        _HIDDEN_RULES.symlink_to("/dev/null")
+        _reload_rules()
