@@ -62,17 +62,16 @@ $(TESTING): $(BUILDING)
 image: setup ## the lab's root images, made once and kept outside the checkout; the newest kernel
 	@$(PYTHON) -m tests.lab image
 
-# The tests of packages and of described machines take longest, so they come first. The images are
-# made meanwhile, because that mostly waits for downloads. Both runs are done whatever becomes of the
-# first, so that one command tells everything; it fails where either does. Where an image cannot be
-# made, the lab's tests fail and say why.
+# The images are made while the tests of described machines run. Both runs are done whatever becomes
+# of the first, so that one command tells everything; it fails where either does. Where an image
+# cannot be made, the lab's tests fail and say why.
 test: ## every test; the lab boots three kernels
 	@test "$$(id -u)" -eq 0 || { ./.ci/packages all; echo "make test needs root: described machines \
 	are mounted, and the lab makes a root file system. As any user: make unit" >&2; exit 1; }
 	@$(MAKE) setup
 	@mkdir -p build
 	@$(PYTHON) -m tests.lab image >build/image.log 2>&1 & image=$$!; \
-	$(PYTEST) $(PARALLEL) tests/unit/tools tests/hosts tests/unit; described=$$?; \
+	$(PYTEST) $(PARALLEL) tests/hosts tests/unit; described=$$?; \
 	if kill -0 $$image 2>/dev/null; then echo "lab: making the images; build/image.log"; fi; \
 	wait $$image; \
 	$(PYTEST) --durations=20 tests/lab && exit $$described
