@@ -72,7 +72,7 @@ test: ## every test; the lab boots three kernels
 	@mkdir -p build
 	@$(PYTHON) -m tests.lab image >build/image.log 2>&1 & image=$$!; \
 	$(PYTEST) $(PARALLEL) tests/hosts tests/unit; described=$$?; \
-	if kill -0 $$image 2>/dev/null; then echo "lab: making the images; build/image.log"; fi; \
+	if kill -0 $$image 2>/dev/null; then echo "lab: waits for the images: build/image.log"; fi; \
 	wait $$image; \
 	$(PYTEST) --durations=20 tests/lab && exit $$described
 
