@@ -38,6 +38,11 @@ def disks() -> list[str]:
     return sorted(path.name for path in (SYS / "block").iterdir())
 
 
+def reload_rules() -> None:
+    """Have udev read its rules again."""
+    subprocess.run(["udevadm", "control", "--reload"], check=True)
+
+
 @contextmanager
 def udev_paused() -> Iterator[None]:
     """Have udev keep all events for later."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab.guest.command import hbatune
-from tests.lab.guest.kit import settle
+from tests.lab.guest.kit import reload_rules, settle
 from tests.lab.guest.values import BLOCK
 
 # Not what multipath knows of the make: its own commands are none that the lab's arrays answer.
@@ -47,10 +47,6 @@ def maps() -> list[str]:
     return sorted(name for name, uuid in uuids.items() if uuid.startswith("mpath-"))
 
 
-def _reload_rules() -> None:
-    subprocess.run(["udevadm", "control", "--reload"], check=True)
-
-
 @contextmanager
 def joined() -> Iterator[str]:
     """Have multipathd join what scsi_debug made, and yield the map."""
@@ -62,8 +58,8 @@ def joined() -> Iterator[str]:
 def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
     """Have multipathd join the disks of a vendor and model, and yield the maps."""
     Path("/etc/multipath.conf").write_text(_CONFIGURATION % {"vendor": vendor, "model": model})
-    _HIDDEN_RULES.unlink()
-    _reload_rules()
+    _HIDDEN_RULES.unlink(missing_ok=True)
+    reload_rules()
     subprocess.run(["modprobe", "dm_multipath"], check=True)
     subprocess.run(["systemctl", "start", "multipathd"], check=True)
     subprocess.run(["multipath"], check=False, capture_output=True)
@@ -78,4 +74,4 @@ def joined_disks(vendor: str, model: str) -> Iterator[list[str]]:
         subprocess.run(["multipath", "-F", "-R", "30"], check=True, capture_output=True)
         settle()
         _HIDDEN_RULES.symlink_to("/dev/null")
-        _reload_rules()
+        reload_rules()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.lab.guest.command import CONFIGURATION, configure, hbatune
+from tests.lab.guest.kit import reload_rules
 
 UNIT = "hbatune.service"
 QUICK = "[daemon]\naudit_seconds = 5\n"
@@ -77,7 +78,7 @@ def without_rules() -> Iterator[None]:
     """Have the daemon alone: udev's rules would have set everything before an event arrives."""
     text = _RULES.read_text()
     _RULES.write_text("")
-    subprocess.run(["udevadm", "control", "--reload"], check=True)
+    reload_rules()
     try:
         yield
     finally:
@@ -88,12 +89,12 @@ def without_rules() -> Iterator[None]:
 def only_announced() -> Iterator[None]:
     """Have udev do nothing but announce: what it finds out of a disk takes most of an event."""
     subprocess.run(["mount", "-t", "tmpfs", "none", _DISTRIBUTION], check=True)
-    subprocess.run(["udevadm", "control", "--reload"], check=True)
+    reload_rules()
     try:
         yield
     finally:
         subprocess.run(["umount", _DISTRIBUTION], check=True)
-        subprocess.run(["udevadm", "control", "--reload"], check=True)
+        reload_rules()
 
 
 @contextmanager

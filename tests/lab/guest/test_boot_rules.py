@@ -1,6 +1,5 @@
 """A disk is tuned the moment it appears, with no process of hbatune's about."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,7 +16,7 @@ from tests.lab.guest.boot import (
     values,
 )
 from tests.lab.guest.command import JOURNAL, hbatune
-from tests.lab.guest.kit import loaded_scsi_debug
+from tests.lab.guest.kit import loaded_scsi_debug, reload_rules
 from tests.lab.guest.values import cat, put
 
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
@@ -59,15 +58,15 @@ def test_appearing_disk_is_tuned(original: dict[str, str], ruled: str) -> None:
 
 
 def test_depth_of_earlier_rule_stays(ruled: str) -> None:
-    earlier, reload = RULES.with_name("80-depth.rules"), ("udevadm", "control", "--reload")
+    earlier = RULES.with_name("80-depth.rules")
     depth = "ATTR{device/queue_depth}"
     earlier.write_text(f'ACTION=="add", SUBSYSTEM=="block", {depth}=="192", {depth}="20"\n')
-    subprocess.run(reload, check=True)
+    reload_rules()
     try:
         lowered = values(appear.again(appear.Rescan()))
     finally:
         earlier.unlink()
-        subprocess.run(reload, check=True)
+        reload_rules()
     assert lowered == {
         "scheduler": "mq-deadline",
         "queue/nr_requests": "2048",
@@ -97,7 +96,7 @@ def test_rollback_restores_newest_baseline(original: dict[str, str], ruled: str)
     assert by_rule(ruled)
     assert RULES.exists()
     assert hbatune("rollback").code == 0
-    assert values(ruled) == mine, "the second baseline replaces that of the rules"
+    assert values(ruled) == mine, "the values at the second apply count, not those before the rules"
 
 
 def test_apply_preserves_rule_baseline(original: dict[str, str], ruled: str) -> None:

@@ -139,7 +139,7 @@ def test_killed_daemon_restarts(lun: str) -> None:
 
 
 def test_watchdog_restarts_and_stop_rolls_back(lun: str, original: dict[str, str]) -> None:
-    """Only a stop that somebody wants rolls back, and only if the site has configured it."""
+    """With `rollback_on_stop` a requested stop rolls back. A restart by the watchdog does not."""
     with restarted(QUICK + "rollback_on_stop = true\n", unit="WatchdogSec=4"):
         with Journal() as journal:
             first = daemon()

@@ -62,7 +62,7 @@ def test_policy_script_stops_irqbalance_moves(busy: None, placed: Placed) -> Non
     assert hbatune("apply", "--no-probe").code == 0
     assert read_affinities(placed) == placed
     with irqbalance("--interval=1", f"--policyscript={SCRIPT}") as pid:
-        seconds_until_moved(pid, placed, 2 * took + 5)
+        seconds_until_moved(pid, placed, 3 * took + 5)
         assert read_affinities(placed) == placed
         assert "--policyscript" not in hbatune("apply", "--no-probe").err
     back = hbatune("rollback")

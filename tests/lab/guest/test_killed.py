@@ -1,6 +1,6 @@
 """SIGKILL at any instant of a run: the next command says so, and rollback restores everything.
 
-The instants here are every fifth of the boundaries of the settings' writes and of the journal's.
+The instants here are every third of the boundaries of the settings' writes and of the journal's.
 ``make soak`` adds two hundred that are spread over time, and ten thousand on modelled kernels.
 """
 
@@ -29,7 +29,7 @@ value = 1
 because = "a test"
 source = "site"
 """
-STEP = 5
+STEP = 3
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ AT_ONCE, SOON = "0", "500"
 """Milliseconds between two steps of a LUN's ramp. In the two minutes of the default one is let
 through at once, and in a shorter time each time."""
 ROUNDS = 500
-LUNS, TOGETHER = 16, 12
+LUNS, TOGETHER = 16, 20
 
 
 @contextmanager

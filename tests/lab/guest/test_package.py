@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 
 from tests.lab.guest import reboots
+from tests.lab.guest.boot import LUN, UNIT
 from tests.lab.guest.command import CONFIGURATION, JOURNAL, configure, hbatune, installed
+from tests.lab.guest.kit import loaded_scsi_debug
 from tests.lab.guest.machine_state import (
     by_place,
     list_files,
     look_at_a_tuned_machine,
     measure_files,
 )
-from tests.lab.guest.service import QUIET, Journal, daemon, systemctl
-from tests.lab.guest.values import everything
+from tests.lab.guest.service import QUICK, QUIET, Journal, daemon, is_active, systemctl
+from tests.lab.guest.values import cat, everything, put
 
 KERNELS = ("6.12",)
 # One that is there only while the guest's job is: pip would have put it there as root.
@@ -83,6 +85,7 @@ def package() -> Iterator[Path]:
         hbatune("uninstall")
 
 
+@pytest.mark.usefixtures("virtual_disks_wanted")
 @pytest.mark.deadline(900)
 def test_package_installs_and_leaves_nothing(package: Path) -> None:
     before, sizes = everything(), measure_files()
@@ -91,8 +94,25 @@ def test_package_installs_and_leaves_nothing(package: Path) -> None:
     where = installed("list", "--json")
     assert where.code == 0, where.err
 
+    configure(QUICK)
+    done = installed("install", "--profile", "oltp")
+    assert done.code == 0, done.out + done.err
+    assert "ExecStart=/usr/bin/hbatune daemon" in UNIT.read_text()
+    assert is_active()
+    command = Path(f"/proc/{daemon()}/cmdline").read_text().split("\0")
+    assert "/usr/bin/hbatune" in command
+    with loaded_scsi_debug(**LUN) as [disk], Journal() as journal:
+        put(disk, "queue/nr_requests", "64")
+        journal.until(
+            lambda entry: (entry.get("HBATUNE_TARGET"), entry.get("HBATUNE_FROM")) == (disk, "64")
+        )
+        assert cat(disk, "queue/nr_requests") == "2048"
+    assert installed("status").code in (0, 1)
+
     dpkg("--remove", "hbatune")
     assert everything() == before
+    assert systemctl("is-active", "hbatune.service", check=False) == "inactive"
+    Path("/etc/hbatune/hbatune.toml").unlink(missing_ok=True)
     remaining_files = {
         name for name in measure_files() if name not in sizes and "/var/lib/dpkg" not in name
     }

@@ -1,6 +1,6 @@
 """Commands that are refused or run twice: nothing is written to the kernel.
 
-Bad usage, bad rules and users without root are tested on described machines.
+Bad usage, users without root and full disks are tested on described machines.
 """
 
 import fcntl
@@ -73,6 +73,44 @@ def test_earlier_boot_journal_restores_nothing(tmp_path: Path) -> None:
     put_back(before)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[rule]\n", "line 1"),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_request"\nvalue = 8\n'
+            'because = "x"\nsource = "site"\n',
+            "nr_requests",
+        ),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 9999\n'
+            'because = "x"\nsource = "site"\n',
+            "2048",
+        ),
+        (
+            '[[rule]]\nname = "x"\nsetting = "nr_requests"\nvalue = 8\nat_least = 9\n'
+            'because = "x"\nsource = "site"\n',
+            "at_least",
+        ),
+    ],
+    ids=["malformed", "unknown-setting", "out-of-range", "contradictory"],
+)
+def test_bad_rule_file_writes_nothing(text: str, message: str) -> None:
+    before = everything()
+    rules = Path("/etc/hbatune/rules.d/mistake.toml")
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text(text)
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe")
+    finally:
+        rules.unlink()
+    assert done.code == 2
+    assert "mistake.toml" in done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert everything() == before
+
+
 def test_bad_configuration_allows_rollback() -> None:
     before = everything()
     assert hbatune("apply", "--profile", "oltp", "--no-probe", *scsi_disks("sym53c8xx")).code == 0
@@ -82,6 +120,19 @@ def test_bad_configuration_allows_rollback() -> None:
     assert back.code == 1, "the profile stays written"
     assert "hbatune.toml" in back.err
     assert everything() == before
+
+
+def test_world_writable_rule_is_refused() -> None:
+    rules = Path("/etc/hbatune/rules.d/open.toml")
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text("")
+    rules.chmod(0o666)
+    try:
+        done = hbatune("apply", "--profile", "oltp", "--no-probe")
+        assert done.code == 2
+        assert "open.toml" in done.err
+    finally:
+        rules.unlink()
 
 
 def test_excessive_request_memory_is_refused(scsi_debug: ScsiDebug) -> None:

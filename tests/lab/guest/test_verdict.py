@@ -186,7 +186,7 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
     assert done.code in (0, 1), done.err
     hbatune("rollback")
     assert uninterrupted.count >= 40, "there are enough boundaries to be killed at"
-    for at in range(1, uninterrupted.count + 1, 8):
+    for at in range(1, uninterrupted.count + 1, 5):
         where = f"boundary {at} of {uninterrupted.count}"
         hbatune(*words, prepare=prepared(Counter(at)))
         if everything() != before:
