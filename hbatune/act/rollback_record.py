@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.act.paths import HANDS_OFF, ROLLBACKS, Paths
+from hbatune.act.paths import Paths
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
@@ -158,7 +158,7 @@ def load(paths: Paths) -> RollbackRecords:
     present = RollbackRecords(tuple(records.values()))
     # An apply that was killed may have left a mark, for which udev's rules test, without a record.
     if not present.everything and any(map(os.path.exists, _get_marks(paths))):
-        return RollbackRecords((*present.records, RollbackRecord(HANDS_OFF.name)))
+        return RollbackRecords((*present.records, RollbackRecord(Paths.hands_off.name)))
     return present
 
 
@@ -203,7 +203,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
     try:
         for record in records.records:
             # A rollback that is only in a mark gets a record.
-            name = "all-earlier" if record.name == HANDS_OFF.name else record.name
+            name = "all-earlier" if record.name == Paths.hands_off.name else record.name
             remaining = _reduce_record(record, named)
             if remaining == record and name == record.name:
                 continue
@@ -227,7 +227,7 @@ def lift(records: RollbackRecords, named: Collection[str] | None, paths: Paths) 
 
 def reserve_space(state: Path, ids: Iterable[str]) -> None:
     """Reserve the space for a rollback of these ids by name. Raises OSError if the disk is full."""
-    folder = state / ROLLBACKS.name
+    folder = state / Paths.rollbacks.name
     _make_folder(folder)
     size = sum(len(msgspec.json.encode(id)) + 1 for id in ids)
     files.reserve_space(folder / _RESERVED, size + SPARE_BYTES)

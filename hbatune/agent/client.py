@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hbatune import loader
-from hbatune.act import paths
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.errors import LockedError
 from hbatune.workers import Process
 
@@ -49,7 +49,7 @@ def take_lock_after_pass() -> Iterator[Lock]:
     Raises LockedError if another command holds it, or the daemon for more than ``DAEMON_WAIT_S``.
     """
     deadline = time.monotonic() + DAEMON_WAIT_S
-    lock = Lock(paths.LOCK, spare=paths.LOCK_SPARE)
+    lock = Lock(Paths.lock, spare=Paths.lock_spare)
     with ExitStack() as stack:
         while True:
             try:
@@ -72,7 +72,7 @@ def _has_ended(pid: int) -> bool:
 
 def _is_pass_process(pid: int) -> bool:
     """Return whether the daemon started a process for a pass."""
-    process = find_daemon(paths.STATUS)
+    process = find_daemon(Paths.status)
     with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
         parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)
         return process is not None and parent == process.pid

@@ -7,9 +7,9 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.agent import orders
 from hbatune.agent.child import ChildError, await_answer, start_server
 from hbatune.agent.events import DeviceEvent
@@ -52,7 +52,7 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.last = MachineCache(paths.JOURNAL)
+        self.last = MachineCache(Paths.journal)
         self.levels: dict[str, orders.DepthLevel] | None = None
         self.knees: dict[str, int] = {}
 
@@ -114,7 +114,7 @@ def _find_unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
     if not isinstance(cause, OSError):
         return ()
     if isinstance(error, JournalError):
-        return (UnwrittenFile(str(paths.JOURNAL), cause.strerror or str(cause)),)
+        return (UnwrittenFile(str(Paths.journal), cause.strerror or str(cause)),)
     if cause.errno in _UNWRITABLE and isinstance(cause.filename, str | os.PathLike):
         return (UnwrittenFile(os.fspath(cause.filename), cause.strerror or str(cause)),)
     return ()
@@ -123,7 +123,7 @@ def _find_unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
 def _make_context(problems: _Problems) -> Context:
     """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes."""
     return Context(
-        lock=lambda: Lock(paths.LOCK, spare=paths.LOCK_SPARE),
+        lock=lambda: Lock(Paths.lock, spare=Paths.lock_spare),
         note=problems.note,
         patience=WRITER_WAIT_S,
         warns=False,
@@ -173,7 +173,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
-            records = history.load(paths.HISTORY).records
+            records = history.load(Paths.history).records
             memory.knees = history.find_latest_knees(records, reconciled.machine, profile.probe)
     # A write may have proved that the kernel does not let a setting be changed.
     rows = [reconciled.done.get(row.key, row) for row in reconciled.rows]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot import conditions, lines
 from hbatune.boot.conditions import UdevCondition, build_condition
 from hbatune.boot.lines import RuleLine, RuleSection, exclude_key, match_property, set_wish
@@ -106,7 +106,7 @@ def format_rules(compiled: CompiledRules) -> str:
         saved_lines=lines.save_values(compiled.settings),
         write_lines=lines.write_values(compiled.settings),
         writer_line=lines.start_writer(compiled.settings),
-        paths=paths,
+        paths=Paths,
         routes=routes,
         classify=classify,
     )
@@ -114,7 +114,7 @@ def format_rules(compiled: CompiledRules) -> str:
 
 def format_writer() -> str:
     """Return the text of the program that the rules start."""
-    marks = (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+    marks = (Paths.hands_off, Paths.hands_off_now)
     return render_template("udev", "hbatune-write.sh.j2", marks=marks, how=UdevWriter)
 
 

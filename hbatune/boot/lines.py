@@ -16,7 +16,7 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.facts import devices, model
 from hbatune.facts.ids import WORLD_WIDE, extract_lasting_part, extract_stable_part, normalise_name
 from hbatune.facts.udev import UNSET_PROPERTY
@@ -188,7 +188,7 @@ def start_writer(values: Collection[str]) -> RuleLine:
     not in RUN, which starts after the assignments of all rules: it would overwrite an
     administrator's later ones.
     """
-    words = ["/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath"]
+    words = ["/bin/sh", str(Paths.udev_writer), "$sys$devpath"]
     # nr_requests depends on the scheduler, which is read even if no rule sets it.
     names = dict.fromkeys((SCHEDULER, *values))
     for name in sorted(names, key=lambda name: SETTINGS[name].order):

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
 from hbatune.facts import health, services
 from hbatune.facts.model import Attribute, Endpoint, Missing, Reason
@@ -83,7 +83,7 @@ def find_irqbalance(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     if inputs.health.daemons.get("irqbalance") is not True:
         return
     placed = sum(row.setting == table.IRQ_AFFINITY and row.state in _PLACED for row in inputs.rows)
-    policy, policies = str(paths.IRQ_POLICY), inputs.health.irq_policies
+    policy, policies = str(Paths.irq_policy), inputs.health.irq_policies
     start = policy if placed and policy not in policies else None
     evidence = _RunningIrqbalance(placed, policies, policy, start)
     yield check.report_machine(Severity.ADVICE if start else Severity.INFO, evidence)
@@ -127,7 +127,7 @@ class _ForeignOption(CheckEvidence, frozen=True):
 
     def advise(self, target: str) -> str:
         part = "overridden" if self.overridden else "advice"
-        return self._fill_text(part, options_file=str(paths.MODPROBE))
+        return self._fill_text(part, options_file=str(Paths.modprobe))
 
 
 def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def find_module_options(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     wanted = {(r.module, r.option) for r in inputs.profile.options} if inputs.profile else set()
     for line in inputs.health.module_options:
         is_wanted = (line.module, line.option) in wanted
-        is_last = is_wanted and line.file.rpartition("/")[2] > paths.MODPROBE.name
+        is_last = is_wanted and line.file.rpartition("/")[2] > Paths.modprobe.name
         name = f"{line.module}.{line.option}"
         evidence = _ForeignOption(name, line.value, line.file, line.line, is_last)
         yield check.report_machine(Severity.ADVICE if is_last else Severity.INFO, evidence)

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent.client import reload_daemon, take_lock_after_pass
 from hbatune.operations.context import Context, Stop
 from hbatune.text.notes import show_note
@@ -26,7 +26,7 @@ def make_context() -> Context:
         note=show_note,
         progress=show_progress,
         stoppable=_handle_stop_signals,
-        nudge=lambda: reload_daemon(paths.STATUS),
+        nudge=lambda: reload_daemon(Paths.status),
     )
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TypeGuard
 
 from hbatune import __version__
-from hbatune.act import files, journal, paths
+from hbatune.act import files, journal
+from hbatune.act.paths import Paths
 from hbatune.facts.assembly import read_boot_id
 from hbatune.text.basic_output import format_count
 from hbatune.workers import find_this_process
@@ -82,7 +83,7 @@ def summarise_fault(error: BaseException, arguments: Sequence[str]) -> str:
 def describe_interrupted_run() -> list[str]:
     """Return lines on the state of the machine if this process was changing it, or no lines."""
     with suppress(Exception):  # this is part of another error's message
-        recorded, _ = journal.load(paths.JOURNAL, read_boot_id())
+        recorded, _ = journal.load(Paths.journal, read_boot_id())
         run = recorded.run
         if run is not None and run.process == find_this_process():
             values = format_count(len(recorded.entries), "value")
@@ -130,7 +131,7 @@ def _save_traceback(arguments: Sequence[str], trace: str) -> str | None:
 def _get_directory() -> Path:
     """Return the directory of reports: in root's state or the user's (XDG_STATE_HOME)."""
     if os.geteuid() == 0:
-        return paths.STATE / "log"
+        return Paths.state / "log"
     configured = os.environ.get("XDG_STATE_HOME", "")
     # The specification ignores a path that is not absolute.
     state = Path(configured) if configured.startswith("/") else Path.home() / ".local" / "state"

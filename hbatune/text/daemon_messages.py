@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent import status
 from hbatune.agent.orders import (
     ChangeOrigin,
@@ -110,12 +110,12 @@ class JournalReporter:
         """Save the status file, and send the status line to systemd."""
         self._by.notify(f"STATUS={format_status_line(daemon_status)}")
         try:
-            problem = status.save(paths.STATUS, daemon_status)
+            problem = status.save(Paths.status, daemon_status)
         except OSError as error:
             problem = error
         # Logged once for each series of failures: the status is saved repeatedly.
         if problem is not None and not self._unsaved:
-            self._log("failed", ERROR, f"{paths.STATUS} cannot be written: {problem.strerror}")
+            self._log("failed", ERROR, f"{Paths.status} cannot be written: {problem.strerror}")
         self._unsaved = problem is not None
 
     def _log_unmatched(self, names: Collection[UnmatchedName]) -> None:

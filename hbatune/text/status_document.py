@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent.host_state import SCHEMA, Ages, DaemonHealth, DaemonState, Stall, assess_host
 from hbatune.errors import UsageError
 from hbatune.facts.udev import UnsetSetting
@@ -150,12 +150,12 @@ def _describe_drift(rows: Collection[Row]) -> Iterator[str]:
 
 def read_latest_verdicts() -> "tuple[Record, ...] | None":
     """Return the latest verdicts, or None if this user may not read them."""
-    if is_missing(paths.HISTORY):
+    if is_missing(Paths.history):
         return ()
     from hbatune.probe import history  # 5 of 70 ms, and most hosts have no verdict
 
     try:
-        records = history.load(paths.HISTORY).records
+        records = history.load(Paths.history).records
     except UsageError:
         return None
     return tuple(record for record in records if record.proof is not None)[-_LATEST:]

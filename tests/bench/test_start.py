@@ -82,11 +82,11 @@ def test_status_without_daemon_is_cheap(installed: Path, in_namespace: Callable[
 
 SERVE = """
 import subprocess, sys
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent import status
 from tests.unit.statuses import good_status
-paths.STATUS.parent.mkdir(exist_ok=True)
-status.save(paths.STATUS, good_status())
+Paths.status.parent.mkdir(exist_ok=True)
+status.save(Paths.status, good_status())
 sys.exit(subprocess.run(sys.argv[1:]).returncode)
 """
 """Runs a command next to the status file of a healthy daemon, whose process is this one."""

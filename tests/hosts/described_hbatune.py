@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.facts import sampler
 from hbatune.facts.model import Machine
@@ -75,8 +75,8 @@ def _count_requests(sample: Any, *words: Any) -> Any:
         counts[device] = {int(mean * 2500): 1000}
     _STATS.write_text("".join(f"{line} 0 0 0 0 0 0\n" for line in lines))
     interval = Interval(now, 2.0, counts)
-    paths.LATENCY.parent.mkdir(parents=True, exist_ok=True)
-    paths.LATENCY.write_bytes(msgspec.json.encode(Latencies((interval,))))
+    Paths.latency.parent.mkdir(parents=True, exist_ok=True)
+    Paths.latency.write_bytes(msgspec.json.encode(Latencies((interval,))))
     return sample(*words)
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent import status
 from hbatune.cli import COMMANDS, main
 from hbatune.facts import survey
@@ -228,18 +228,18 @@ def cells() -> list[Cell]:
     ]
     for code, _, errors in _as("root", preparing_commands, cached=False):
         assert code in (0, 1), errors
-    status.save(paths.STATUS, good_status())
+    status.save(Paths.status, good_status())
     matrix_cells = _both(LOOKS, KINDS) + _both(WITHOUT_TARGET, {"": ""})
-    paths.HISTORY.write_text('{"schema":"hbatune.history/1","records":[]}')
-    paths.HISTORY.chmod(0o600)
+    Paths.history.write_text('{"schema":"hbatune.history/1","records":[]}')
+    Paths.history.chmod(0o600)
     matrix_cells += _both(OF_ROOTS_HISTORY, {"": ""})
     # As earlier versions made these folders.
-    for folder in (paths.STATE, paths.RUN):
+    for folder in (Paths.state, Paths.run):
         folder.chmod(0o700)
     matrix_cells += _both(OF_ROOTS_FOLDERS, {"": ""})
-    for folder in (paths.STATE, paths.RUN):
+    for folder in (Paths.state, Paths.run):
         folder.chmod(0o711)
-    paths.STATUS.unlink()  # or a rollback would have this process, as the daemon, look again
+    Paths.status.unlink()  # or a rollback would have this process, as the daemon, look again
     return matrix_cells + _both(CHANGES, KINDS)
 
 

@@ -9,7 +9,7 @@ import io
 import sys
 from pathlib import Path
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 
 COMMANDS: dict[str, list[str]] = {
@@ -30,7 +30,7 @@ def output(arguments: list[str]) -> tuple[int, str]:
 
 def record(folder: Path) -> None:
     """Take both snapshots and run every command; what `check` remembers stays in the folder."""
-    paths.COUNTERS = folder / "counters"
+    Paths.counters = folder / "counters"
     assert output(["snapshot", str(folder / "host.snapshot")])[0] == 0
     assert output(["snapshot", "--anonymous", str(folder / "anonymous.snapshot")])[0] == 0
     for name, arguments in COMMANDS.items():

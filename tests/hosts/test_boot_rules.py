@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot.compile import compile_rules, format_rules
 from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
@@ -399,7 +399,7 @@ def test_marked_disk_is_skipped(built: Callable[[Described], Path], surveyed: Su
     name = "megaraid_sas"
     [first, *_] = tuned(surveyed(name).machine)
     root, rules = built(ALL[name]()), compile_rules(shipped_profile("oltp"), Site())
-    mark = root / paths.SEEN.relative_to("/") / "17"
+    mark = root / Paths.seen.relative_to("/") / "17"
     mark.parent.mkdir(parents=True)
     mark.touch()
     try:

@@ -28,14 +28,14 @@ ADAPTER = "0000:01:00.0"
 _CHECK = """
 import os, sys, time
 from pathlib import Path
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.act.marks import save_counted
 from hbatune.cli import main
 from hbatune.facts.health import ErrorCounters
 boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 if not os.geteuid():
-    paths.COUNTERS.parent.mkdir(exist_ok=True)
-    save_counted(paths.COUNTERS, [ErrorCounters(boot, int(time.time()) - 3600, {})])
+    Paths.counters.parent.mkdir(exist_ok=True)
+    save_counted(Paths.counters, [ErrorCounters(boot, int(time.time()) - 3600, {})])
 print(main(["check", "--json", *sys.argv[1:]]))
 """
 

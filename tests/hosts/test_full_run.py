@@ -205,11 +205,11 @@ found["rollback"] = hbatune("rollback")
 _HOLDER = """
 HOLDER = '''
 import sys
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.act.lock import Lock
 from hbatune.errors import HbatuneError
 try:
-    with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
+    with Lock(Paths.lock, spare=Paths.lock_spare):
         print("held", flush=True)
         sys.stdin.read()
 except HbatuneError as error:

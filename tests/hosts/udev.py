@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot.compile import CompiledRules, format_rules, format_writer
 from hbatune.boot.lines import RuleLine, RulePart
 from hbatune.facts.model import SAVED_PREFIX
@@ -120,7 +120,7 @@ class Event:
         """Note what the program of the rules would write; nothing resets another value here."""
         self.programs += 1
         shell, program, device, *wishes = _ENV.sub(self._property, command).split()
-        assert (shell, program, device) == ("/bin/sh", str(paths.UDEV_WRITER), "$sys$devpath")
+        assert (shell, program, device) == ("/bin/sh", str(Paths.udev_writer), "$sys$devpath")
         scheduler = "none"
         for wish in wishes:
             how, path, value, most_in = wish.split(":")

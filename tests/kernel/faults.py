@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from hbatune.act import paths, system
+from hbatune.act import system
+from hbatune.act.paths import Paths
 from hbatune.agent.orders import Order, PassReason, decode_report, encode
 from hbatune.agent.work import PassMaker
 from hbatune.boot import placement
@@ -378,8 +379,8 @@ class Machine:
     def _install(self) -> None:
         """Place files as `install` does; its checks are of the machine that runs the tests."""
         (self._world.root / _CONFIGURATION).write_text(_LONG)
-        rules, unit = Piece(paths.UDEV_RULES, "# none yet\n"), paths.UNITS / system.UNIT
-        placement.place_pieces(placement.ROOT, paths.MANIFEST, [rules, Piece(unit, "[Service]\n")])
+        rules, unit = Piece(Paths.udev_rules, "# none yet\n"), Paths.units / system.UNIT
+        placement.place_pieces(placement.ROOT, Paths.manifest, [rules, Piece(unit, "[Service]\n")])
 
     def _drift(self) -> None:
         """Let an administrator change some values."""

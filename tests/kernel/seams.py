@@ -33,7 +33,8 @@ from typing import Any
 import msgspec
 
 from hbatune import processes
-from hbatune.act import chain, interrupts, paths, system
+from hbatune.act import chain, interrupts, system
+from hbatune.act.paths import Paths
 from hbatune.cli import main, parser
 from hbatune.facts import adapters, assembly, machine, part
 from hbatune.facts.devices import Devices, Stack
@@ -45,7 +46,7 @@ from tests.kernel.model import HANGS, By
 from tests.kernel.tree import MAP, SLOTS, Tree
 
 FIRST_PID = 5_000_000  # above the kernel's largest: no real process can have it
-_PATHS = {name: path for name, path in vars(paths).items() if isinstance(path, Path)}
+_PATHS = {name: path for name, path in vars(Paths).items() if isinstance(path, Path)}
 
 
 class Killed(BaseException):
@@ -272,7 +273,7 @@ def _of_files(world: World) -> list[Seam]:
         (interrupts, "ban_interrupts", lambda irqs, paths: None),
         (os, "geteuid", lambda: 0),
         (parser, "_make_parser", make_parser_once),
-        *((paths, name, _below(world, path)) for name, path in _PATHS.items()),
+        *((Paths, name, _below(world, path)) for name, path in _PATHS.items()),
     ]
 
 
@@ -294,10 +295,10 @@ def _of_tools(world: World) -> list[Seam]:
 
 def _below(world: World, path: Path) -> Path:
     """Return the place of one of hbatune's own paths in the world."""
-    if path.is_relative_to(_PATHS["RUN"]):
-        return world.root / "run" / path.relative_to(_PATHS["RUN"])
-    if path.is_relative_to(_PATHS["STATE"]):
-        return world.root / "state" / path.relative_to(_PATHS["STATE"])
+    if path.is_relative_to(_PATHS["run"]):
+        return world.root / "run" / path.relative_to(_PATHS["run"])
+    if path.is_relative_to(_PATHS["state"]):
+        return world.root / "state" / path.relative_to(_PATHS["state"])
     return world.root / "elsewhere" / path.relative_to("/")
 
 

@@ -24,7 +24,6 @@ from hbatune.act import (
     journal_format,
     lock,
     marks,
-    paths,
     rollback_record,
     system,
 )
@@ -110,16 +109,16 @@ def counted(seeds: range, folder: Path) -> tuple[Counter[str], list[tuple[int, s
 def _elsewhere(folder: Path) -> Iterator[None]:
     """Have the files whose places no caller names stand in a folder."""
     names = (
-        "STATE",
-        "ROLLBACKS",
-        "ROLLBACKS_NOW",
-        "HANDS_OFF",
-        "HANDS_OFF_NOW",
-        "IRQS",
+        "state",
+        "rollbacks",
+        "rollbacks_now",
+        "hands_off",
+        "hands_off_now",
+        "irqs",
     )
     with contextlib.ExitStack() as stack:
         for name in names:
-            stack.enter_context(patch.object(paths, name, folder / name.lower()))
+            stack.enter_context(patch.object(Paths, name, folder / name))
         yield
 
 
@@ -262,12 +261,12 @@ def _a_manifest() -> Manifest:
 
 
 def _read_hands_off(path: Path, random: Random) -> bool:
-    with patch.object(paths, "ROLLBACKS", path.parent):
+    with patch.object(Paths, "rollbacks", path.parent):
         return not rollback_record.load(Paths()).damaged
 
 
 def _read_irqs(path: Path, random: Random) -> bool:
-    with patch.object(paths, "IRQS", path):
+    with patch.object(Paths, "irqs", path):
         return all(0 <= irq < 1 << 32 for irq in interrupts.read_placed(Paths()))
 
 

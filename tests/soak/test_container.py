@@ -50,9 +50,9 @@ mount --rbind /run/dev /dev
 _OWN_FILES = r"find /run /var/lib -xdev -path '*hbatune*' | sort"
 _LOCK = """
 import os, subprocess, sys
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.act.lock import Lock
-with Lock(paths.LOCK, spare=paths.LOCK_SPARE):
+with Lock(Paths.lock, spare=Paths.lock_spare):
     print(os.getpid(), flush=True)
     subprocess.run(["sh", "-c", sys.argv[1]])
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from tests.elsewhere import keep_state_in
 from tests.unit.site_folder import SiteFolder
 
@@ -31,5 +31,5 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SiteFolder:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the files that `status` reads into an empty directory."""
-    for name in ("STATUS", "HISTORY", "DAEMON_LOCK", "DAEMON_LOCK_SPARE"):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    for name in ("status", "history", "daemon_lock", "daemon_lock_spare"):
+        monkeypatch.setattr(Paths, name, tmp_path / name)

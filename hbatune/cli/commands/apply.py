@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent.client import find_daemon
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _show_plan(*preview_apply(make_context(), request), args)
     applied = apply_profile(make_context(), request)
-    if args.once and find_daemon(paths.STATUS) is not None:
+    if args.once and find_daemon(Paths.status) is not None:
         print_note(fill_message("daemon", "once"))
     _print_report(applied, args)
     return 0 if applied.complete else 1
@@ -133,7 +133,7 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         is_set = any(row.outcome in DONE_OUTCOMES for row in rows)
-        if is_set and not paths.UDEV_RULES.exists():
+        if is_set and not Paths.udev_rules.exists():
             print_line("The values last until the next boot. `hbatune install` keeps them.")
         print_line(
             f"Profile {plan.profile} is active. `hbatune rollback` restores all original values."

@@ -3,9 +3,9 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hbatune.act import paths
 from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.agent import service, status
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
@@ -34,7 +34,7 @@ def run(args: "argparse.Namespace") -> int:
     """Run until a signal ends it; LockedError if another daemon runs."""
     arguments.require_root("daemon")
     # Not the lock of the runs: commands must be able to work while the daemon is idle.
-    with Lock(paths.DAEMON_LOCK, LockRole.DAEMON, spare=paths.DAEMON_LOCK_SPARE):
+    with Lock(Paths.daemon_lock, LockRole.DAEMON, spare=Paths.daemon_lock_spare):
         by = service.detect_manager()
         good = LastGoodConfiguration(installed_library().site, _load_policy)
         source = UdevMonitor(round(good.policy.config.daemon.buffer_mib * _MIB))
@@ -42,8 +42,8 @@ def run(args: "argparse.Namespace") -> int:
         command.watch_for_faults(["daemon"], reporter.failed)
         last = None
         with suppress(status.StatusError):  # without one, the daemon starts from nothing
-            last = status.load_last_status(paths.STATUS)
-        latencies = LatencySampler(BlockTrace("hbatune", LATENCY_EVENTS), paths.LATENCY)
+            last = status.load_last_status(Paths.status)
+        latencies = LatencySampler(BlockTrace("hbatune", LATENCY_EVENTS), Paths.latency)
         monitor = MetricsMonitor(latencies, () if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the results; it changes nothing."""
-    records = history.load(paths.HISTORY).records
+    records = history.load(Paths.history).records
     machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
     wanted = _resolve_ids(args.targets, machine, records)
     chosen = [record for record in records if wanted is None or record.id in wanted]

@@ -8,7 +8,8 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from hbatune.act import lock, paths, rollback_record
+from hbatune.act import lock, rollback_record
+from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
@@ -109,7 +110,7 @@ def _without_media(machine: model.Machine) -> model.Machine:
 
 def _gather_facts(names: Collection[str]) -> model.Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
-    stuck, files = lock.find_outstanding_claims(paths.CLAIMS), paths.Paths()
+    stuck, files = lock.find_outstanding_claims(Paths.claims), Paths()
     deadline = load_configuration().act.deadline_seconds
 
     def gather_disks(disks: Collection[str]) -> model.Machine:

@@ -5,7 +5,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent import host_state
 from hbatune.cli.arguments import add_options
 from hbatune.errors import UsageError
@@ -45,7 +45,7 @@ def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
 
     Without hbatune's rules, udev's library is not loaded.
     """
-    if not paths.UDEV_RULES.exists() or (status is not None and not status.open):
+    if not Paths.udev_rules.exists() or (status is not None and not status.open):
         return ()
     unset = read_unset_settings()
     if status is None:
@@ -56,22 +56,22 @@ def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
 
 def _read_document() -> StatusDocument:
     status, health = None, host_state.DaemonHealth(host_state.DaemonState.NOT_RUNNING)
-    if not is_missing(paths.STATUS):
+    if not is_missing(Paths.status):
         from hbatune.agent import status as daemon  # 4 of 70 ms
 
-        status = daemon.load_status(paths.STATUS)
-        if status is None and (previous := daemon.load_last_status(paths.STATUS)) is not None:
+        status = daemon.load_status(Paths.status)
+        if status is None and (previous := daemon.load_last_status(Paths.status)) is not None:
             _require_visible(previous)
     if status is not None:
         stopped = is_stopped(status.process.pid)
         clock, now = read_clock_id(), time.monotonic()
         health = host_state.assess_health(status, clock=clock, current_time=now, stopped=stopped)
-        look = daemon.make_host_look(status, paths.Paths())
+        look = daemon.make_host_look(status, Paths())
     else:
         from hbatune.operations.snapshot import look_at_host
 
         look = look_at_host(print_leftovers)
-    kept, changes = paths.UDEV_RULES.exists(), _count_rule_changes(look.profile)
+    kept, changes = Paths.udev_rules.exists(), _count_rule_changes(look.profile)
     return make_status_document(look, status, health, _find_unset(status), changes, kept=kept)
 
 

@@ -10,8 +10,8 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.block_trace import LATENCY_EVENTS, BlockTrace, remove_leftovers
+from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.cli.streams import flush_output
 from hbatune.errors import ExitCode, HbatuneError
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Show readings until their number is reached, with exit code 1 for alerts, or until Ctrl-C."""
     remove_leftovers(f"{_INSTANCE}*")
     trace = BlockTrace(f"{_INSTANCE}{os.getpid()}", LATENCY_EVENTS)
-    with closing(LatencyReader(trace, paths.LATENCY)) as latencies, suppress(KeyboardInterrupt):
+    with closing(LatencyReader(trace, Paths.latency)) as latencies, suppress(KeyboardInterrupt):
         return ExitCode.FOUND if _show_readings(args, Clock(), latencies) else ExitCode.DONE
     return ExitCode.DONE
 
@@ -129,7 +129,7 @@ def _describe_p99(latencies: LatencyReader) -> str:
 def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:
     """Return the measured knees, or an empty dict if this user may not read the history."""
     try:
-        return history.find_latest_knees(history.load(paths.HISTORY).records, machine, spec)
+        return history.find_latest_knees(history.load(Paths.history).records, machine, spec)
     except HbatuneError as error:
         print_note(f"{error.message}: the knees come from the documents")
         return {}

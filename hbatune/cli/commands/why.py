@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import asdict
 
-from hbatune.act import paths
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode, LockRole
 from hbatune.operations.why import TracedLatency, explain_latency
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trace the disk and print the cause; exit 1 if there is no answer."""
     arguments.require_root("why", "reads the kernel's trace")
-    with Lock(paths.TRACE_LOCK, LockRole.TRACE) as lock:
+    with Lock(Paths.trace_lock, LockRole.TRACE) as lock:
         try:
             with show_progress("Tracing", args.seconds) as advance:
                 traced = explain_latency(args.targets, args.seconds, advance)

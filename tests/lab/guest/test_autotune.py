@@ -54,10 +54,10 @@ def depth_alone() -> None:
 
 
 def _held() -> frozenset[str]:
-    from hbatune.act import paths
     from hbatune.act.lock import read_held_ids
+    from hbatune.act.paths import Paths
 
-    return read_held_ids(paths.HOLDS)
+    return read_held_ids(Paths.holds)
 
 
 @pytest.mark.deadline(900)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.paths import UDEV_WRITER
+from hbatune.act.paths import Paths
 from tests.lab.guest.boot import by_rule, database, installed_for, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import (
@@ -112,12 +112,12 @@ def test_all_luns_are_set_without_daemon(machine_without_daemon: None) -> None:
 @contextmanager
 def missing_program() -> Iterator[None]:
     """Hide the program of the rules, which then record the disks that need it."""
-    hidden = UDEV_WRITER.with_suffix(".hidden")
-    UDEV_WRITER.rename(hidden)
+    hidden = Paths.udev_writer.with_suffix(".hidden")
+    Paths.udev_writer.rename(hidden)
     try:
         yield
     finally:
-        hidden.rename(UDEV_WRITER)
+        hidden.rename(Paths.udev_writer)
 
 
 def test_idle_luns_need_no_program(machine_without_daemon: None) -> None:

@@ -15,8 +15,9 @@ ScsiDebug = Callable[..., list[str]]
 
 
 def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
-    from hbatune.act import journal, paths
+    from hbatune.act import journal
     from hbatune.act.executor import Means
+    from hbatune.act.paths import Paths
     from hbatune.act.writer import write_plan
     from hbatune.operations.situation import SituationRequest, read_situation
     from hbatune.plan.rows import Outcome
@@ -29,9 +30,9 @@ def test_vanished_lun_is_reported(scsi_debug: ScsiDebug) -> None:
     }
     put(second, "device/delete", "1")
     means = Means(
-        journal=paths.JOURNAL, claims=paths.CLAIMS, spent=paths.SPENT, workers=4, deadline=10.0
+        journal=Paths.journal, claims=Paths.claims, spent=Paths.spent, workers=4, deadline=10.0
     )
-    filed = journal.load(paths.JOURNAL, situation.machine.boot_id)[0]
+    filed = journal.load(Paths.journal, situation.machine.boot_id)[0]
     rows = write_plan(situation.machine, plan, filed, means)
     for row in rows:
         if row.setting != "nr_requests":

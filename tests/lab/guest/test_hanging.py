@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from hbatune.act import lock, paths
+from hbatune.act import lock
+from hbatune.act.paths import Paths
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.hang import Hanging, hung, hung_each_way, see_no_commands
 from tests.lab.guest.values import BLOCK, cat, everything, put, scheduler
@@ -38,7 +39,7 @@ def test_hanging_command_blocks_its_disk_only(scsi_debug: ScsiDebug) -> None:
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
-        assert lock.find_outstanding_claims(paths.CLAIMS) == []
+        assert lock.find_outstanding_claims(Paths.claims) == []
         put(well[0], "device/delete", "1")  # waits for no write of hbatune
         assert are_hung(commands)
         back = hbatune("rollback", "--json", *sick)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.known import DEPTH, SERVICE_NS, deep
 
@@ -27,7 +27,7 @@ def test_sweep_report_names_knee(scsi_debug: Callable[..., list[str]], tmp_path:
     done = hbatune("report", str(page))
     assert done.code == 0, done.err
     html = page.read_text()
-    assert f"{disk}: 4K random reads" in html, paths.HISTORY.read_text()[-2000:]
+    assert f"{disk}: 4K random reads" in html, Paths.history.read_text()[-2000:]
     match = re.search(r"Past depth (\d+):", html)
     assert match, "no knee is named"
     assert int(match[1]) in (DEPTH // 2, DEPTH)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import lock, paths
+from hbatune.act import lock
+from hbatune.act.paths import Paths
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.hang import hung, see_no_commands
 from tests.lab.guest.kit import wait_a_moment
@@ -52,7 +53,7 @@ def test_hung_lun_spares_healthy_luns(
         for disk in well:
             assert {row["outcome"] for row in done.rows(target=disk, state="drift")} == {"written"}
             assert cat(disk, "queue/nr_requests") == "2048"
-        [writer] = [claim.pid for claim in lock.find_outstanding_claims(paths.CLAIMS)]
+        [writer] = [claim.pid for claim in lock.find_outstanding_claims(Paths.claims)]
         status = Path(f"/proc/{writer}/status").read_text()
         assert "State:\tD" in status, "the writer is still in the kernel"
 

@@ -198,7 +198,7 @@ def test_rollback_recovers_kill_at_boundaries(lun: str) -> None:
 
 
 def _held() -> frozenset[str]:
-    from hbatune.act import paths
     from hbatune.act.lock import read_held_ids
+    from hbatune.act.paths import Paths
 
-    return read_held_ids(paths.HOLDS)
+    return read_held_ids(Paths.holds)

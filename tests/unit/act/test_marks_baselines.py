@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import journal, paths
+from hbatune.act import journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.marks import mark_restored, with_udev_baselines
+from hbatune.act.paths import Paths
 from hbatune.act.restore import RollbackUnsavedError, plan_rollback, restore_values
 from hbatune.facts.model import Endpoint
 from hbatune.facts.udev import SavedTexts
@@ -16,8 +17,8 @@ from tests.unit.machines import endpoint, machine
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paths, "MANIFEST", tmp_path / "state/installed.json")
-    monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
+    monkeypatch.setattr(Paths, "manifest", tmp_path / "state/installed.json")
+    monkeypatch.setattr(Paths, "udev_rules", tmp_path / "rules.d/89-hbatune.rules")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
 
 

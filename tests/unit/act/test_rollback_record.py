@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from hbatune.act import files, journal, paths, rollback_record
+from hbatune.act import files, journal, rollback_record
 from hbatune.act.executor import Means
 from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
@@ -27,13 +27,13 @@ A, B = "naa.a@0000:01:00.0/0:0:0:0", "naa.b@0000:01:00.0/0:0:1:0"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     state, run = tmp_path / "state", tmp_path / "run"
     for name, path in (
-        ("STATE", state),
-        ("ROLLBACKS", state / "rollbacks"),
-        ("ROLLBACKS_NOW", run / "rollbacks"),
-        ("HANDS_OFF", state / "hands-off"),
-        ("HANDS_OFF_NOW", run / "hands-off"),
+        ("state", state),
+        ("rollbacks", state / "rollbacks"),
+        ("rollbacks_now", run / "rollbacks"),
+        ("hands_off", state / "hands-off"),
+        ("hands_off_now", run / "hands-off"),
     ):
-        monkeypatch.setattr(paths, name, path)
+        monkeypatch.setattr(Paths, name, path)
     return state
 
 
@@ -54,11 +54,11 @@ def test_apply_lifts_global_rollback() -> None:
     rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all
     assert rollback_record.load(Paths()).covers(A)
-    assert paths.HANDS_OFF.exists(), "the compiled udev rules test for it"
+    assert Paths.hands_off.exists(), "the compiled udev rules test for it"
     lift(None)
     assert rollback_record.load(Paths()) == RollbackRecords()
-    assert not paths.HANDS_OFF.exists()
-    assert not paths.HANDS_OFF_NOW.exists()
+    assert not Paths.hands_off.exists()
+    assert not Paths.hands_off_now.exists()
 
 
 def test_named_apply_lifts_one_target() -> None:
@@ -66,7 +66,7 @@ def test_named_apply_lifts_one_target() -> None:
     lift([A])
     records = rollback_record.load(Paths())
     assert (records.covers(A), records.covers(B), records.covers_all) == (False, True, False)
-    assert paths.HANDS_OFF.exists()
+    assert Paths.hands_off.exists()
     rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all, "what was lifted is rolled back again"
 
@@ -90,7 +90,7 @@ def test_later_rollback_survives_lift() -> None:
     rollback_record.lift(began, None, Paths())
     assert rollback_record.load(Paths()).covers(A)
     assert rollback_record.load(Paths()).ids == (B,)
-    assert paths.HANDS_OFF.exists()
+    assert Paths.hands_off.exists()
 
 
 def test_guard_objects_to_later_rollbacks() -> None:
@@ -116,21 +116,21 @@ def test_guard_objects_to_unreadable_records(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("damaged", ["{", '{"x": ' + "[" * 5_000], ids=["cut off", "too deep"])
 def test_damaged_record_covers_everything(damaged: str) -> None:
     rollback_record.record_rollback(Paths(), (A,))
-    (record,) = paths.ROLLBACKS.iterdir()
-    for folder in (paths.ROLLBACKS, paths.ROLLBACKS_NOW):
+    (record,) = Paths.rollbacks.iterdir()
+    for folder in (Paths.rollbacks, Paths.rollbacks_now):
         (folder / record.name).write_text(damaged)
     rollback_record.record_rollback(Paths(), (B,))
     records = rollback_record.load(Paths())
     assert (records.covers_all, records.damaged) == (True, (record.name,))
     assert records.ids == (B,), "the damaged one is no rollback of everything on disk"
-    assert not paths.HANDS_OFF.exists()
+    assert not Paths.hands_off.exists()
 
 
 def test_full_disk_accepts_global_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_rollback(Paths())
     assert rollback_record.load(Paths()).covers_all
-    (record,) = paths.ROLLBACKS.iterdir()
+    (record,) = Paths.rollbacks.iterdir()
     assert record.stat().st_size == 0, "it takes no block"
 
 
@@ -144,7 +144,7 @@ def test_unwritable_state_is_reported(folder: Path) -> None:
 
 
 def test_full_disk_accepts_reserved_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    rollback_record.reserve_space(paths.STATE, [A, B])
+    rollback_record.reserve_space(Paths.state, [A, B])
     monkeypatch.setattr(files, "_make_temporary", full)
     rollback_record.record_rollback(Paths(), (A, B))
     assert rollback_record.load(Paths()).ids == (A, B)
@@ -159,17 +159,17 @@ def test_run_folder_failure_preserves_record(
 
 
 def test_mark_without_record_is_honoured() -> None:
-    for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW):
+    for mark in (Paths.hands_off, Paths.hands_off_now):
         mark.parent.mkdir()
         mark.touch()
     assert rollback_record.load(Paths()).covers_all
     lift([A])
     records = rollback_record.load(Paths())
     assert (records.covers(A), records.covers(B)) == (False, True)
-    assert paths.HANDS_OFF.exists()
+    assert Paths.hands_off.exists()
     lift(None)
     assert not rollback_record.load(Paths()).records
-    assert not paths.HANDS_OFF.exists()
+    assert not Paths.hands_off.exists()
 
 
 def test_reserve_allows_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ class Bench:
     def __init__(self, tmp_path: Path) -> None:
         self.disk = Disk(tmp_path / "sys", "sda")
         self.means = Means(
-            paths.STATE / "journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 1, 20.0
+            Paths.state / "journal.json", tmp_path / "run/writers", tmp_path / "spent.json", 1, 20.0
         )
 
     def apply(self) -> list[Outcome | None]:

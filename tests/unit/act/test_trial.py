@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import files, journal, paths
+from hbatune.act import files, journal
 from hbatune.act.executor import Means
 from hbatune.act.journal import JournalError
 from hbatune.act.lock import HoldError, read_held_ids
+from hbatune.act.paths import Paths
 from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.trial import Side, Trial, Values, can_switch, read_affected_values
 from hbatune.act.writer import write_plan
@@ -224,7 +225,7 @@ def test_unparsable_scheduler_prevents_switching() -> None:
 
 def test_holds_and_claims_are_separate() -> None:
     # What settles claims kills their processes; a hold is of a living command.
-    assert paths.HOLDS != paths.CLAIMS
+    assert Paths.holds != Paths.claims
 
 
 def test_adapter_wide_setting_stays_fixed() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.lock import Lock
+from hbatune.act.paths import Paths
 from hbatune.agent import client, status
 from hbatune.agent.client import reload_daemon, take_lock_after_pass
 from hbatune.agent.status import Status
@@ -25,15 +25,15 @@ pytestmark = pytest.mark.usefixtures("state")
 @pytest.fixture
 def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Return a child of this process that holds the lock until SIGUSR1 or its end."""
-    for name in ("LOCK", "STATUS"):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    for name in ("lock", "status"):
+        monkeypatch.setattr(Paths, name, tmp_path / name)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGUSR1, lambda *_: None)
-            with Lock(paths.LOCK):
+            with Lock(Paths.lock):
                 os.write(writer, b"x")
                 signal.pause()
             signal.pause()
@@ -77,7 +77,7 @@ def test_ended_holder_frees_lock(holder: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_daemon_pass_is_awaited(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
+    status.save(Paths.status, Status(find_this_process(), 0.0, "oltp"))
     wait = client._wait_for_end
 
     def end(pid: int, seconds: float) -> None:
@@ -92,7 +92,7 @@ def test_daemon_pass_is_awaited(holder: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_idle_pass_process_ends_wait(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
+    status.save(Paths.status, Status(find_this_process(), 0.0, "oltp"))
     wait, waits = client._wait_for_end, list[float]()
 
     def let_go(pid: int, seconds: float) -> None:
@@ -109,7 +109,7 @@ def test_idle_pass_process_ends_wait(holder: int, monkeypatch: pytest.MonkeyPatc
 
 def test_slow_pass_exceeds_patience(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "DAEMON_WAIT_S", 0.05)
-    status.save(paths.STATUS, Status(find_this_process(), 0.0, "oltp"))
+    status.save(Paths.status, Status(find_this_process(), 0.0, "oltp"))
     with pytest.raises(LockedError), take_lock_after_pass():
         pytest.fail("it is held")
 
@@ -118,7 +118,7 @@ def test_running_daemon_is_nudged() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         from hbatune.workers import find_process
 
-        status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
-        reload_daemon(paths.STATUS)
+        status.save(Paths.status, replace(GOOD, process=find_process(sleeper.pid)))
+        reload_daemon(Paths.status)
         assert sleeper.wait(30) == -signal.SIGHUP
-    reload_daemon(paths.STATUS)  # it is gone by now
+    reload_daemon(Paths.status)  # it is gone by now

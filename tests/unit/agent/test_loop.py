@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune import children
-from hbatune.act import paths, rollback_record
+from hbatune.act import rollback_record
 from hbatune.act.block_trace import BlockTrace
 from hbatune.act.paths import Paths
 from hbatune.agent import loop, monitor, passes
@@ -185,13 +185,13 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     new_bench = Bench(tmp_path)
     for name in (
-        "ROLLBACKS",
-        "ROLLBACKS_NOW",
-        "HANDS_OFF",
-        "HANDS_OFF_NOW",
-        "REPLACING",
+        "rollbacks",
+        "rollbacks_now",
+        "hands_off",
+        "hands_off_now",
+        "replacing",
     ):
-        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+        monkeypatch.setattr(Paths, name, tmp_path / name)
     monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path / "tracing"))
     monkeypatch.setattr(passes, "run", new_bench.answer)
     handlers = {number: signal.getsignal(number) for number in loop._SIGNALS}
@@ -213,8 +213,8 @@ def test_full_rollback_idles_daemon(bench: Bench) -> None:
 
 def test_unreadable_rollback_record_runs_pass(bench: Bench) -> None:
     """Its pass reports the record; a daemon at rest would be idle, which is good."""
-    paths.ROLLBACKS.mkdir(parents=True)
-    (paths.ROLLBACKS / "targets-1").write_text("{")
+    Paths.rollbacks.mkdir(parents=True)
+    (Paths.rollbacks / "targets-1").write_text("{")
     bench.run()
     assert bench.orders == [("start", None)]
 
@@ -247,7 +247,7 @@ def test_pass_fault_spares_daemon(
     statuses = bench.run(lambda: bench.source.put("sda"))
     [line] = lines.read_text().splitlines()
     assert line.startswith("internal error: KeyError: 'sda'; the traceback is in /")
-    [file] = (paths.STATE / "log").glob("fault-*.txt")
+    [file] = (Paths.state / "log").glob("fault-*.txt")
     assert str(file) in line
     assert "in fail" in file.read_text()
     assert statuses[-1].error == "its process has died"
@@ -700,7 +700,7 @@ def test_package_replacement_skips_rollback(bench: Bench, monkeypatch: pytest.Mo
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "restore_all", lambda config: None)
     process = find_this_process()
-    paths.REPLACING.write_text(f"{process.pid} {process.start_time}\n")
+    Paths.replacing.write_text(f"{process.pid} {process.start_time}\n")
     bench.run()
     assert bench.recorder.of("restored") == []
     assert bench.recorder.of("ended") == [()]
@@ -715,7 +715,7 @@ def test_stale_marker_is_ignored(bench: Bench, monkeypatch: pytest.MonkeyPatch, 
     config = replace(bench.policy.config, daemon=DaemonConfig(rollback_on_stop=True))
     bench.policy = replace(bench.policy, config=config)
     monkeypatch.setattr(passes, "restore_all", lambda config: None)
-    paths.REPLACING.write_text(text)
+    Paths.replacing.write_text(text)
     bench.run()
     assert bench.recorder.of("restored") == [(None,)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import interrupts, journal, marks, paths, rollback_record, writer
+from hbatune.act import interrupts, journal, marks, rollback_record, writer
 from hbatune.act.journal import Run
 from hbatune.act.lock import HeldTargets
 from hbatune.act.paths import Paths
@@ -50,7 +50,6 @@ from tests.unit.machines import machine, vector
 from tests.unit.profiles import DEADLINE, REQUESTS, profile
 
 START = Order(PassReason.START)
-RECORD = ("ROLLBACKS", "ROLLBACKS_NOW", "HANDS_OFF", "HANDS_OFF_NOW")
 AUDIT = Order(PassReason.AUDIT)
 LEAVE = interrupts.ban_interrupts
 OTHERS = ("queue/nr_requests", "mq/0/nr_tags", "queue/wbt_lat_usec")
@@ -89,7 +88,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench(tmp_path)
-    monkeypatch.setattr(paths, "MODPROBE", tmp_path / "state" / "modprobe")
+    monkeypatch.setattr(Paths, "modprobe", tmp_path / "state" / "modprobe")
     monkeypatch.setattr(situation, "gather_machine", lambda *a, **k: new_bench.see())
     monkeypatch.setattr(interrupts, "ban_interrupts", lambda irqs, paths: None)
     monkeypatch.setattr(
@@ -109,7 +108,7 @@ def test_start_pass_is_reversible(bench: Bench) -> None:
     assert bench.run(START).changes == ()
     assert passes.restore_all(bench.config) is None
     assert bench.values("queue/nomerges") == ["0", "0"]
-    assert not paths.JOURNAL.exists()
+    assert not Paths.journal.exists()
 
 
 def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,15 +121,15 @@ def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.Monkey
     monkeypatch.setattr("hbatune.operations.snapshot.observe_health", observe)
     for order in (START, event("sda"), AUDIT):
         assert bench.run(order).findings is None
-        assert not paths.COUNTERS.exists(), "only a pass that was told to reads counters"
+        assert not Paths.counters.exists(), "only a pass that was told to reads counters"
     checked = bench.run(replace(AUDIT, checks=True))
     assert checked.findings == {"info": 1, "warning": 1}
-    [stored] = marks.load_counted(paths.COUNTERS)
+    [stored] = marks.load_counted(Paths.counters)
     assert stored.value(bench.disks[0].endpoint().id, "timeouts") == 1
-    marks.save_counted(paths.COUNTERS, [replace(stored, at=stored.at - MIN_INTERVAL_S)])
+    marks.save_counted(Paths.counters, [replace(stored, at=stored.at - MIN_INTERVAL_S)])
     timeouts = 2
     bench.run(replace(AUDIT, checks=True))
-    first, second = marks.load_counted(paths.COUNTERS)
+    first, second = marks.load_counted(Paths.counters)
     id = bench.disks[0].endpoint().id
     assert (first.value(id, "timeouts"), second.value(id, "timeouts")) == (1, 2)
 
@@ -179,7 +178,7 @@ def test_drift_policy_applies_per_setting(
 
 
 def test_measured_disk_stays_unrepaired(bench: Bench) -> None:
-    held_targets = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held_targets = HeldTargets(Paths.holds, [bench.disks[0].endpoint().id])
     held_targets.take()
     handling = bench.handling(bench.run(START))
     assert handling["sda", "nomerges"] is Handled.HELD
@@ -207,8 +206,8 @@ def test_full_rollback_blocks_until_apply(bench: Bench) -> None:
 
 
 def test_unreadable_rollback_record_is_reported(bench: Bench) -> None:
-    paths.ROLLBACKS.mkdir(parents=True)
-    (paths.ROLLBACKS / "targets-1").write_text("{")
+    Paths.rollbacks.mkdir(parents=True)
+    (Paths.rollbacks / "targets-1").write_text("{")
     report = bench.run(START)
     assert report.error == (
         "the rollback record targets-1 cannot be read, so hbatune changes nothing"
@@ -243,7 +242,7 @@ def test_dependents_follow_unchanged_scheduler(
     del bench.disks[1:]
     bench.profile = profile(DEADLINE, REQUESTS)
     bench.config = Config(daemon=DaemonConfig(drift_of={"scheduler": DriftReaction.REPORT}))
-    marks.remember_disks(paths.SEEN, bench.see())
+    marks.remember_disks(Paths.seen, bench.see())
     handling = bench.handling(bench.run(AUDIT))
     assert handling == {("sdq", "scheduler"): Handled.REPORTED}
     assert bench.values("queue/nr_requests") == ["8000"]
@@ -285,7 +284,7 @@ def test_inactive_profile_stays_unapplied(bench: Bench) -> None:
 def test_drift_policy_exempts_new_disks(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [first, _] = bench.disks
-    marks.remember_disks(paths.SEEN, machine(first.endpoint()))
+    marks.remember_disks(Paths.seen, machine(first.endpoint()))
     for order in (AUDIT, event("sda", "sdb")):
         report = bench.run(order)
         assert bench.handling(report)["sda", "nomerges"] is Handled.REPORTED
@@ -339,7 +338,7 @@ def test_drift_policy_exempts_kernel_resets(
 
 def test_measured_disk_stays_new(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
-    held_targets = HeldTargets(paths.HOLDS, [bench.disks[0].endpoint().id])
+    held_targets = HeldTargets(Paths.holds, [bench.disks[0].endpoint().id])
     held_targets.take()
     bench.run(START)
     held_targets.release()
@@ -349,7 +348,7 @@ def test_measured_disk_stays_new(bench: Bench) -> None:
 
 def test_failed_setting_waits_until_due(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
-    marks.remember_disks(paths.SEEN, bench.see())
+    marks.remember_disks(Paths.seen, bench.see())
     failed = frozenset({(bench.disks[0].endpoint().id, "nomerges")})
     assert bench.handling(bench.run(replace(AUDIT, waiting=failed))) == {
         ("sda", "nomerges"): Handled.WAITING
@@ -362,7 +361,7 @@ def test_failed_setting_waits_until_due(bench: Bench) -> None:
 
 def test_new_disk_is_never_contested(bench: Bench) -> None:
     fought = frozenset((disk.endpoint().id, "nomerges") for disk in bench.disks)
-    marks.remember_disks(paths.SEEN, machine(bench.disks[0].endpoint()))
+    marks.remember_disks(Paths.seen, machine(bench.disks[0].endpoint()))
     handling = bench.handling(bench.run(replace(AUDIT, fought=fought)))
     assert handling["sda", "nomerges"] is Handled.LEFT
     assert handling["sdb", "nomerges"] is Handled.WRITTEN
@@ -456,14 +455,14 @@ def test_previous_run_depth_is_drift(bench: Bench, tmp_path: Path, run: bool) ->
     lun = Lun(bench, tmp_path, "mpi3mr")
     lun.look()
     lun.set(254, 0x10)
-    recorded, _ = journal.load(paths.JOURNAL, machine().boot_id)
+    recorded, _ = journal.load(Paths.journal, machine().boot_id)
     if run:
         stored_journal = recorded.begun(Run("apply", "other", find_this_process(), 0.0), ())
     else:
         stored_journal = replace(
             recorded, entries=tuple(replace(e, value=254) for e in recorded.entries)
         )
-    journal.save(paths.JOURNAL, stored_journal)
+    journal.save(Paths.journal, stored_journal)
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.REPORT))
     [change] = lun.look().changes
     assert (change.handled, change.origin) == (Handled.REPORTED, ChangeOrigin.DRIFT)
@@ -623,7 +622,7 @@ def test_event_baselines_need_no_reread(
         patched.setattr(writer, "read_raw", lambda *_: pytest.fail("it is known"))
         assert looks.run(event("sdc")).written
     assert bench.values("queue/nomerges") == ["1", "1", "1"]
-    filed, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
+    filed, _ = journal.load(Paths.journal, bench.see().boot_id)
     before = {entry.setting: entry.before for entry in filed.entries if entry.target == "sdc"}
     assert before["nomerges"] == 2
     assert before["scheduler"] == parse_selected(offered)
@@ -798,13 +797,13 @@ def test_new_lun_shrinks_sibling_depths(
 
 def test_vanished_journal_is_rewritten(bench: Bench, looks: Looks) -> None:
     looks.run(START)
-    recorded, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
-    paths.JOURNAL.unlink()
+    recorded, _ = journal.load(Paths.journal, bench.see().boot_id)
+    Paths.journal.unlink()
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     report = looks.run(event("sda"))
     assert "written the journal again from memory" in str(report.error)
     assert bench.handling(report) == {("sda", "nomerges"): Handled.WRITTEN}
-    again, _ = journal.load(paths.JOURNAL, bench.see().boot_id)
+    again, _ = journal.load(Paths.journal, bench.see().boot_id)
     assert again.entries == recorded.entries
     assert looks.run(event("sda")).error is None
     assert passes.restore_all(bench.config) is None
@@ -813,23 +812,23 @@ def test_vanished_journal_is_rewritten(bench: Bench, looks: Looks) -> None:
 
 def test_drifted_value_is_no_baseline(bench: Bench) -> None:
     bench.run(START)
-    paths.JOURNAL.unlink()
+    Paths.journal.unlink()
     (bench.disks[0].path / "queue/nomerges").write_text("2")
     for _ in range(2):
         report = bench.run(AUDIT)
         assert "journal.json is missing" in str(report.error)
         assert not report.written
     assert bench.values("queue/nomerges") == ["2", "1"]
-    assert journal.load(paths.JOURNAL, bench.see().boot_id)[0].entries == ()
+    assert journal.load(Paths.journal, bench.see().boot_id)[0].entries == ()
     assert "journal.json is missing" in str(passes.restore_all(bench.config))
 
 
 def test_damaged_entry_blocks_setting(bench: Bench) -> None:
     bench.run(START)
-    text = paths.JOURNAL.read_text().split("\n")
+    text = Paths.journal.read_text().split("\n")
     [line] = [number for number, row in enumerate(text) if '"sdb"' in row and "nomerges" in row]
     text[line] = text[line].replace('"before":0', '"before":1')
-    paths.JOURNAL.write_text("\n".join(text))
+    Paths.journal.write_text("\n".join(text))
     for disk in bench.disks:
         (disk.path / "queue/nomerges").write_text("2")
     report = bench.run(AUDIT)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
 from hbatune.boot.conditions import build_condition
 from hbatune.plan.rows import RevertedValue
@@ -82,7 +82,7 @@ def test_writes_are_ordered_after_saves(site: SiteFolder) -> None:
     position, words = find_program(rules)
     assert words == [
         "/bin/sh",
-        str(paths.UDEV_WRITER),
+        str(Paths.udev_writer),
         "$sys$devpath",
         "bracketed:queue/scheduler:$env{.HBATUNE_SCHEDULER}:",
         "lower:device/queue_depth:$env{.HBATUNE_QUEUE_DEPTH}:",
@@ -333,7 +333,7 @@ def test_hands_off_mark_stops_rules() -> None:
         compile_rules(ruled(Exactly(1), protocol=["sas"]), Site()), "Hands off: everything"
     )
     assert section_lines == [
-        f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (paths.HANDS_OFF, paths.HANDS_OFF_NOW)
+        f'TEST=="{mark}", GOTO="hbatune_end"' for mark in (Paths.hands_off, Paths.hands_off_now)
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot.compile import format_writer
 
 SCHEDULER = "bracketed:queue/scheduler:{}:"
@@ -72,7 +72,7 @@ class Disk:
             self.put(name, text)
         self.marks = [root / "hands-off", root / "hands-off-now"]
         text = format_writer()
-        for mark, place in zip((paths.HANDS_OFF, paths.HANDS_OFF_NOW), self.marks, strict=True):
+        for mark, place in zip((Paths.hands_off, Paths.hands_off_now), self.marks, strict=True):
             text = text.replace(f"-e {mark} ]", f"-e {place} ]")
         # A short wait for commands that do not end.
         assert "PATIENCE=100 " in text

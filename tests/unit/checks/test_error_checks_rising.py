@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.marks import load_counted, save_counted
+from hbatune.act.paths import Paths
 from hbatune.checks.finding import CheckInput, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.cli import main
@@ -178,7 +178,7 @@ def test_check_reports_rise(
 
     def check(health: Health, timestamp: int) -> str:
         stored = list(tmp_path.rglob("*"))
-        looks = load_counted(paths.COUNTERS)
+        looks = load_counted(Paths.counters)
         host_snapshot = replace(snapshot(HOST), health=health, taken=timestamp, looks=looks)
         monkeypatch.setattr(
             "hbatune.operations.snapshot._read_host", lambda context, config: (host_snapshot,)
@@ -189,8 +189,8 @@ def test_check_reports_rise(
 
     assert "from" not in check(fares(timeouts=1), 1_000_000)
     assert "from" not in check(fares(timeouts=4), 1_001_200), "only the daemon stores counters"
-    paths.COUNTERS.parent.mkdir(parents=True)
-    save_counted(paths.COUNTERS, [collect_counters(HOST, fares(timeouts=1), 1_000_000)])
+    Paths.counters.parent.mkdir(parents=True)
+    save_counted(Paths.counters, [collect_counters(HOST, fares(timeouts=1), 1_000_000)])
     assert "timeouts: from 1 to 4 within 20 minutes" in check(fares(timeouts=4), 1_001_200)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.checks.finding import MACHINE_TARGET, Severity
 from hbatune.checks.registry import run_checks
 from hbatune.facts.health import ModuleOptionLine, TunedProfile, TunedWrite, UdevRule
@@ -130,7 +130,7 @@ def test_later_module_options_override_profile() -> None:
     text = format_finding(findings[0])
     place = "/etc/modprobe.d/site.conf, line 1, sets mpt3sas.max_queue_depth to 200"
     assert text.evidence == place
-    assert f"after {paths.MODPROBE}" in text.advice
+    assert f"after {Paths.modprobe}" in text.advice
 
 
 def test_tuned_versus_plan_is_advice() -> None:
@@ -211,7 +211,7 @@ def test_unaware_irqbalance_is_advice() -> None:
 
     assert severity() is ADVICE
     assert severity(irq_policies=("/usr/local/bin/theirs",)) is ADVICE
-    assert severity(irq_policies=(str(paths.IRQ_POLICY),)) is INFO
+    assert severity(irq_policies=(str(Paths.irq_policy),)) is INFO
     unplaced = health(sick, daemons={"irqbalance": True})
     assert only(found(seen(sick, unplaced), "irqbalance-running")).severity is INFO
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import journal, paths
+from hbatune.act import journal
 from hbatune.act.journal import Entry, Journal, Run
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.errors import UsageError
 from hbatune.facts.assembly import read_boot_id
@@ -52,7 +53,7 @@ def test_fault_saves_traceback_file(
     assert "hbatune: internal error: KeyError: '0000:00:02.0'" in captured.err
     assert "Traceback" not in captured.err
     assert "`hbatune profiles 'a name'`" in captured.err
-    [file] = faults(paths.STATE / "log")
+    [file] = faults(Paths.state / "log")
     assert str(file) in captured.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
@@ -77,7 +78,7 @@ def test_worker_faults_spare_command(monkeypatch: pytest.MonkeyPatch, capsys: Ca
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     assert main(["profiles"]) == 2
     *messages, last = sorted(capsys.readouterr().err.splitlines())
-    files = sorted(map(str, faults(paths.STATE / "log")))
+    files = sorted(map(str, faults(Paths.state / "log")))
     assert len(files) == len(messages) == 2
     assert all(line.startswith("hbatune: internal error: KeyError: 'd") for line in messages)
     assert sorted(re.findall(r"/\S+fault-[^;:]*", "".join(messages))) == files
@@ -98,7 +99,7 @@ def test_system_error_is_no_fault(
     assert str(error.strerror) in messages
     assert (error.filename or "system call") in messages
     assert "internal error" not in messages
-    assert not faults(paths.STATE / "log")
+    assert not faults(Paths.state / "log")
 
 
 def test_user_traceback_uses_home(
@@ -160,7 +161,7 @@ def test_interrupted_command_reports_changes(
 ) -> None:
     def begin() -> None:
         run = Run("apply", "oltp", find_this_process(), time.time())
-        journal.save(paths.JOURNAL, Journal(read_boot_id(), ENTRIES, run))
+        journal.save(Paths.journal, Journal(read_boot_id(), ENTRIES, run))
         raise problem
 
     monkeypatch.setattr("hbatune.cli.commands.profiles.load_configuration", begin)
@@ -176,7 +177,7 @@ def test_foreign_run_is_not_reported(broken: Path, capsys: Capture) -> None:
         from hbatune.workers import find_process
 
         run = Run("apply", "oltp", find_process(process.pid), time.time())
-        journal.save(paths.JOURNAL, Journal(read_boot_id(), ENTRIES, run))
+        journal.save(Paths.journal, Journal(read_boot_id(), ENTRIES, run))
         assert main(["profiles"]) == 70
         process.kill()
     assert "changing the machine" not in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.policy.config import load_config
 from hbatune.policy.library import load_profile
 from tests.pages import CHECKOUT, DOCS
@@ -17,7 +17,7 @@ from tests.unit.site_folder import SiteFolder
 
 PAGE = (DOCS / "install.md").read_text()
 KUBERNETES = CHECKOUT / "packaging/kubernetes"
-SHARED = {str(paths.RUN), str(paths.STATE)}
+SHARED = {str(Paths.run), str(Paths.state)}
 """The directories that hbatune writes for itself: host and containers have the same."""
 READ = {"/sys", "/run/udev"}
 """The directories that a command without privileges reads."""

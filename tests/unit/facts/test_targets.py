@@ -5,7 +5,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths, rollback_record
+from hbatune.act import journal, rollback_record
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import ClaimTable, Lock
 from hbatune.act.paths import Paths
@@ -76,15 +76,15 @@ def test_state_files_ignore_umask() -> None:
     before = os.umask(0o077)
     try:
         entry = Entry("a", "sda", None, "nr_requests", 256, 2048)
-        with Lock(paths.LOCK):
-            journal.save(paths.JOURNAL, Journal("boot", (entry,)))
+        with Lock(Paths.lock):
+            journal.save(Paths.journal, Journal("boot", (entry,)))
             rollback_record.record_rollback(Paths(), ("a",))
-            ClaimTable(paths.CLAIMS, 1)
+            ClaimTable(Paths.claims, 1)
     finally:
         os.umask(before)
     modes = {
         path.name.partition("-")[0]: path.stat().st_mode & 0o777
-        for path in (paths.JOURNAL, *paths.ROLLBACKS.iterdir(), paths.CLAIMS, paths.LOCK)
+        for path in (Paths.journal, *Paths.rollbacks.iterdir(), Paths.claims, Paths.lock)
     }
     assert modes == {
         "journal.json": 0o644,
@@ -93,7 +93,7 @@ def test_state_files_ignore_umask() -> None:
         "lock": 0o600,
     }
     # Others pass through, and can neither list nor open (and so not lock) a folder.
-    assert {path.stat().st_mode & 0o777 for path in (paths.STATE, paths.RUN)} == {0o711}
+    assert {path.stat().st_mode & 0o777 for path in (Paths.state, Paths.run)} == {0o711}
 
 
 def test_long_name_gives_short_message() -> None:

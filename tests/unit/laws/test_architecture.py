@@ -43,7 +43,6 @@ LOOKS = {
 }
 """Modules outside of facts and act that look into a device's directory in sysfs."""
 
-_PATHS = "hbatune.act.paths."
 _OPENING = {"O_WRONLY", "O_RDWR", "write_text", "write_bytes", "TemporaryFile"}
 _IO = {"os", "io", "pathlib", "shutil", "socket", "subprocess", "tempfile", "asyncio", "select"}
 
@@ -210,21 +209,18 @@ def test_plan_and_search_avoid_io() -> None:
 
 
 # For the name of the file alone, below a folder that is given.
-_NAMES_ALONE = {("act.rollback_record", name) for name in ("HANDS_OFF", "JOURNAL", "ROLLBACKS")}
+_NAMES_ALONE = {("act.rollback_record", name) for name in ("hands_off", "rollbacks")}
 
 
 def test_act_and_operations_take_paths() -> None:
     """Where hbatune's own files are is decided by the command or daemon that makes the context."""
     for name, tree in modules().items():
         if room(name) in ("act", "operations") and name != "act.paths":
-            imported_names = set(imported(tree))
-            assert (
-                "hbatune.act.paths" not in imported_names
-                or "hbatune.act.paths.Paths" in imported_names
-            ), name
             fixed = {
-                imported_name.rpartition(".")[2]
-                for imported_name in imported_names
-                if imported_name.startswith(_PATHS)
+                (name, node.attr)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "Paths"
             }
-            assert {(name, path_name) for path_name in fixed - {"Paths"}} <= _NAMES_ALONE
+            assert fixed <= _NAMES_ALONE

@@ -147,10 +147,11 @@ def test_good_status_imports_few_modules(tmp_path: Path) -> None:
     status.save(file, good_status())
     words = f"""
 import sys
-from hbatune.act import paths
+from pathlib import Path
+from hbatune.act.paths import Paths
 from hbatune.policy import library
-paths.STATUS, paths.HISTORY = paths.Path({str(file)!r}), paths.Path("/nowhere")
-library.STORED_RULES = paths.Path("/nowhere")
+Paths.status, Paths.history = Path({str(file)!r}), Path("/nowhere")
+library.STORED_RULES = Path("/nowhere")
 from hbatune.cli import main
 assert main(["status"]) == 0
 print(*sys.modules)

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import interrupts, journal, paths
+from hbatune.act import interrupts, journal
 from hbatune.act.journal import JournalError
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
@@ -140,7 +140,7 @@ def test_unrecorded_interrupt_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setattr("hbatune.operations.apply.write_plan", refused)
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(paths, "LOCKED", tmp_path / "file/locked.json")
+    monkeypatch.setattr(Paths, "locked", tmp_path / "file/locked.json")
     error = pass_made().error
     assert error is not None
     assert "will show as drift again" in error
@@ -156,4 +156,4 @@ def test_rollback_notes_broken_configuration(site: SiteFolder) -> None:
     assert not done.finished
     assert not done.complete
     assert all(row.outcome is not Outcome.REFUSED for row in done.rows)
-    assert not paths.JOURNAL.exists()
+    assert not Paths.journal.exists()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
 from hbatune.act.journal import Journal
+from hbatune.act.paths import Paths
 from hbatune.boot import placement
 from hbatune.boot.placement import Piece
 from hbatune.cli.command_context import make_context
@@ -17,20 +17,20 @@ from tests.unit.site_folder import SiteFolder
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paths, "UDEV_RULES", tmp_path / "rules.d/89-hbatune.rules")
-    monkeypatch.setattr(paths, "UDEV_WRITER", tmp_path / "hbatune-write.sh")
+    monkeypatch.setattr(Paths, "udev_rules", tmp_path / "rules.d/89-hbatune.rules")
+    monkeypatch.setattr(Paths, "udev_writer", tmp_path / "hbatune-write.sh")
     monkeypatch.setattr("hbatune.act.system.reload_rules", lambda: None)
 
 
 def installed() -> None:
-    placement.place_pieces(placement.ROOT, paths.MANIFEST, [Piece(paths.UDEV_RULES, "old\n")])
+    placement.place_pieces(placement.ROOT, Paths.manifest, [Piece(Paths.udev_rules, "old\n")])
 
 
 def test_missing_rules_stay_missing(site: SiteFolder) -> None:
     assert boot_files.refresh_rules(
         make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
     )
-    assert not paths.UDEV_RULES.exists()
+    assert not Paths.udev_rules.exists()
 
 
 def test_apply_regenerates_rules(site: SiteFolder) -> None:
@@ -38,10 +38,10 @@ def test_apply_regenerates_rules(site: SiteFolder) -> None:
     assert boot_files.refresh_rules(
         make_context(), BootPolicy(site.load("balanced"), Site(), Journal("boot"))
     )
-    rules_text = paths.UDEV_RULES.read_text()
+    rules_text = Paths.udev_rules.read_text()
     assert "from its profile balanced" in rules_text
-    assert f'PROGRAM=="/bin/sh {paths.UDEV_WRITER} ' in rules_text
-    assert "set_value" in paths.UDEV_WRITER.read_text()
+    assert f'PROGRAM=="/bin/sh {Paths.udev_writer} ' in rules_text
+    assert "set_value" in Paths.udev_writer.read_text()
 
 
 def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
@@ -50,17 +50,17 @@ def test_rules_skip_rolled_back_disk(site: SiteFolder) -> None:
     policy = BootPolicy(site.load(), Site(), Journal("boot"), rolled_back=(rolled_back_id,))
     assert boot_files.refresh_rules(make_context(), policy)
     named = 'ATTR{device/wwid}=="naa.5000c500", KERNELS=="0000:01:00.0", GOTO="hbatune_end"'
-    assert named in paths.UDEV_RULES.read_text()
+    assert named in Paths.udev_rules.read_text()
 
 
 def test_edited_rules_are_preserved(site: SiteFolder, capsys: pytest.CaptureFixture[str]) -> None:
     installed()
-    paths.UDEV_RULES.write_text("mine\n")
+    Paths.udev_rules.write_text("mine\n")
     assert not boot_files.refresh_rules(
         make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
     )
     assert not boot_files.withdraw_rules(make_context())
-    assert paths.UDEV_RULES.read_text() == "mine\n"
+    assert Paths.udev_rules.read_text() == "mine\n"
     errors = capsys.readouterr().err
     assert "the udev rules were not changed" in errors
     assert "it tunes disks still" in errors
@@ -70,19 +70,19 @@ def test_edited_program_is_preserved(site: SiteFolder, capsys: pytest.CaptureFix
     installed()
     policy = BootPolicy(site.load(), Site(), Journal("boot"))
     assert boot_files.refresh_rules(make_context(), policy)
-    paths.UDEV_WRITER.write_text("mine\n")
+    Paths.udev_writer.write_text("mine\n")
     other = BootPolicy(site.load("throughput"), Site(), Journal("boot"))
     assert not boot_files.refresh_rules(make_context(), other)
-    assert paths.UDEV_WRITER.read_text() == "mine\n"
+    assert Paths.udev_writer.read_text() == "mine\n"
     assert "hbatune-write.sh" in capsys.readouterr().err
 
 
 def test_apply_recreates_withdrawn_rules(site: SiteFolder) -> None:
     installed()
     assert boot_files.withdraw_rules(make_context())
-    assert not paths.UDEV_RULES.exists()
+    assert not Paths.udev_rules.exists()
     assert boot_files.withdraw_rules(make_context())
     assert boot_files.refresh_rules(
         make_context(), BootPolicy(site.load(), Site(), Journal("boot"))
     )
-    assert paths.UDEV_RULES.exists()
+    assert Paths.udev_rules.exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import interrupts, journal, paths, rollback_record
+from hbatune.act import interrupts, journal, rollback_record
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
@@ -94,7 +94,7 @@ def test_unproven_settings_are_ignored(proc: Path, uids: tuple[str, ...]) -> Non
         "irqbalance",
         uids=uids,
         cgroup="0::/\n",
-        arguments=("irqbalance", "-l", str(paths.IRQ_POLICY)),
+        arguments=("irqbalance", "-l", str(Paths.irq_policy)),
         environment=("IRQBALANCE_BANNED_CPULIST=0",),
     )
     assert not isinstance(running(proc), Irqbalance)
@@ -132,10 +132,10 @@ def test_unresolvable_policy_is_foreign(
     folder: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     (folder / "loop").symlink_to("loop")
-    (folder / "policy").symlink_to(paths.IRQ_POLICY)
+    (folder / "policy").symlink_to(Paths.irq_policy)
     monkeypatch.chdir(folder)
     irqbalance = Irqbalance(1, policy.format(folder))
-    assert not irqbalance.asks(paths.IRQ_POLICY)
+    assert not irqbalance.asks(Paths.irq_policy)
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
     assert interrupts.ban_interrupts([27], Paths()) == irqbalance
     assert interrupts.read_placed(Paths()) == {27}
@@ -144,15 +144,15 @@ def test_unresolvable_policy_is_foreign(
 def test_looping_link_is_ignored(folder: Path) -> None:
     (folder / "scripts").mkdir()
     (folder / "scripts/10-loop").symlink_to("10-loop")
-    assert not Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
-    (folder / "scripts/50-hbatune").symlink_to(paths.IRQ_POLICY)
-    assert Irqbalance(1, str(folder / "scripts")).asks(paths.IRQ_POLICY)
+    assert not Irqbalance(1, str(folder / "scripts")).asks(Paths.irq_policy)
+    (folder / "scripts/50-hbatune").symlink_to(Paths.irq_policy)
+    assert Irqbalance(1, str(folder / "scripts")).asks(Paths.irq_policy)
 
 
 def test_script_bans_only_placed_interrupts(folder: Path) -> None:
     interrupts.ban_interrupts([27, 130], Paths())
-    assert stat.S_IMODE(paths.IRQ_POLICY.stat().st_mode) == 0o755
-    script = paths.IRQ_POLICY.read_text().replace("/run/hbatune/irqs", str(paths.IRQS))
+    assert stat.S_IMODE(Paths.irq_policy.stat().st_mode) == 0o755
+    script = Paths.irq_policy.read_text().replace("/run/hbatune/irqs", str(Paths.irqs))
 
     def answer(irq: str) -> tuple[int, str]:
         command = ["sh", "-c", script, "policy", "/sys/devices/pci0000:00/0000:00:04.0", irq]
@@ -162,7 +162,7 @@ def test_script_bans_only_placed_interrupts(folder: Path) -> None:
     assert answer("27") == answer("130") == (0, "ban=true\n")
     for interrupt in ("2", "7", "13", "271", ".*", ""):
         assert answer(interrupt) == (1, "")
-    paths.IRQS.unlink()
+    Paths.irqs.unlink()
     assert answer("27") == (1, "")
 
 
@@ -174,13 +174,13 @@ def test_shipped_script_reads_written_list() -> None:
 def test_rollback_removes_script(folder: Path) -> None:
     interrupts.ban_interrupts([27], Paths())
     interrupts.ban_interrupts([], Paths())
-    assert not paths.IRQS.exists()
-    assert not paths.IRQ_POLICY.exists()
+    assert not Paths.irqs.exists()
+    assert not Paths.irq_policy.exists()
 
 
 def test_only_list_change_signals_irqbalance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
-    irqbalance = Irqbalance(os.getpid(), str(paths.IRQ_POLICY))
+    irqbalance = Irqbalance(os.getpid(), str(Paths.irq_policy))
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
     try:
@@ -189,7 +189,7 @@ def test_only_list_change_signals_irqbalance(folder: Path, monkeypatch: pytest.M
         assert len(heard) == 1
         interrupts.ban_interrupts([], Paths())
         assert len(heard) == 2
-        assert paths.IRQ_POLICY.exists(), "it is asked still, and has nothing to say"
+        assert Paths.irq_policy.exists(), "it is asked still, and has nothing to say"
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -202,7 +202,7 @@ def test_foreign_policy_is_reported(
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
     errors = capsys.readouterr().err
     assert "process 812" in errors
-    assert f"--policyscript={paths.IRQ_POLICY}, which is /etc/mine now" in errors
+    assert f"--policyscript={Paths.irq_policy}, which is /etc/mine now" in errors
     release_interrupts(make_context(), host, None)
     assert not capsys.readouterr().err
 
@@ -219,7 +219,7 @@ def test_unproven_irqbalance_is_reported_unknown(
     assert "(process 400 is not part of irqbalance.service)" in message
     release_interrupts(make_context(), host, None)
     assert not capsys.readouterr().err
-    assert not paths.IRQ_POLICY.exists()
+    assert not Paths.irq_policy.exists()
 
 
 @pytest.mark.parametrize("replaced", [None, Irqbalance(os.getpid() + 1, None)])
@@ -227,7 +227,7 @@ def test_only_proven_process_is_signalled(
     folder: Path, monkeypatch: pytest.MonkeyPatch, replaced: Irqbalance | None
 ) -> None:
     """Its number may be another process's by the time of the signal."""
-    answers = iter([Irqbalance(os.getpid(), str(paths.IRQ_POLICY)), replaced])
+    answers = iter([Irqbalance(os.getpid(), str(Paths.irq_policy)), replaced])
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: next(answers))
     signals: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: signals.append(number))
@@ -247,7 +247,7 @@ def test_ended_irqbalance_causes_no_error(
     monkeypatch.setattr(os, "pidfd_open", lambda pid: os.dup(pidfd))
     ended.kill()
     ended.wait()
-    irqbalance = Irqbalance(ended.pid, str(paths.IRQ_POLICY))
+    irqbalance = Irqbalance(ended.pid, str(Paths.irq_policy))
     monkeypatch.setattr(interrupts, "find_irqbalance", lambda: irqbalance)
     host = machine(vectors=(vector(),))
     reserve_interrupts(make_context(), host, make_plan(host, PLACE).rows)
@@ -433,7 +433,7 @@ def test_plan_uses_placed_vectors(site: SiteFolder, monkeypatch: pytest.MonkeyPa
     see_machine(monkeypatch, lambda: replace(SEEN, processors=cpus))
     placed = SEEN.vectors[0]
     entry = Entry(placed.id, placed.target, placed.adapter, "irq_affinity", "0-1", "0")
-    journal.save(paths.JOURNAL, Journal(SEEN.boot_id, (entry,)))
+    journal.save(Paths.journal, Journal(SEEN.boot_id, (entry,)))
     first, second = read_situation(SituationRequest(profile="placing")).plan().rows
     assert (first.value, second.value) == ("0", "1")
     assert "narrowed" not in describe_limit(first.limit)

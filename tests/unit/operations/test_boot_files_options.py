@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Attribute, Endpoint, Machine, Module
@@ -30,7 +30,7 @@ def restricted(disk: Endpoint) -> Machine:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> None:
-    monkeypatch.setattr(paths, "MODPROBE", tmp_path / "modprobe.d" / "hbatune.conf")
+    monkeypatch.setattr(Paths, "modprobe", tmp_path / "modprobe.d" / "hbatune.conf")
     monkeypatch.setattr(
         "hbatune.operations.boot_files.find_initramfs_command", lambda: "update-initramfs -u"
     )
@@ -62,7 +62,7 @@ def test_options_are_shown_on_request(
         "mpt3sas.max_queue_depth": "drift",
         "mpt3sas.max_msix_vectors": "ok",
     }
-    assert not paths.MODPROBE.exists()
+    assert not Paths.modprobe.exists()
 
 
 def test_written_options_are_pending(
@@ -74,7 +74,7 @@ def test_written_options_are_pending(
         "mpt3sas.max_queue_depth": (State.PENDING, Outcome.WRITTEN),
         "mpt3sas.max_msix_vectors": (State.OK, Outcome.KEPT),
     }
-    content = paths.MODPROBE.read_text()
+    content = Paths.modprobe.read_text()
     assert "options mpt3sas max_queue_depth=-1\n" in content
     assert "options mpt3sas msix_disable=0\n" in content
     assert "max_msix_vectors" not in content
@@ -93,14 +93,14 @@ def test_snapshot_includes_pending_options(
     assert main(["snapshot", file]) == 0
     capsys.readouterr()
     states = list_option_states(capsys, "--module-options")
-    paths.MODPROBE.unlink()
+    Paths.modprobe.unlink()
     assert list_option_states(capsys, "--module-options", "--snapshot", file) == states
     assert "pending" in states.values()
 
 
 def test_options_need_the_switch() -> None:
     apply_profile(make_context(), ApplyRequest(profile="oltp", once=True, probe=False))
-    assert not paths.MODPROBE.exists()
+    assert not Paths.modprobe.exists()
 
 
 def test_root_adapter_needs_name(
@@ -108,23 +108,23 @@ def test_root_adapter_needs_name(
 ) -> None:
     see(monkeypatch, restricted(ROOT))
     assert {row.state for row in write()} == {State.EXCLUDED, State.OK}
-    assert not paths.MODPROBE.exists()
+    assert not Paths.modprobe.exists()
     assert Outcome.WRITTEN in {row.outcome for row in write("0000:01:00.0")}
     assert "rebuild that, `update-initramfs -u`, or the next boot" in capsys.readouterr().err
     # A later run that does not name it leaves what was written down.
     write()
-    assert "options mpt3sas msix_disable=0\n" in paths.MODPROBE.read_text()
+    assert "options mpt3sas msix_disable=0\n" in Paths.modprobe.read_text()
 
 
 def test_unwritable_file_refuses_rows() -> None:
-    paths.MODPROBE.parent.write_text("in the way")
+    Paths.modprobe.parent.write_text("in the way")
     refused = [row for row in write() if row.outcome is Outcome.REFUSED]
     assert {row.setting for row in refused} == {"mpt3sas.msix_disable", "mpt3sas.max_queue_depth"}
     assert all(row.errno for row in refused)
 
 
 def test_unremovable_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    paths.MODPROBE.mkdir(parents=True)
+    Paths.modprobe.mkdir(parents=True)
     assert not remove_options(make_context(), restricted(DATA))
     assert "cannot remove" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_rollback_removes_option_file(
     write()
     capsys.readouterr()
     assert remove_options(make_context(), restricted(ROOT))
-    assert not paths.MODPROBE.exists()
+    assert not Paths.modprobe.exists()
     errors = capsys.readouterr().err
     assert "was removed" in errors
     assert "rebuild that, `update-initramfs -u`" in errors

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.boot.placement import join_root
 from hbatune.cli import main
 from hbatune.render import render_template
@@ -111,7 +111,7 @@ def test_uninstall_preserves_edited_unit(image: Path, capsys: pytest.CaptureFixt
     assert not join_root(image, RULES).exists()
     join_root(image, UNIT).unlink()
     assert main(["uninstall", "--root", str(image)]) == 0
-    assert not join_root(image, paths.STATE).exists()
+    assert not join_root(image, Paths.state).exists()
 
 
 def test_uninstall_preserves_site_configuration(image: Path) -> None:

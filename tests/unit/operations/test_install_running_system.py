@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths, rollback_record, system
+from hbatune.act import journal, rollback_record, system
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
@@ -27,9 +27,9 @@ FAILED = ToolResult(("systemctl", "restart", "hbatune.service"), 1, "Job failed.
 @pytest.fixture(autouse=True)
 def system_calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> list[str]:
     """Record the calls to systemd and udev. Every path of hbatune lies in a folder of the test."""
-    for name in ("UNITS", "UDEV_RULES", "UDEV_WRITER", "MODPROBE"):
-        path: Path = getattr(paths, name)
-        monkeypatch.setattr(paths, name, tmp_path / "machine" / path.relative_to("/"))
+    for name in ("units", "udev_rules", "udev_writer", "modprobe"):
+        path: Path = getattr(Paths, name)
+        monkeypatch.setattr(Paths, name, tmp_path / "machine" / path.relative_to("/"))
     monkeypatch.setattr("hbatune.cli.arguments.require_root", lambda command: None)
     # The checkout that the tests run in may be anywhere: other users may have write access, and its
     # path may have a blank, which no unit can name.
@@ -62,7 +62,7 @@ def test_install_starts_or_reloads_daemon(system_calls: list[str]) -> None:
     assert system_calls == ["reload_rules", "restarted"]
     assert main(["install", "--profile", "balanced"]) == 0
     assert system_calls[2:] == ["reload_rules", "reloaded"]
-    assert "from its profile balanced" in paths.UDEV_RULES.read_text()
+    assert "from its profile balanced" in Paths.udev_rules.read_text()
 
 
 def test_invalid_exclusion_stops_install(
@@ -73,7 +73,7 @@ def test_invalid_exclusion_stops_install(
     errors = capsys.readouterr().err
     assert "exclude: '/dev/disk/by-id/wwn-0x1'" in errors
     assert "'sda'" not in errors
-    assert not paths.UDEV_RULES.exists()
+    assert not Paths.udev_rules.exists()
     assert system_calls == []
     site.put("hbatune.toml", '[site]\nexclude = ["WWN-0x5000C500SDA"]\n')
     assert main(["install", "--profile", "oltp"]) == 0
@@ -102,8 +102,8 @@ def test_excessive_memory_is_refused(
     see_machine(monkeypatch, lambda: small)
     assert main(["install", "--profile", "oltp"]) == 2
     assert "of memory" in capsys.readouterr().err
-    assert not paths.UDEV_RULES.exists()
-    assert not paths.MANIFEST.exists()
+    assert not Paths.udev_rules.exists()
+    assert not Paths.manifest.exists()
 
 
 def test_rollback_requires_named_profile(
@@ -130,15 +130,15 @@ def test_writable_folder_gets_no_unit(
     assert f"(on the way to {command}) must be writable only by root" in errors
     assert "has mode 1777" in errors
     assert "chmod" not in errors, "what is everybody's stays so"
-    assert not paths.UDEV_RULES.exists()
-    assert not paths.MANIFEST.exists()
+    assert not Paths.udev_rules.exists()
+    assert not Paths.manifest.exists()
 
 
 def test_uninstall_leaves_nothing(
     system_calls: list[str], tmp_path: Path, site: SiteFolder
 ) -> None:
     main(["install", "--profile", "oltp"])
-    paths.HISTORY.write_text("[]")
+    Paths.history.write_text("[]")
     del system_calls[:]
     assert main(["uninstall"]) == 0
     assert system_calls == ["disable", "reload_rules", "reload_units", "reload_rules"]
@@ -151,9 +151,9 @@ def test_uninstall_leaves_nothing(
 def old_unit(monkeypatch: pytest.MonkeyPatch, system_calls: list[str]) -> Path:
     """Return the path of a unit that the package 0.1.0 has installed, next to the daemon's."""
     main(["install", "--profile", "oltp"])
-    unit = paths.UNITS / system.OLD_LATENCY
+    unit = Paths.units / system.OLD_LATENCY
     unit.write_text("[Service]\nExecStart=/usr/bin/hbatune watch --collect\n")
-    placement.record_file(Path("/"), paths.MANIFEST, unit)
+    placement.record_file(Path("/"), Paths.manifest, unit)
     del system_calls[:]
 
     def disable(*units: str) -> None:
@@ -193,7 +193,7 @@ def test_uninstall_fails_if_udev_hangs(
     assert main(["uninstall"]) == 1
     errors = " ".join(capsys.readouterr().err.split())
     assert "`udevadm control --reload` failed: it did not end within 120 s; `ps -eo pid" in errors
-    assert not paths.STATE.exists()
+    assert not Paths.state.exists()
 
 
 def test_failed_restore_preserves_state(
@@ -202,12 +202,12 @@ def test_failed_restore_preserves_state(
     main(["install", "--profile", "oltp"])
     [disk] = HERE.endpoints
     entry = Entry(disk.id, disk.target, disk.adapter, "nr_requests", 256, 2048)
-    journal.save(paths.JOURNAL, Journal(HERE.boot_id, (entry,)))
+    journal.save(Paths.journal, Journal(HERE.boot_id, (entry,)))
     assert main(["uninstall"]) == 1
     assert "hbatune keeps its own state" in capsys.readouterr().err
-    assert paths.JOURNAL.exists()
+    assert Paths.journal.exists()
     assert main(["uninstall", "--keep-values"]) == 0
-    assert not paths.STATE.exists()
+    assert not Paths.state.exists()
 
 
 def test_keep_values_conflicts_with_rollback(
@@ -219,7 +219,7 @@ def test_keep_values_conflicts_with_rollback(
     assert main(["uninstall", "--keep-values"]) == 2
     assert "rollback_on_stop" in capsys.readouterr().err
     assert system_calls == []
-    assert paths.UDEV_RULES.exists()
+    assert Paths.udev_rules.exists()
 
 
 def test_broken_configuration_allows_uninstall(
@@ -230,19 +230,19 @@ def test_broken_configuration_allows_uninstall(
     assert main(["uninstall"]) == 1, "a file is left"
     assert f"{file} is no TOML" in capsys.readouterr().err
     assert file.read_text() == "[daemon\n"
-    assert not paths.UDEV_RULES.exists()
+    assert not Paths.udev_rules.exists()
     assert main(["uninstall", "--keep-values"]) == 1
 
 
 def test_edited_options_are_preserved(capsys: pytest.CaptureFixture[str]) -> None:
-    paths.MODPROBE.parent.mkdir(parents=True)
-    paths.MODPROBE.write_text("options nvme io_queue_depth=2048\n")
+    Paths.modprobe.parent.mkdir(parents=True)
+    Paths.modprobe.write_text("options nvme io_queue_depth=2048\n")
     main(["install", "--profile", "oltp"])
-    paths.MODPROBE.write_text("mine\n")
+    Paths.modprobe.write_text("mine\n")
     assert main(["uninstall"]) == 1
-    assert f"{paths.MODPROBE} is not as hbatune wrote it, and is left" in capsys.readouterr().err
-    assert paths.MODPROBE.read_text() == "mine\n"
-    assert not paths.UDEV_RULES.exists()
+    assert f"{Paths.modprobe} is not as hbatune wrote it, and is left" in capsys.readouterr().err
+    assert Paths.modprobe.read_text() == "mine\n"
+    assert not Paths.udev_rules.exists()
 
 
 def test_uninstall_requires_root(

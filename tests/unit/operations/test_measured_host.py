@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.operations.snapshot import read_measured_host
 from hbatune.probe import history
 from tests.unit import report_server
@@ -16,7 +16,7 @@ from tests.unit.site_folder import SiteFolder
 def _host(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
     server = report_server.host()
     see_machine(monkeypatch, lambda: server)
-    history.append(paths.HISTORY, report_server.seen().records)
+    history.append(Paths.history, report_server.seen().records)
 
 
 def test_host_without_profile_has_results() -> None:

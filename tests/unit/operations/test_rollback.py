@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hbatune.act import lock, paths, rollback_record
+from hbatune.act import lock, rollback_record
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
@@ -47,7 +47,7 @@ def held_elsewhere(path: Path | None = None) -> Iterator[int]:
     pid = os.fork()
     if pid == 0:
         os.close(release)
-        with Lock(path or paths.LOCK):
+        with Lock(path or Paths.lock):
             os.write(started, b"x")
             os.read(hold, 1)
         os._exit(0)
@@ -66,7 +66,7 @@ def refused_elsewhere() -> bool:
     if pid == 0:
         lock._locked_paths.clear()
         try:
-            with Lock(paths.LOCK):
+            with Lock(Paths.lock):
                 os._exit(0)
         except LockedError:
             os._exit(3)
@@ -125,10 +125,10 @@ def test_target_rollback_covers_one_disk(
     second_disk = Disk(tmp_path / "sys", "sdb")
     host = machine(disk.endpoint(), second_disk.endpoint())
     see_machine(monkeypatch, lambda: host)
-    paths.ROLLBACKS.mkdir(parents=True)
-    (paths.ROLLBACKS / "targets-1").write_text("{")
+    Paths.rollbacks.mkdir(parents=True)
+    (Paths.rollbacks / "targets-1").write_text("{")
     assert main([*APPLY]) == 0, "it lifts the damaged record"
-    (paths.ROLLBACKS / "targets-2").write_text("{")
+    (Paths.rollbacks / "targets-2").write_text("{")
     assert main(["rollback", "sda"]) == 0
     records = rollback_record.load(Paths())
     assert [record.ids for record in records.records if not record.damaged] == [
@@ -147,8 +147,8 @@ def test_uninstall_holds_one_lock(disk: Disk, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(f"hbatune.act.system.{name}", try_lock)
     assert main(["uninstall"]) == 0
     assert refused == [True, True, True]
-    assert not paths.STATE.exists()
-    assert not paths.LOCK.exists()
+    assert not Paths.state.exists()
+    assert not Paths.lock.exists()
 
 
 @pytest.mark.parametrize("options", [(), ("--keep-values",)])
@@ -156,17 +156,17 @@ def test_uninstall_waits_for_unmanaged_daemon(
     disk: Disk, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
     assert main([*APPLY]) == 0
-    with held_elsewhere(paths.DAEMON_LOCK) as pid:
+    with held_elsewhere(Paths.daemon_lock) as pid:
         assert main(["uninstall", *options]) == 3
     error = " ".join(capsys.readouterr().err.split())
     assert f"process {pid}: `" in error
     assert "is a daemon that still runs" in error
     assert "run `hbatune uninstall` again" in error
     assert disk.value("queue/nomerges") == "1"
-    assert paths.JOURNAL.exists()
+    assert Paths.journal.exists()
     assert main(["uninstall", *options]) == 0
-    assert not paths.STATE.exists()
-    assert not paths.RUN.exists()
+    assert not Paths.state.exists()
+    assert not Paths.run.exists()
 
 
 STATE_REMOVALS: list[tuple[str, bool]] = []
@@ -178,13 +178,13 @@ def _note_removal(event: str, arguments: tuple[Any, ...]) -> None:
         return
     path = Path(os.fsdecode(arguments[1 if event == "os.rename" else 0]))
     if any(path.is_relative_to(folder) for folder in _watched):
-        STATE_REMOVALS.append((str(path), paths.LOCK in lock._locked_paths))
+        STATE_REMOVALS.append((str(path), Paths.lock in lock._locked_paths))
 
 
 def test_state_is_removed_under_lock(disk: Disk) -> None:
     """No function in act/ replaces or removes state outside the lock, except a rollback record."""
     sys.addaudithook(_note_removal)
-    _watched.append(paths.STATE)
+    _watched.append(Paths.state)
     STATE_REMOVALS.clear()
     try:
         assert main([*APPLY]) == 0
@@ -195,15 +195,15 @@ def test_state_is_removed_under_lock(disk: Disk) -> None:
         _watched.clear()
     assert len(STATE_REMOVALS) > 5
     outside = {path for path, is_held in STATE_REMOVALS if not is_held}
-    assert {Path(path).parent for path in outside} <= {paths.ROLLBACKS}
+    assert {Path(path).parent for path in outside} <= {Paths.rollbacks}
 
 
 def test_damaged_manifest_permits_rollback(disk: Disk, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*APPLY]) == 0
-    paths.MANIFEST.write_text("{")
+    Paths.manifest.write_text("{")
     assert main(["rollback"]) == 1
     assert disk.value("queue/nomerges") == "0"
-    assert f"{paths.MANIFEST} cannot be read" in capsys.readouterr().err
+    assert f"{Paths.manifest} cannot be read" in capsys.readouterr().err
 
 
 def test_unreadable_rules_permit_rollback(
@@ -212,16 +212,16 @@ def test_unreadable_rules_permit_rollback(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("UDEV_RULES", "MODPROBE"):
-        path: Path = getattr(paths, name)
-        monkeypatch.setattr(paths, name, tmp_path / path.relative_to("/"))
+    for name in ("udev_rules", "modprobe"):
+        path: Path = getattr(Paths, name)
+        monkeypatch.setattr(Paths, name, tmp_path / path.relative_to("/"))
     assert main([*APPLY]) == 0
-    placed = [Piece(path, "#\n") for path in (paths.UDEV_RULES, paths.MODPROBE)]
-    placement.place_pieces(placement.ROOT, paths.MANIFEST, placed)
+    placed = [Piece(path, "#\n") for path in (Paths.udev_rules, Paths.modprobe)]
+    placement.place_pieces(placement.ROOT, Paths.manifest, placed)
     read = Path.is_symlink
 
     def is_symlink(path: Path) -> bool:
-        if path in (paths.UDEV_RULES, paths.MODPROBE):
+        if path in (Paths.udev_rules, Paths.modprobe):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(path)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.agent import status
 from hbatune.checks.depth_checks import _LoweredDepth
 from hbatune.checks.disk_checks import _StatisticsOff
@@ -281,7 +281,7 @@ def test_history_fits_any_width(show: Show) -> None:
         for record in reported.seen().records
     ]
     single = next(record for record in records if record.result and not record.proof)
-    history.append(paths.HISTORY, [*records, replace(single, time=single.time + 9000)])
+    history.append(Paths.history, [*records, replace(single, time=single.time + 9000)])
     text = show("history").text
     rate = format_rate(single.result.figures.iops) if single.result else ""
     last_time = rf"the\s+last\s+time\s+{rate}\s+IOPS\s+and\s+p99\s+[\d.]+\s+µs"
@@ -295,7 +295,7 @@ def test_status_fits_any_width(show: Show) -> None:
         replace(change, target=name) for change in (LEFT, WAITING) for name in (MAP, "sdz", "sdb")
     ]
     alert = Alert(AlertCondition.P99, "id", MAP, SAS, 12.5, 2.0, "p99", 1000.0, "D0-9")
-    status.save(paths.STATUS, replace(GOOD, open=(*changes, RAMPING), alerts=(alert,)))
+    status.save(Paths.status, replace(GOOD, open=(*changes, RAMPING), alerts=(alert,)))
     text = show("status", code=1).text
     assert text.index("sdb") < text.index("sdz")
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
 from hbatune.act.lock import read_held_ids
+from hbatune.act.paths import Paths
 from hbatune.act.writer import read_current_values
 from hbatune.cli import main
 from hbatune.facts.model import Machine
@@ -80,7 +80,7 @@ class Bench:
         [subject] = subjects
         self.probed.append(subject.target)
         self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
-        assert read_held_ids(paths.HOLDS), "whoever puts things right is told to wait"
+        assert read_held_ids(Paths.holds), "whoever puts things right is told to wait"
         if self.refuses is not None:
             return [self.refuses]
         slower = 1.0
@@ -366,12 +366,12 @@ def test_full_disk_preserves_history(
     from hbatune.act import files
 
     main([*VERIFY])
-    before = paths.HISTORY.read_bytes()
+    before = Paths.history.read_bytes()
     main(["rollback"])
     replace = files.replace
 
     def full(path: Path, data: bytes, **options: Any) -> None:
-        if path == paths.HISTORY:
+        if path == Paths.history:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(path, data, **options)
 
@@ -379,7 +379,7 @@ def test_full_disk_preserves_history(
     capsys.readouterr()
     assert main([*VERIFY]) == 0
     assert "the results are not kept" in capsys.readouterr().err
-    assert paths.HISTORY.read_bytes() == before
+    assert Paths.history.read_bytes() == before
     assert bench.values("nomerges") == [1, 1]
 
 
@@ -401,7 +401,7 @@ def test_ctrl_c_keeps_applied_values(
     assert "stopped on request" in capsys.readouterr().err
     assert len(bench.probed) <= 5
     assert bench.values("nomerges") == [1, 1]
-    assert read_held_ids(paths.HOLDS) == frozenset()
+    assert read_held_ids(Paths.holds) == frozenset()
 
 
 def test_site_sets_pair_count(bench: Bench, site: SiteFolder) -> None:
@@ -796,7 +796,7 @@ def test_end_names_lifetime_of_values(
     bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(paths, "UDEV_RULES", bench.disks[0].path if installed else Path("/none"))
+    monkeypatch.setattr(Paths, "udev_rules", bench.disks[0].path if installed else Path("/none"))
     assert main([*APPLY, "--no-probe"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert ("until the next boot. `hbatune install` keeps them." in output) is not installed

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import journal, paths
+from hbatune.act import journal
 from hbatune.act.chain import WriteResult
 from hbatune.act.executor import Means
 from hbatune.act.lock import read_held_ids
+from hbatune.act.paths import Paths
 from hbatune.act.restore import plan_rollback, restore_values
 from hbatune.act.trial import Experiment
 from hbatune.cli import main
@@ -114,7 +115,7 @@ class Bench:
         assert write == workload.writes == (workload.writer is not None)
         if workload.writer is not None:
             self.written_to.add(subject.endpoint.device_node or "")
-        assert read_held_ids(paths.HOLDS) == {subject.endpoint.id}, (
+        assert read_held_ids(Paths.holds) == {subject.endpoint.id}, (
             "the daemon leaves it alone meanwhile"
         )
         depth, affinity = self.disk.value(DEPTH), self.disk.value(AFFINITY)
@@ -191,7 +192,7 @@ def tuned(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any
 def untouched(bench: Bench) -> bool:
     values = [bench.disk.value(path) for path in (DEPTH, AFFINITY, *QUEUE)]
     same = values == ["254", "1", "mq-deadline [none] kyber", "960"]
-    return same and not paths.JOURNAL.exists() and read_held_ids(paths.HOLDS) == frozenset()
+    return same and not Paths.journal.exists() and read_held_ids(Paths.holds) == frozenset()
 
 
 def test_search_meets_objective(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -524,7 +525,7 @@ def test_history_marks_stale_result(
 ) -> None:
     document = tuned(capsys, "--profile", "tuned", "--write")
     [rules] = document["rules"]["written"]
-    [record] = history.load(paths.HISTORY).records
+    [record] = history.load(Paths.history).records
     assert record.command == "autotune"
     assert record.search is not None
     assert record.search.depth is not None
@@ -613,10 +614,10 @@ def test_rollback_restores_killed_search(bench: Bench, capsys: pytest.CaptureFix
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert bench.disk.value(DEPTH) != "254"
-    stored_journal = journal.load(paths.JOURNAL, bench.machine.boot_id)[0]
+    stored_journal = journal.load(Paths.journal, bench.machine.boot_id)[0]
     assert stored_journal.run is not None
     assert stored_journal.run.command == "autotune"
-    means = Means(paths.JOURNAL, paths.CLAIMS, paths.SPENT, 1, 20.0)
+    means = Means(Paths.journal, Paths.claims, Paths.spent, 1, 20.0)
     restore_values(plan_rollback(bench.machine, stored_journal, means), means)
     assert untouched(bench)
 

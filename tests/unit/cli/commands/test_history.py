@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.probe import history
 from hbatune.probe.result import Workload
@@ -22,7 +22,7 @@ def test_untrusted_run_is_not_best(see: See, capsys: pytest.CaptureFixture[str])
         record(iops=iops, workload=Workload(depth=depth))
         for depth, iops in ((12, 9000.0), (24, 1000.0), (25, 1500.0))
     ]
-    history.append(paths.HISTORY, sweep)
+    history.append(Paths.history, sweep)
     [row, *_] = show_history(capsys)
     load = "sda probe, 4K random reads, 12 to 25 in flight"
     assert row == f"{load} up to 1,500 IOPS in 3 runs (1 untrusted)"
@@ -30,7 +30,7 @@ def test_untrusted_run_is_not_best(see: See, capsys: pytest.CaptureFixture[str])
 
 def test_runs_of_other_times_are_rows(see: See, capsys: pytest.CaptureFixture[str]) -> None:
     see(HOST)
-    history.append(paths.HISTORY, [record(0, 1000.0), record(60, 2000.0)])
+    history.append(Paths.history, [record(0, 1000.0), record(60, 2000.0)])
     latest, earlier, *_ = show_history(capsys)
     assert "2,000 IOPS, mean 12.0 ms" in latest
     assert "the last time 1,000 IOPS and p99 100 ms" in latest

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hbatune.act import paths
 from hbatune.act.lock import read_held_ids
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.errors import HbatuneError, LockedError
 from hbatune.facts.model import Machine, Medium, Protocol, Storage
@@ -268,7 +268,7 @@ def test_fall_in_iops_is_measured_again(bench: Bench, capsys: pytest.CaptureFixt
     assert "IOPS fell: 3 runs again, which take about" in capsys.readouterr().err
     depths = [workload.depth for workload in bench.asked]
     assert depths == [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 128, 64]
-    records = history.load(paths.HISTORY).records
+    records = history.load(Paths.history).records
     [knee] = [record.knee for record in records if record.knee]
     assert (knee.depth, knee.doubt) == (1, None)
     assert [len(sweep.results) for sweep in find_sweeps(records)] == [9], "no second sweep"
@@ -343,7 +343,7 @@ def test_jobs_sweep_gives_advice(bench: Bench, capsys: pytest.CaptureFixture[str
     out = " ".join(capsys.readouterr().out.split())
     assert "sda, 4K random reads in 8 jobs: past depth 8:" in out
     assert "sda: 1 job 1 deep do as much as 8 jobs, within 5 %" in out
-    knees = [record.knee.depth for record in history.load(paths.HISTORY).records if record.knee]
+    knees = [record.knee.depth for record in history.load(Paths.history).records if record.knee]
     assert knees == [1, 2, 4, 8], "each number of jobs has its own"
 
 
@@ -374,7 +374,7 @@ def test_history_records_sweep_knee(bench: Bench, capsys: pytest.CaptureFixture[
     assert main(["probe", "depth-sweep", "sda", "--json", "--profile", "oltp"]) == 0
     document = json.loads(capsys.readouterr().out)
     validate(document)
-    *results, last = history.load(paths.HISTORY).records
+    *results, last = history.load(Paths.history).records
     assert [result.result.workload.depth for result in results if result.result] == [
         workload.depth for workload in bench.asked
     ]
@@ -420,8 +420,8 @@ def test_depth_sweep_restores_depth(
     ]
     assert {outcome["detail"] for outcome in refused} == {"ignored", "the device takes 64 at most"}
     assert lun.value(DEPTH) == "64"
-    assert not paths.JOURNAL.exists()
-    assert read_held_ids(paths.HOLDS) == frozenset()
+    assert not Paths.journal.exists()
+    assert read_held_ids(Paths.holds) == frozenset()
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -497,7 +497,7 @@ def test_file_probe_is_recorded(
     assert main(["probe", "oltp1", "--file", str(tmp_path)]) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if "randrw" in line]
     assert row.split()[5:7] == ["60000", "0.25"], "IOPS and GB/s"
-    [record] = history.load(paths.HISTORY).records
+    [record] = history.load(Paths.history).records
     assert (record.command, record.target) == ("probe oltp1", str(tmp_path))
     [entry] = history.list_entries([record], bench.machine)
     assert entry.stale == (), "no disk is missed"
@@ -667,7 +667,7 @@ def test_options_describe_custom_workload(bench: Bench, capsys: pytest.CaptureFi
     words = ("probe", "--depth", "8", "--block", "8k", "--jobs", "2", "sda")
     assert main(list(words)) == 0
     assert bench.asked == [Workload(block_size=8192, depth=8, jobs=2)]
-    [record, *_] = history.load(paths.HISTORY).records
+    [record, *_] = history.load(Paths.history).records
     assert record.command == "probe custom"
     assert main(["probe", "--mix", "70", "--rate", "500", "sda"]) == 2
     assert "destroys what is on a disk" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.probe import fio, guard, history
 from hbatune.probe import run as running
@@ -146,7 +146,7 @@ def test_history_records_joint_run(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
-    *alone, joint = history.load(paths.HISTORY).records
+    *alone, joint = history.load(Paths.history).records
     assert [record.target for record in alone] == list(ALL)
     assert joint.together is not None
     assert joint.together.targets == ("sda", "sdb")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import files, journal, paths
+from hbatune.act import files, journal
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.facts.model import Machine
 from hbatune.probe import history
@@ -26,8 +27,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Return a host that was measured and changed."""
     reported_host = reported.host()
     see_machine(monkeypatch, lambda: reported_host)
-    history.append(paths.HISTORY, reported.seen().records)
-    journal.save(paths.JOURNAL, reported.journal(reported_host))
+    history.append(Paths.history, reported.seen().records)
+    journal.save(Paths.journal, reported.journal(reported_host))
     return reported_host
 
 
@@ -63,7 +64,7 @@ def test_page_needs_no_profile(host: Machine, make: Make) -> None:
 def test_page_names_missing_measurements(
     host: Machine, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths.HISTORY.unlink()
+    Paths.history.unlink()
     page = re.sub(r"</?span>", "", make("--profile", "oltp"))
     assert "hbatune probe depth-sweep" in page
     assert "Nothing to show yet: Before and after;" in capsys.readouterr().out
@@ -78,7 +79,7 @@ def test_snapshot_excludes_local_results(
     page = make("--snapshot", str(path), *words)
     assert "Interrupts of 0000:81:00.0" in page
     assert "Past depth 32" not in page
-    with_results = make("--snapshot", str(path), "--history", str(paths.HISTORY), "--force", *words)
+    with_results = make("--snapshot", str(path), "--history", str(Paths.history), "--force", *words)
     assert "Past depth 32" in with_results
 
 
@@ -140,7 +141,7 @@ def test_missing_folder_is_reported(
 def test_damaged_history_prevents_page(
     host: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files.replace(paths.HISTORY, b"{")
+    files.replace(Paths.history, b"{")
     page = tmp_path / "x.html"
     assert main(["report", str(page)]) != 0
     assert not page.exists()

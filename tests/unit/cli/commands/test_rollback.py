@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act import paths
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
@@ -53,15 +53,15 @@ def test_preview_shows_values_without_writing(
     disks: tuple[Disk, Disk], capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([*APPLY])
-    before = paths.JOURNAL.read_bytes()
+    before = Paths.journal.read_bytes()
     capsys.readouterr()
     assert main([*PREVIEW]) == 0
     output = capsys.readouterr().out
     assert "2 values would be restored; 0 unchanged." in output
     assert "Nothing was written." in output
     assert [nomerges(disk) for disk in disks] == ["1", "1"]
-    assert paths.JOURNAL.read_bytes() == before
-    assert not paths.HANDS_OFF.exists()
+    assert Paths.journal.read_bytes() == before
+    assert not Paths.hands_off.exists()
 
 
 def test_preview_needs_no_root(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.act import files, paths, rollback_record
+from hbatune.act import files, rollback_record
+from hbatune.act.paths import Paths
 from hbatune.agent import status
 from hbatune.agent.host_state import DaemonHealth, DaemonState, assess_host
 from hbatune.agent.orders import Handled, UnwrittenFile
@@ -77,7 +78,7 @@ STUCK = replace(
 def test_status_shows_daemon_health(
     saved_status: Status, code: int, words: str, capsys: Capture
 ) -> None:
-    status.save(paths.STATUS, saved_status)
+    status.save(Paths.status, saved_status)
     assert main(["status"]) == code
     assert words.lower() in capsys.readouterr().out.lower()
     assert main(["status", "--json"]) == code
@@ -148,7 +149,7 @@ def test_findings_and_alerts_are_not_tuned() -> None:
 
 def test_lost_nvme_io_is_shown(capsys: Capture) -> None:
     alert = Alert(AlertCondition.COUNTERS, "id", "nvme0n1", "a", 3, 1, LOST_IO, 1000.0, "D0-8")
-    status.save(paths.STATUS, replace(GOOD, alerts=(alert,)))
+    status.save(Paths.status, replace(GOOD, alerts=(alert,)))
     assert main(["status"]) == 1
     output = " ".join(capsys.readouterr().out.split())
     assert (
@@ -169,26 +170,26 @@ def test_every_remedy_is_a_command() -> None:
 def test_last_profile_is_named_after_rollback(capsys: Capture) -> None:
     rolled_back = replace(GOOD, profile=None, rolled_back=True)
     for last_profile, next_command in (("vm", "sudo hbatune apply --profile vm"), (None, "profi")):
-        status.save(paths.STATUS, replace(rolled_back, last_profile=last_profile))
+        status.save(Paths.status, replace(rolled_back, last_profile=last_profile))
         main(["status"])
         assert f"Next   {next_command}" in capsys.readouterr().out.replace("hbatune profi", "profi")
 
 
 def test_rollback_precedes_the_last_pass(capsys: Capture) -> None:
-    status.save(paths.STATUS, GOOD)
-    rollback_record.record_rollback(paths.Paths())
+    status.save(Paths.status, GOOD)
+    rollback_record.record_rollback(Paths())
     assert main(["status"]) == 1
     assert "was rolled back" in capsys.readouterr().out
 
 
 def test_short_status_is_one_line(capsys: Capture) -> None:
-    status.save(paths.STATUS, GOOD)
+    status.save(Paths.status, GOOD)
     assert main(["status", "--short"]) == 0
     assert capsys.readouterr().out == f"{os.uname().nodename}: tuned, oltp, 44/44, daemon ok\n"
 
 
 def test_terminal_shows_a_mark(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    status.save(paths.STATUS, GOOD)
+    status.save(Paths.status, GOOD)
     monkeypatch.setattr("hbatune.text.status_lines.get_width", lambda: 80)
     main(["status"])
     assert capsys.readouterr().out.startswith("● ")
@@ -199,7 +200,7 @@ def test_wide_terminal_shows_versions(
     width: int, is_shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     adapter = replace(ADAPTER, link=Link(8.0, 8, 16.0, 8), firmware="8.9.1.0")
-    status.save(paths.STATUS, replace(GOOD, adapters=(adapter,)))
+    status.save(Paths.status, replace(GOOD, adapters=(adapter,)))
     monkeypatch.setattr("hbatune.text.status_lines.get_width", lambda: width)
     main(["status"])
     versions = "link 8 GT/s x8 of 16 GT/s x8, firmware 8.9.1.0"
@@ -211,7 +212,7 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have hbatune's rules in place, which could not set two disks."""
     rules = tmp_path / "89-hbatune.rules"
     rules.touch()
-    monkeypatch.setattr(paths, "UDEV_RULES", rules)
+    monkeypatch.setattr(Paths, "udev_rules", rules)
     settings = (
         UnsetSetting(LEFT.target, LEFT.setting, "busy"),
         UnsetSetting("sdx", "scheduler", "commands"),
@@ -232,7 +233,7 @@ def test_user_reads_who_may_see_verdicts(monkeypatch: pytest.MonkeyPatch, capsys
     def refuse(path: Path) -> None:
         raise UsageError(f"{path} is root's to read")
 
-    paths.HISTORY.touch()
+    Paths.history.touch()
     monkeypatch.setattr(history, "load", refuse)
     main(["status"])
     captured = capsys.readouterr()
@@ -243,12 +244,12 @@ def test_user_reads_who_may_see_verdicts(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_repaired_settings_are_hidden(unset: None, capsys: Capture) -> None:
-    status.save(paths.STATUS, replace(GOOD, open=(LEFT,)))
+    status.save(Paths.status, replace(GOOD, open=(LEFT,)))
     main(["status"])
     output = " ".join(capsys.readouterr().out.split())
     assert f"could not set {LEFT.setting} of {LEFT.target} as the disks appeared" in output
     assert "sdx" not in output
-    status.save(paths.STATUS, GOOD)
+    status.save(Paths.status, GOOD)
     main(["status"])
     assert "could not set" not in capsys.readouterr().out
 
@@ -276,7 +277,7 @@ def overdue(cause: str) -> tuple[Times, str]:
 @pytest.mark.parametrize("cause", ["status", "start", "pass", "no_pass"])
 def test_overdue_daemon_is_stalled(cause: str, capsys: Capture) -> None:
     times, words = overdue(cause)
-    status.save(paths.STATUS, replace(GOOD, times=times))
+    status.save(Paths.status, replace(GOOD, times=times))
     assert main(["status"]) == 1
     out = capsys.readouterr().out
     assert "it is stalled: " in out
@@ -293,7 +294,7 @@ def test_ages_are_in_seconds(capsys: Capture) -> None:
     times = current_times(
         saved=current_time - 10, pass_started=current_time - 20, pass_ended=current_time - 30
     )
-    status.save(paths.STATUS, replace(GOOD, times=times))
+    status.save(Paths.status, replace(GOOD, times=times))
     assert main(["status", "--json"]) == 0
     ages = json.loads(capsys.readouterr().out)["ages"]
     passed = time.monotonic() - current_time
@@ -304,7 +305,7 @@ def test_ages_are_in_seconds(capsys: Capture) -> None:
 def test_stopped_process_is_stalled(capsys: Capture) -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
         try:
-            status.save(paths.STATUS, replace(GOOD, process=find_process(sleeper.pid)))
+            status.save(Paths.status, replace(GOOD, process=find_process(sleeper.pid)))
             assert main(["status"]) == 0
             sleeper.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
@@ -319,7 +320,7 @@ def test_stopped_process_is_stalled(capsys: Capture) -> None:
 
 def test_unwritten_files_are_named(capsys: Capture) -> None:
     file = UnwrittenFile("/metrics/hbatune.prom", "No space left on device")
-    status.save(paths.STATUS, replace(GOOD, unwritten=(file,)))
+    status.save(Paths.status, replace(GOOD, unwritten=(file,)))
     assert main(["status"]) == 1
     output = " ".join(capsys.readouterr().out.split())
     assert "it cannot write /metrics/hbatune.prom: No space left on device" in output
@@ -327,7 +328,7 @@ def test_unwritten_files_are_named(capsys: Capture) -> None:
 
 
 def test_full_file_system_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    status.save(paths.STATUS, GOOD)
+    status.save(Paths.status, GOOD)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -335,23 +336,23 @@ def test_full_file_system_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capt
     with monkeypatch.context() as disk:
         disk.setattr(files, "publish", full)
         disk.setattr(files, "_put_file", full)
-        assert status.save(paths.STATUS, replace(GOOD, passes=5)) is not None
+        assert status.save(Paths.status, replace(GOOD, passes=5)) is not None
         assert main(["status"]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert f"it cannot write {paths.STATUS}: No space left on device" in out
+    assert f"it cannot write {Paths.status}: No space left on device" in out
     assert "5 passes" in out
-    assert status.save(paths.STATUS, GOOD) is None
+    assert status.save(Paths.status, GOOD) is None
     assert main(["status"]) == 0
 
 
 def test_abandoned_processes_need_attention(capsys: Capture) -> None:
-    status.save(paths.STATUS, replace(GOOD, abandoned=1))
+    status.save(Paths.status, replace(GOOD, abandoned=1))
     assert main(["status"]) == 1
     assert "1 process of the daemon hangs in the kernel" in capsys.readouterr().out
 
 
 def test_older_status_is_unknown(capsys: Capture) -> None:
-    status.save(paths.STATUS, replace(GOOD, times=None))
+    status.save(Paths.status, replace(GOOD, times=None))
     assert main(["status"]) == 1
     assert "cannot tell whether the daemon works" in capsys.readouterr().out
     assert main(["status", "--json"]) == 1
@@ -364,7 +365,7 @@ def test_earlier_boot_means_stopped(capsys: Capture) -> None:
     boot, _, namespace = read_clock_id().partition(" ")
     assert namespace.startswith("time:")
     earlier_times = current_times(clock=f"{boot[::-1]} {namespace}")
-    status.save(paths.STATUS, replace(GOOD, times=earlier_times))
+    status.save(Paths.status, replace(GOOD, times=earlier_times))
     assert main(["status"]) == 4
     assert "not running" in capsys.readouterr().out
 
@@ -372,7 +373,7 @@ def test_earlier_boot_means_stopped(capsys: Capture) -> None:
 def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
     """There the start times of all processes differ, so it seems to be gone."""
     times = current_times(clock=f"{read_clock_id().split()[0]} time:[1]")
-    status.save(paths.STATUS, replace(GOOD, process=Process(1, 1), times=times))
+    status.save(Paths.status, replace(GOOD, process=Process(1, 1), times=times))
     assert main(["status"]) == 2
     assert "another time namespace" in capsys.readouterr().err
 
@@ -388,14 +389,14 @@ def test_foreign_time_namespace_is_unknown(capsys: Capture) -> None:
     ],
 )
 def test_json_shows_daemon_state(saved_status: Status, state_name: str, capsys: Capture) -> None:
-    status.save(paths.STATUS, saved_status)
+    status.save(Paths.status, saved_status)
     main(["status", "--json"])
     assert json.loads(capsys.readouterr().out)["daemon"] == state_name
 
 
 def test_dead_daemon_exits_4(capsys: Capture) -> None:
     assert main(["status"]) == 4
-    status.save(paths.STATUS, replace(GOOD, process=Process(2**22, 1)))
+    status.save(Paths.status, replace(GOOD, process=Process(2**22, 1)))
     assert main(["status"]) == 4
     assert "not running" in capsys.readouterr().out
     assert main(["status", "--json"]) == 4
@@ -403,7 +404,7 @@ def test_dead_daemon_exits_4(capsys: Capture) -> None:
 
 
 def test_damaged_status_is_reported(capsys: Capture) -> None:
-    paths.STATUS.write_text("{")
+    Paths.status.write_text("{")
     assert main(["status"]) == 1
     assert "restart hbatune.service" in capsys.readouterr().err
 
@@ -411,14 +412,14 @@ def test_damaged_status_is_reported(capsys: Capture) -> None:
 def test_status_is_world_readable() -> None:
     before = os.umask(0o077)
     try:
-        status.save(paths.STATUS, GOOD)
+        status.save(Paths.status, GOOD)
     finally:
         os.umask(before)
-    assert paths.STATUS.stat().st_mode & 0o777 == 0o644
+    assert Paths.status.stat().st_mode & 0o777 == 0o644
 
 
 def test_json_shows_retry_times(capsys: Capture) -> None:
-    status.save(paths.STATUS, replace(GOOD, open=(WAITING,)))
+    status.save(Paths.status, replace(GOOD, open=(WAITING,)))
     main(["status", "--json"])
     [change] = json.loads(capsys.readouterr().out)["status"]["open"]
     assert change["retry"] == {"since": 1000.0, "tries": 4, "next": 5000.0}
@@ -431,7 +432,7 @@ def test_second_daemon_exits_3(monkeypatch: pytest.MonkeyPatch, capsys: Capture)
         "import sys; from pathlib import Path; from hbatune.act.lock import Lock\n"
         "with Lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(paths.DAEMON_LOCK)]
+    command = [sys.executable, "-c", code, str(Paths.daemon_lock)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as daemon:
         assert daemon.stdout is not None

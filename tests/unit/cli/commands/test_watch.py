@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hbatune.act import paths
 from hbatune.act.block_trace import BlockEvent, BlockTrace
+from hbatune.act.paths import Paths
 from hbatune.cli import main
 from hbatune.cli.commands import watch
 from hbatune.facts import sampler
@@ -83,7 +83,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     monkeypatch.setattr(FakeTrace, "clock", clock, raising=False)
     monkeypatch.setattr(FakeTrace, "runs", [])
     monkeypatch.setattr(sampler, "TRACEFS", str(tmp_path))
-    monkeypatch.setattr(paths, "LATENCY", tmp_path / "latency.json")
+    monkeypatch.setattr(Paths, "latency", tmp_path / "latency.json")
     see_machine(monkeypatch, lambda: machine(endpoint(), _second()))
     monkeypatch.setattr(watch, "Sampler", FakeSampler)
     monkeypatch.setattr(watch, "load_configuration", Config)
