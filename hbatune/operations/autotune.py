@@ -465,7 +465,7 @@ def _make_writing_probe(
             # Checked as the disk, and written to as the file.
             target = replace(ready, endpoint=place)
             busy = running.find_disturbance(ready)
-            return busy or running.probe_subjects([target], workload, write=True, idle=True)[0]
+            return busy or running.probe_subject(target, workload, write=True, idle=True)
 
         return probe_file
     if request.destructive:

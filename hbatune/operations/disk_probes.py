@@ -120,7 +120,7 @@ class DiskProbes:
         workload = replace(with_duration(self._means.workload, seconds), depth=depth, jobs=1)
 
         def read(ready: Subject) -> ProbeOutcome:
-            return running.probe_subjects([ready], workload, look=self.first is None)[0]
+            return running.probe_subject(ready, workload, look=self.first is None)
 
         result = self._probe_until_trusted(read, workload)
         self.first = self.first or result

@@ -313,7 +313,7 @@ class Verification:
         workload = replace(loads[subject.target], runtime=seconds)
         place = self._places.get(subject.target)
         if place is not None:
-            return run.probe_subjects([place], workload, write=True, idle=True)[0]
+            return run.probe_subject(place, workload, write=True, idle=True)
         look = subject.target not in self._looked
         self._looked.add(subject.target)
         names = self._request.names

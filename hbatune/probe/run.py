@@ -59,34 +59,30 @@ def estimate_seconds(count: int, workload: Workload) -> float:
     return count * (workload.seconds + RUN_OVERHEAD_S + sampling)
 
 
-def probe_subjects(
-    subjects: Sequence[Subject],
+def probe_subject(
+    subject: Subject,
     workload: Workload,
     *,
     write: bool = False,
     look: bool = False,
     idle: bool = False,
-) -> list[ProbeOutcome]:
-    """Probe each subject by the workload, in order; return one outcome for each.
+) -> ProbeOutcome:
+    """Probe a subject by the workload.
 
     Nothing is written without ``write``. With ``look``, blocks are sampled for zeros (``blank``).
-    ``idle`` means that the caller has just checked that the subjects are idle
+    ``idle`` means that the caller has just checked that the subject is idle
     (``find_disturbance``).
     """
-    outcomes: list[ProbeOutcome] = []
-    executable = fio.find("")
-    for subject in subjects:
-        if isinstance(executable, Skipped):
-            outcomes.append(replace(executable, target=subject.target))
-            continue
-        # Checked again right before its run: the choice may be minutes old.
-        busy = None if idle else find_disturbance(subject)
-        outcome = busy or _measure_subject(executable, subject, workload, write=write)
-        node, size = subject.endpoint.device_node, subject.endpoint.size
-        if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
-            outcome = replace(outcome, blank=guard.is_blank(node, size))
-        outcomes.append(outcome)
-    return outcomes
+    executable = fio.find(subject.target)
+    if isinstance(executable, Skipped):
+        return executable
+    # Checked again right before its run: the choice may be minutes old.
+    busy = None if idle else find_disturbance(subject)
+    outcome = busy or _measure_subject(executable, subject, workload, write=write)
+    node, size = subject.endpoint.device_node, subject.endpoint.size
+    if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
+        outcome = replace(outcome, blank=guard.is_blank(node, size))
+    return outcome
 
 
 def find_disturbance(subject: Subject) -> Skipped | None:
@@ -104,17 +100,17 @@ def probe_guarded(
 ) -> ProbeOutcome:
     """Do one run; before one that writes, check again that the disk is empty and named.
 
-    ``look`` and ``idle`` are as for ``probe_subjects``; a run that writes does not sample for
+    ``look`` and ``idle`` are as for ``probe_subject``; a run that writes does not sample for
     zeros.
     """
     if not workload.writes:
-        return probe_subjects([subject], workload, look=look, idle=idle)[0]
+        return probe_subject(subject, workload, look=look, idle=idle)
     # Opened exclusively before the check: nothing can be mounted between check and write.
     with guard.claim_device(subject) as refusal:
         return (
             refusal
             or guard.find_write_refusal(subject, names)
-            or probe_subjects([subject], workload, write=True, idle=idle)[0]
+            or probe_subject(subject, workload, write=True, idle=idle)
         )
 
 

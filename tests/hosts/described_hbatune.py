@@ -7,7 +7,7 @@ an I/O on every disk except in ``UNCHANGED``.
 
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -40,8 +40,7 @@ def _choose_subjects(machine: Machine, targets: Collection[str], *, shared: bool
     return choose_representatives(machine, targets)
 
 
-def _probe(subjects: Sequence[Subject], workload: Workload, **_: Any) -> list[ProbeOutcome]:
-    [subject] = subjects
+def _probe(subject: Subject, workload: Workload, **_: Any) -> ProbeOutcome:
     disk = _BLOCK / subject.target
     files = (disk / "queue/nr_requests", disk / "device/queue_depth")
     is_tuned = bool({file.read_text().strip() for file in files} & _TUNED)
@@ -51,7 +50,7 @@ def _probe(subjects: Sequence[Subject], workload: Workload, **_: Any) -> list[Pr
         for adapter in subject.adapters
     )
     figures = _noise.run(slower)
-    return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+    return ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)
 
 
 def _list_loads() -> list[tuple[str, int, float]]:
@@ -86,7 +85,7 @@ def _run_replaced() -> int:
     sample = partial(_count_requests, sampler.Sampler.sample)
     with (
         patch.object(run, "choose_subjects", _choose_subjects),
-        patch.object(run, "probe_subjects", _probe),
+        patch.object(run, "probe_subject", _probe),
         patch.object(run, "find_disturbance", lambda subject: None),
         patch.object(verify, "Proving", proving),
         patch.object(sampler.Sampler, "sample", lambda *words: sample(*words)),

@@ -92,13 +92,13 @@ def test_rollback_recovers_kill_between_probes(lun: str) -> None:
         from hbatune.probe import run
 
         depth_alone()
-        probe, counter = run.probe_subjects, Counter(3)
+        probe, counter = run.probe_subject, Counter(3)
 
         def killing(*words: object, **options: object) -> object:
             counter.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
-        run.probe_subjects = killing  # type: ignore[assignment]
+        run.probe_subject = killing  # type: ignore[assignment]
 
     killed = autotune(lun, prepare=prepare)
     assert killed.code == -signal.SIGKILL, killed.err
@@ -149,4 +149,4 @@ def _measure_nothing() -> None:
             for subject in subjects
         ]
 
-    run.probe_subjects = probe  # type: ignore[assignment]
+    run.probe_subject = probe  # type: ignore[assignment]

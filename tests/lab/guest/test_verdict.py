@@ -79,13 +79,13 @@ def test_depth_raise_to_128_improves(lun: str) -> None:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe = run.probe_subjects
+        probe = run.probe_subject
 
         def looking(*arguments: object, **options: object) -> object:
             assert _held(), "a lock keeps other hbatune processes waiting"
             return probe(*arguments, **options)  # type: ignore[arg-type]
 
-        run.probe_subjects = looking  # type: ignore[assignment]
+        run.probe_subject = looking  # type: ignore[assignment]
 
     words = profile("deep", "queue_depth", 128, depth=128)
     done = hbatune("apply", *words, "--json", lun, prepare=prepare)
@@ -115,7 +115,7 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, runs = run.probe_subjects, [0]
+        probe, runs = run.probe_subject, [0]
 
         def counting(*arguments: object, **options: object) -> object:
             runs[0] += 1
@@ -123,7 +123,7 @@ def at_run(number: int, act: Callable[[], object]) -> Callable[[], None]:
                 act()
             return probe(*arguments, **options)  # type: ignore[arg-type]
 
-        run.probe_subjects = counting  # type: ignore[assignment]
+        run.probe_subject = counting  # type: ignore[assignment]
 
     return prepare
 
@@ -148,13 +148,13 @@ def test_rollback_recovers_killed_verdict_run(lun: str, runs: int) -> None:
     def prepare() -> None:
         from hbatune.probe import run
 
-        probe, counter = run.probe_subjects, Counter(runs)
+        probe, counter = run.probe_subject, Counter(runs)
 
         def killing(*words: object, **options: object) -> object:
             counter.tick()
             return probe(*words, **options)  # type: ignore[arg-type]
 
-        run.probe_subjects = killing  # type: ignore[assignment]
+        run.probe_subject = killing  # type: ignore[assignment]
 
     words = profile("cut", "queue_depth", CUT)
     killed = hbatune("apply", *words, lun, prepare=prepare)

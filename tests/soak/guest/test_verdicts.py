@@ -118,7 +118,7 @@ def _subject(lun: str) -> Subject:
 
 def _proving(pairs: int) -> Proving:
     def measure(subject: Subject, seconds: float):  # type: ignore[no-untyped-def]
-        return run.probe_subjects([subject], WORKLOAD, idle=True)[0]
+        return run.probe_subject(subject, WORKLOAD, idle=True)
 
     seconds = WORKLOAD.runtime
     return Proving(measure, Tolerance(), 3600.0, seconds, idle=run.find_disturbance, pairs=pairs)

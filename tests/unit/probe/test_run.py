@@ -11,7 +11,7 @@ from hbatune.facts.sampler import DiskSample
 from hbatune.probe import guard
 from hbatune.probe.guard import Clock, find_busy_subjects
 from hbatune.probe.result import ProbeResult, Served, Skip, Skipped, Subject, Workload
-from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subjects
+from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subject
 from tests.unit.machines import adapter, attributes, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
@@ -63,9 +63,8 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Subject]:
     return subjects
 
 
-def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
-    outcomes = probe_subjects(disks, SHORT)
-    assert [outcome.target for outcome in outcomes] == ["sda", "sdb", "sdc"]
+def test_unreadable_disk_fails(disks: list[Subject]) -> None:
+    outcomes = [probe_subject(disk, SHORT) for disk in disks]
     assert [type(outcome).__name__ for outcome in outcomes] == [
         "ProbeResult",
         "ProbeResult",
@@ -76,7 +75,7 @@ def test_outcomes_follow_subject_order(disks: list[Subject]) -> None:
 def test_result_names_driver_and_firmware(
     disks: list[Subject],
 ) -> None:
-    (result,) = probe_subjects(disks[:1], SHORT)
+    result = probe_subject(disks[0], SHORT)
     assert isinstance(result, ProbeResult)
     served = adapter()
     assert (result.id, result.workload, result.fio_version) == (disks[0].endpoint.id, SHORT, "3.33")
@@ -91,10 +90,11 @@ def test_small_blocks_are_not_run(disks: list[Subject], tmp_path: Path) -> None:
     disks[0] = replace(disks[0], endpoint=replace(disks[0].endpoint, attributes=large))
     file = replace(disks[0].endpoint, device_node=str(tmp_path / "file"), size=1 << 30)
     subjects = [*disks[:2], replace(disks[0], endpoint=file)]
-    first, second, filed = probe_subjects(subjects, replace(SHORT, block_size=1024))
+    small = replace(SHORT, block_size=1024)
+    first, second, filed = (probe_subject(subject, small) for subject in subjects)
     assert first == filed == Skipped("sda", Skip.BLOCK_SIZE, detail="1024")
     assert isinstance(second, ProbeResult)
-    assert isinstance(probe_subjects(disks[:1], SHORT)[0], ProbeResult)
+    assert isinstance(probe_subject(disks[0], SHORT), ProbeResult)
     assert (tmp_path / "runs").read_text().split() == ["run"] * 2
 
 
@@ -105,7 +105,7 @@ def test_busy_disk_is_skipped(
         return sample_disk(4 if sysfs.endswith("sda") else 0)
 
     sampled_by(read)
-    first, second = probe_subjects(disks[:2], SHORT)
+    first, second = probe_subject(disks[0], SHORT), probe_subject(disks[1], SHORT)
     assert isinstance(first, Skipped)
     assert first.reason is Skip.BUSY
     assert isinstance(second, ProbeResult)
@@ -116,14 +116,14 @@ def test_missing_fio_skips_subjects(
     disks: list[Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert probe_subjects(disks, SHORT) == [Skipped(disk.target, Skip.NO_FIO) for disk in disks]
+    assert probe_subject(disks[0], SHORT) == Skipped("sda", Skip.NO_FIO)
 
 
 def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
     hostile = Subject(endpoint(device_node="/dev/sda\nrw=randwrite"))
-    outcome = probe_subjects([hostile, *disks[:1]], SHORT)[0]
+    outcome = probe_subject(hostile, SHORT)
     assert outcome == Skipped("sda", Skip.UNSAFE_NAME, detail="/dev/sda\nrw=randwrite")
-    assert (tmp_path / "runs").read_text().splitlines() == ["run"]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:

@@ -4,7 +4,7 @@ import errno
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -74,15 +74,12 @@ class Bench:
         disks = (disk.endpoint() for disk in self.disks)
         return machine(*(replace(e, mounts=self.mounted.get(e.target, ())) for e in disks))
 
-    def probe(
-        self, subjects: Sequence[Subject], workload: Workload, **options: Any
-    ) -> list[ProbeOutcome]:
-        [subject] = subjects
+    def probe(self, subject: Subject, workload: Workload, **options: Any) -> ProbeOutcome:
         self.probed.append(subject.target)
         self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
         assert read_held_ids(Paths.holds), "whoever puts things right is told to wait"
         if self.refuses is not None:
-            return [self.refuses]
+            return self.refuses
         slower = 1.0
         for setting, cost in self.costs.items():
             before = {"nomerges": 0, "rq_affinity": 1, "queue_depth": 32}[setting]
@@ -95,7 +92,7 @@ class Bench:
             for adapter in subject.adapters
         )
         figures = self.noise.run(1.0 if self.passes < len(self.probed) else slower)
-        return [ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)]
+        return ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", served)
 
     def disturbed(self, subject: Subject) -> Skipped | None:
         return Skipped(subject.target, Skip.BUSY) if subject.target in self.busy else None
@@ -121,7 +118,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: SiteFolder) -> 
         "choose_subjects",
         lambda machine, targets, *, shared: choose_representatives(machine, targets),
     )
-    monkeypatch.setattr(run, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(run, "probe_subject", new_bench.probe)
     # A fixed order within the pairs: in another one, one null result in hundreds is in doubt.
     monkeypatch.setattr("hbatune.operations.verify.Proving", partial(Proving, random=Random(1)))
     monkeypatch.setattr(run, "find_disturbance", new_bench.disturbed)
@@ -391,12 +388,12 @@ def test_ctrl_c_keeps_applied_values(
 
     probe = bench.probe
 
-    def interrupted(*words: Any, **options: Any) -> list[ProbeOutcome]:
+    def interrupted(*words: Any, **options: Any) -> ProbeOutcome:
         if len(bench.probed) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return probe(*words, **options)
 
-    monkeypatch.setattr(run, "probe_subjects", interrupted)
+    monkeypatch.setattr(run, "probe_subject", interrupted)
     main([*VERIFY])
     assert "stopped on request" in capsys.readouterr().err
     assert len(bench.probed) <= 5
@@ -516,14 +513,12 @@ def time_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch, overhead: float) ->
     """Have each run take ``overhead`` seconds more than it measures; return the clock."""
     now = [0.0]
 
-    def timed(
-        subjects: Sequence[Subject], workload: Workload, **options: Any
-    ) -> list[ProbeOutcome]:
+    def timed(subject: Subject, workload: Workload, **options: Any) -> ProbeOutcome:
         # The first one also loads fio, and reads 64 blocks of 80 ms each.
         now[0] += workload.seconds + overhead + (0 if bench.probed else 5.0)
-        return bench.probe(subjects, workload, **options)
+        return bench.probe(subject, workload, **options)
 
-    monkeypatch.setattr(run, "probe_subjects", timed)
+    monkeypatch.setattr(run, "probe_subject", timed)
     proving = partial(Proving, random=Random(1), clock=lambda: now[0])
     monkeypatch.setattr("hbatune.operations.verify.Proving", proving)
     return now

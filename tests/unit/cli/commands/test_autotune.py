@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -103,14 +103,13 @@ class Bench:
 
     def probe(
         self,
-        subjects: Sequence[Subject],
+        subject: Subject,
         workload: Workload,
         *,
         look: bool = False,
         write: bool = False,
         idle: bool = False,
-    ) -> list[ProbeOutcome]:
-        [subject] = subjects
+    ) -> ProbeOutcome:
         self.before_probe()
         assert write == workload.writes == (workload.writer is not None)
         if workload.writer is not None:
@@ -121,7 +120,7 @@ class Bench:
         depth, affinity = self.disk.value(DEPTH), self.disk.value(AFFINITY)
         self.seen.append((workload, depth, affinity))
         if len(self.seen) in self.instead:
-            return [self.instead[len(self.seen)]]
+            return self.instead[len(self.seen)]
         in_flight = min(workload.issued, int(depth))
         rate = min(in_flight, self.servers) * 1000 * self.faster.get(affinity, 1.0)
         scheduler = parse_selected(self.disk.value("queue/scheduler"))
@@ -136,14 +135,11 @@ class Bench:
         )
         if workload.writer is not None:
             figures = replace(figures, written_beside=120e6)
-        settings = subject.settings
-        return [
-            ProbeResult(
-                *(subject.target, subject.endpoint.id, workload, figures, "3.33", (SERVED,)),
-                settings=settings,
-                blank=False if look else None,
-            )
-        ]
+        return ProbeResult(
+            *(subject.target, subject.endpoint.id, workload, figures, "3.33", (SERVED,)),
+            settings=subject.settings,
+            blank=False if look else None,
+        )
 
     def window(self, in_flight: int, rate: float, waits: float | None) -> Window:
         ios = round(rate / 2 * max(0.05, 1 + self.random.gauss(0, self.noise)))
@@ -171,7 +167,7 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     see_machine(monkeypatch, lambda: new_bench.machine)
     monkeypatch.setattr(running, "choose_subjects", choose_representatives)
-    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(running, "probe_subject", new_bench.probe)
     monkeypatch.setattr(running, "find_disturbance", lambda subject: None)
     monkeypatch.setattr("hbatune.act.chain._store", store)
     # The clock is the seed of the orders drawn by lot.
@@ -395,12 +391,12 @@ def test_bfq_probe_waits_longer(
     ramps: dict[str, set[float]] = {"none": set(), "bfq": set()}
     probe = bench.probe
 
-    def noted(*args: Any, **how: Any) -> list[ProbeOutcome]:
+    def noted(*args: Any, **how: Any) -> ProbeOutcome:
         if args[1].writer is not None:
             ramps[parse_selected(bench.disk.value("queue/scheduler"))].add(args[1].ramp)
         return probe(*args, **how)
 
-    monkeypatch.setattr(running, "probe_subjects", noted)
+    monkeypatch.setattr(running, "probe_subject", noted)
     [disk] = tuned(capsys, "--profile", "tuned", "--file", str(tmp_path))["disks"]
     assert ramps == {"none": {RAMP_S}, "bfq": {RAMP_S + 3.0}}
     better = {improvement["setting"]: improvement["after"] for improvement in disk["better"]}

@@ -59,20 +59,19 @@ class Bench:
 
     def probe(
         self,
-        subjects: Sequence[Subject],
+        subject: Subject,
         workload: Workload,
         *,
         idle: bool,
         write: bool = False,
         look: bool = False,
-    ) -> list[ProbeOutcome]:
+    ) -> ProbeOutcome:
         assert not idle
         assert write == workload.writes
         assert look != write
         self.asked.append(workload)
-        [subject] = subjects
         if self.fails:
-            return [Failed(subject.target, Failure.STUCK)]
+            return Failed(subject.target, Failure.STUCK)
         iops = FIGURES.iops if workload.issued < self.falls_at else FIGURES.iops / 10
         wait, ios = workload.issued / iops, round(iops)
         window = Window(1.0, ios, 0, Histogram({round(wait * 1e9): ios}), 0.0, 0.0)
@@ -84,7 +83,7 @@ class Bench:
             {setting.setting: setting.value for setting in settings}.get("queue_depth")
         )
         result = ProbeResult(subject.target, id, workload, figures, "3.33", (), blank=self.blank)
-        return [msgspec.structs.replace(result, settings=settings)]
+        return msgspec.structs.replace(result, settings=settings)
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     """Replace this machine by the simulated one."""
     new_bench = Bench()
     monkeypatch.setattr(operation, "gather_machine", new_bench.gather)
-    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(running, "probe_subject", new_bench.probe)
     monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     return new_bench
 
@@ -351,7 +350,7 @@ def test_mix_shows_document_cost(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def written(subject: Subject, workload: Workload, names: Sequence[str]) -> ProbeOutcome:
-        return bench.probe([subject], workload, idle=False, write=True)[0]
+        return bench.probe(subject, workload, idle=False, write=True)
 
     monkeypatch.setattr(operation, "find_write_refusal", lambda *a: None)
     monkeypatch.setattr(running, "probe_guarded", written)
@@ -432,12 +431,12 @@ def test_depth_change_ends_sweep(
     capsys: pytest.CaptureFixture[str],
     at: int,
 ) -> None:
-    def probe(*words: Any, **options: Any) -> list[ProbeOutcome]:
+    def probe(*words: Any, **options: Any) -> ProbeOutcome:
         if len(bench.asked) == at - 1:
             (lun.path / DEPTH).write_text("48")
         return bench.probe(*words, **options)
 
-    monkeypatch.setattr(running, "probe_subjects", probe)
+    monkeypatch.setattr(running, "probe_subject", probe)
     (lun.path / DEPTH).write_text("63")
     assert main(["probe", "queue-depth", "sda", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)

@@ -65,14 +65,11 @@ class Bench:
             adapters=(adapter(), adapter(target="0000:02:00.0")),
         )
 
-    def probe(
-        self, subjects: Sequence[Subject], workload: Workload, **_: Any
-    ) -> list[ProbeOutcome]:
-        [subject] = subjects
+    def probe(self, subject: Subject, workload: Workload, **_: Any) -> ProbeOutcome:
         wait = workload.issued / FIGURES.iops * 1e6
         figures = replace(FIGURES, mean_us=wait)
         id = subject.endpoint.id
-        return [ProbeResult(subject.target, id, workload, figures, "3.33", (), blank=False)]
+        return ProbeResult(subject.target, id, workload, figures, "3.33", (), blank=False)
 
     def together(
         self, target: str, subjects: Sequence[Subject], workload: Workload, names: Sequence[str]
@@ -122,7 +119,7 @@ def test_joint_writes_need_empty_disks(tmp_path: Path, monkeypatch: pytest.Monke
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     new_bench = Bench()
     see_machine(monkeypatch, lambda: new_bench.machine)
-    monkeypatch.setattr(running, "probe_subjects", new_bench.probe)
+    monkeypatch.setattr(running, "probe_subject", new_bench.probe)
     monkeypatch.setattr(guard, "find_busy_subjects", lambda subjects: {})
     monkeypatch.setattr(running, "probe_together", new_bench.together)
     return new_bench
