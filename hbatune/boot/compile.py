@@ -20,6 +20,7 @@ from hbatune.plan import joint_limits, rows
 from hbatune.policy.config import Site
 from hbatune.policy.profile import AtLeast, Exactly, Leave, LinkMatch, Multipath, Profile, Rule
 from hbatune.render import render_template
+from hbatune.settings import table
 from hbatune.settings.limits import LOADABLE_SCHEDULERS
 from hbatune.settings.setting import Cause, UdevWriter
 from hbatune.settings.table import NR_REQUESTS, QUEUE_DEPTH, SCHEDULER, SETTINGS, find_target_kind
@@ -98,11 +99,12 @@ def compile_rules(
 
 def format_rules(compiled: CompiledRules) -> str:
     """Return the file's text. Raises ``UnsafeNameError`` for a value that a rule cannot contain."""
+    disk_settings = [name for name in SETTINGS if SETTINGS[name].on is TargetKind.ENDPOINT]
     return render_template(
         "udev",
         "hbatune.rules.j2",
         compiled=compiled,
-        saved_properties=lines.list_saved_properties(),
+        saved_properties=map(table.make_property_name, disk_settings),
         saved_lines=lines.save_values(compiled.settings),
         write_lines=lines.write_values(compiled.settings),
         writer_line=lines.start_writer(compiled.settings),

@@ -120,13 +120,6 @@ def list_saved_settings(values: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def list_saved_properties() -> Iterator[str]:
-    """Yield the properties in which the original values of all settings of disks are saved."""
-    for name, setting in SETTINGS.items():
-        if setting.on is model.TargetKind.ENDPOINT:
-            yield table.make_property_name(name)
-
-
 def save_values(values: Collection[str]) -> Iterator[RuleLine]:
     """Yield the lines that save a value, unless it is saved, before a wanted setting changes it."""
     for name in list_saved_settings(values):

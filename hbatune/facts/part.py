@@ -119,9 +119,7 @@ def _iterate_branches(machine: model.Machine) -> Iterator[Branch]:
             yield routes.parse_branch(above)
 
 
-def find_related_disks(
-    names: Iterable[str],
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def find_related_disks(names: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Return the directories of the named disks, their maps and these maps' paths, and the maps.
 
     A name of anything else is skipped. The maps are the names of their paths, by name.

@@ -161,10 +161,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         policy = boot_files.BootPolicy(chosen, config.site, journal.Journal(""))
     executable = _find_executable(root)
     rules, rules_pieces = boot_files.compile_policy(policy, paths)
-    pieces = [
-        _render_unit(paths.units / system.UNIT, executable, config.metrics),
-        *rules_pieces,
-    ]
+    pieces = [_render_unit(paths.units / system.UNIT, executable, config.metrics), *rules_pieces]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
         # The directory itself may belong to another user.

@@ -215,7 +215,10 @@ def compare_with_documents(
     for result in latest.values():
         standing = compare_result(result, subjects[result.id], None, yardsticks)
         result_rows = list(_list_runs(result, subjects[result.id], yardsticks))
-        result_rows += _list_volume_rows(result, standing)
+        for raid in standing.raid:
+            name, figure, unit = _CORNERS[result.workload.pattern]
+            value = unit * getattr(raid, name)
+            result_rows.append(DocumentRow(raid.source, result, figure, value, value, raid=raid))
         if result is closest[result.id]:
             result_rows += _list_medium_rows(result, standing)
         for row in result_rows:
@@ -241,13 +244,6 @@ def _list_medium_rows(result: ProbeResult, standing: Standing) -> Iterator[Docum
     if document.mean_ms is not None and document.mean_source is not None:
         low, high = document.mean_ms
         yield DocumentRow(document.mean_source, result, "mean_us", 1000 * low, 1000 * high)
-
-
-def _list_volume_rows(result: ProbeResult, standing: Standing) -> Iterator[DocumentRow]:
-    for raid in standing.raid:
-        name, figure, unit = _CORNERS[result.workload.pattern]
-        value = unit * getattr(raid, name)
-        yield DocumentRow(raid.source, result, figure, value, value, raid=raid)
 
 
 def _list_runs(

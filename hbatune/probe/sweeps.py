@@ -109,12 +109,10 @@ class Corners(Struct, frozen=True):
 
 def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[Sweep]:
     """Return the depth sweeps among new results."""
-
-    def get_load(result: ProbeResult) -> tuple[str, Workload]:
-        return result.target, SweptParameter.DEPTH.without(result.workload)
-
     sweeps = []
-    for members in group_items(results, get_load).values():
+    without_depth = SweptParameter.DEPTH.without
+    by_load = group_items(results, lambda result: (result.target, without_depth(result.workload)))
+    for members in by_load.values():
         if len(members) >= MIN_SWEEP_VALUES:
             members.sort(key=lambda result: result.workload.depth)
             knee = find_knee(list_sweep_points(members))

@@ -7,13 +7,7 @@ from collections.abc import Collection, Mapping
 
 from hbatune.act.paths import Paths
 from hbatune.agent import status
-from hbatune.agent.orders import (
-    ChangeOrigin,
-    Handled,
-    PassReason,
-    PassReport,
-    SettingChange,
-)
+from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError

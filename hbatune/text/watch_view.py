@@ -330,9 +330,7 @@ def read_keys(seconds: float) -> list[str]:
 
 
 def show_live(
-    picture: Picture,
-    sample: Callable[[], tuple[WatchState, str]],
-    advance: Callable[[float], None],
+    picture: Picture, sample: Callable[[], tuple[WatchState, str]], advance: Callable[[float], None]
 ) -> None:
     """Show samples on the full screen until the key ``q`` or Ctrl-C ends it.
 
