@@ -18,7 +18,6 @@ from hbatune.plan.rows import Plan, Row, State, find_skipped_disks
 from hbatune.policy import match, profile, vendors
 from hbatune.policy.budget import DepthBudget, compute_budgets
 from hbatune.policy.config import Config
-from hbatune.policy.library import installed_library, list_profiles
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text.limit_text import describe_limit
 
@@ -50,12 +49,6 @@ def find_differences(request: SituationRequest, *, module_options: bool = False)
 
         rows += list_option_rows(situation, request.targets)
     return Differences(situation, plan, rows, situation.advice(plan))
-
-
-def compare_profiles(request: SituationRequest) -> dict[str, Differences]:
-    """Compare the chosen targets with each profile of this machine, by name."""
-    names = [listed.name for listed in list_profiles(installed_library())]
-    return {name: find_differences(replace(request, profile=name)) for name in names}
 
 
 def find_rule_changes(config: Config) -> Differences:

@@ -1,4 +1,4 @@
-"""`hbatune explain`: the rules, limits and sources of a planned value. It writes nothing."""
+"""`hbatune explain`: a planned value with its rules and sources, or one of their names."""
 
 import argparse
 from collections.abc import Hashable, Iterator, Sequence
@@ -7,27 +7,25 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hbatune.cli import arguments
-from hbatune.cli.commands.profiles import format_conditions, format_effect
+from hbatune.cli.commands.profiles import format_conditions, format_effect, show_profile
 from hbatune.errors import UsageError
 from hbatune.facts.model import Kind, Missing
 from hbatune.facts.names import natural_key
-from hbatune.facts.targets import list_targets
+from hbatune.facts.targets import UnknownTargetError, list_targets
 from hbatune.operations import differences
 from hbatune.operations.situation import Situation, SituationRequest
 from hbatune.policy import toml_files
 from hbatune.policy.budget import MAX_LUN_DEPTH, VENDOR_DEFAULT, LunLimit, PortShare, is_shared
+from hbatune.policy.config import load_configuration
 from hbatune.policy.library import installed_library, list_profiles, load_profile
-from hbatune.policy.profile import OptionRule, Rule, Source
-from hbatune.policy.vendors import NoProfileError, load_vendors
+from hbatune.policy.profile import OptionRule, Profile, Rule, Source
+from hbatune.policy.vendors import NoProfileError, load_chosen_profile, load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
 from hbatune.text import leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
 from hbatune.text.tables import Table, load_columns, make_columns
 from hbatune.text.terminal import print_heading, print_line, show_json, show_table
-
-_TEXT = 12
-"""Spaces before the text of a line that begins with its label."""
 
 
 class Explained(differences.SettingExplanation, frozen=True):
@@ -75,6 +73,15 @@ class SourceDocument(Struct, frozen=True):
     schema: str = "hbatune.explain-source/1"
 
 
+class RuleDocument(Struct, frozen=True):
+    """The JSON document of `explain RULE`: all rules with this name, and their sources."""
+
+    rules: tuple[Rule, ...]
+    options: tuple[OptionRule, ...]
+    sources: tuple[Source, ...]
+    schema: str = "hbatune.explain-rule/1"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explain`."""
     parser.add_argument("targets", metavar="TARGET", nargs=1)
@@ -84,12 +91,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
-    source = installed_library().sources().get(args.targets[0])
-    if source is not None:
-        return _show_source(source, as_json=args.json)
+    [name] = args.targets
+    # First: an error in a rule names its source, and no target has such a name.
+    if name in installed_library().sources():
+        return _show_source(name, as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
         raise UsageError(problem, hint=toml_files.suggest_nearest(args.setting, SETTINGS))
+    try:
+        return _show_targets(args)
+    except UnknownTargetError as error:
+        if args.setting is None:
+            return _show_name(name, error, as_json=args.json)
+        raise
+
+
+def _show_targets(args: argparse.Namespace) -> int:
+    """Print all settings of the named targets, or one."""
     request = SituationRequest(
         profile=args.profile, targets=args.targets, snapshot=args.snapshot, narrow=True
     )
@@ -129,7 +147,8 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
     """Print the values of all profiles side by side, since no profile is active."""
     profiles: dict[str, tuple[PrintedRow, ...]] = {}
     by_setting: dict[tuple[str, str], dict[str, PrintedRow]] = {}
-    for name, compared in sorted(differences.compare_profiles(request).items()):
+    for name in [listed.name for listed in list_profiles(installed_library())]:
+        compared = differences.find_differences(replace(request, profile=name))
         rows = [row for row in compared.rows if args.setting in (None, row.setting)]
         profiles[name] = tuple(with_sentences(PrintedRow, row) for row in rows)
         for row in profiles[name]:
@@ -153,22 +172,53 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_source(source: Source, *, as_json: bool) -> int:
+def _show_name(name: str, error: UnknownTargetError, *, as_json: bool) -> int:
+    """Print the profile, the check or the rules with this name, or raise the ``error``."""
+    from hbatune.checks.registry import CHECKS
+
+    profiles = _load_profiles()
+    if any(profile.name == name for profile in profiles):
+        return show_profile(load_chosen_profile(name, load_configuration()), as_json=as_json)
+    checks = {check.id: check.source for check in CHECKS}
+    if name in checks:
+        return _show_source(checks[name], as_json=as_json)
+    users = _find_users(profiles)
+    rules = tuple(rule for rule in users if rule.name == name)
+    if not rules:
+        names = [*checks, *(profile.name for profile in profiles), *(rule.name for rule in users)]
+        suggestion = toml_files.suggest_nearest(name, names)
+        raise UnknownTargetError(name, (), hint=suggestion or error.hint) from error
+    sources_by_id = installed_library().sources()
+    if as_json:
+        settings = tuple(rule for rule in rules if isinstance(rule, Rule))
+        options = tuple(rule for rule in rules if isinstance(rule, OptionRule))
+        cited = dict.fromkeys(rule.source for rule in rules)
+        sources = tuple(filter(None, map(sources_by_id.get, cited)))  # not a site's own
+        show_json(RuleDocument(settings, options, sources))
+        return 0
+    for rule in rules:
+        print_heading(f"{rule.name}: {rule.setting} {format_effect(rule)}")
+        _print_fact("why", rule.because)
+        if isinstance(rule, Rule):
+            _print_fact("when", format_conditions(rule.when))
+        _print_fact("profiles", ", ".join(users[rule]) or "none: a vendor's advice")
+        source = sources_by_id.get(rule.source)
+        says = "" if source is None else f"  {source.title}, {source.section}: {source.says}"
+        _print_fact("source", f"{rule.source}{says}")
+        _print_fact("file", rule.file)
+    return 0
+
+
+def _show_source(id: str, *, as_json: bool) -> int:
     """Print a source, and the loads, the rules of profiles and vendors, and the checks with it."""
     from hbatune.checks.registry import CHECKS
 
-    library = installed_library()
-    rules: list[Rule | OptionRule] = [vendor.rule for vendor in load_vendors(library.shipped)]
-    loads = []
-    for listed in list_profiles(library):
-        profile = load_profile(listed.name, library)
-        rules += (*profile.rules, *profile.options)
-        if profile.probe.source == source.id:
-            loads.append(profile.name)
-    citing = [rule for rule in rules if rule.source == source.id]
+    source, profiles = installed_library().sources()[id], _load_profiles()
+    loads = [profile.name for profile in profiles if profile.probe.source == id]
+    citing = [rule for rule in _find_users(profiles) if rule.source == id]
     # Profiles share rules.
     uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
-    checks = tuple(check.id for check in CHECKS if check.source == source.id)
+    checks = tuple(check.id for check in CHECKS if check.source == id)
     if as_json:
         show_json(SourceDocument(source, tuple(uses), checks, tuple(loads)))
         return 0
@@ -180,6 +230,22 @@ def _show_source(source: Source, *, as_json: bool) -> int:
     _print_fact("load of", ", ".join(loads) or "no profile")
     _print_fact("checks", ", ".join(checks) or "none")
     return 0
+
+
+def _load_profiles() -> list[Profile]:
+    library = installed_library()
+    return [load_profile(listed.name, library) for listed in list_profiles(library)]
+
+
+def _find_users(profiles: Sequence[Profile]) -> dict[Rule | OptionRule, list[str]]:
+    """Return all rules, the vendors' included, each with the names of the profiles that use it."""
+    vendors = load_vendors(installed_library().shipped)
+    users: dict[Rule | OptionRule, list[str]] = {vendor.rule: [] for vendor in vendors}
+    for profile in profiles:
+        rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
+        for rule in rules:
+            users.setdefault(rule, []).append(profile.name)
+    return users
 
 
 def _make_entry(explained: differences.SettingExplanation) -> Explained:
@@ -197,9 +263,8 @@ def _show_bare(explanation: differences.Explanation) -> None:
     for names, target in plan_tables.fold_rows(bare, lambda item: (item.reason, item.evidence)):
         targets = plan_tables.format_targets(names)
         if target.reason is not None:
-            print_line(
-                f"{targets}: {plan_tables.describe_skipped(target.reason, target.evidence)}", hang=2
-            )
+            reason = plan_tables.describe_skipped(target.reason, target.evidence)
+            print_line(f"{targets}: {reason}", hang=2)
         print_line(f"{targets}: no rule of profile {profile} matches, so nothing is set")
         if not explanation.situation.elsewhere:
             print_line(f"  `hbatune profiles {profile}` shows its rules")
@@ -333,7 +398,7 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
 
 
 def _print_fact(label: str, text: str) -> None:
-    print_line(f"  {label:<9} {text}", hang=_TEXT)
+    print_line(f"  {label:<9} {text}", hang=12)  # as wide as the label's column
 
 
 def _describe_port(share: PortShare) -> str:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         return print_differences(changes, as_json=args.json, unfold=False)
     if args.name is not None:
-        return _show_profile(load_chosen_profile(args.name, config), as_json=args.json)
+        return show_profile(load_chosen_profile(args.name, config), as_json=args.json)
     listed = list_profiles(installed_library())
     if args.json:
         show_json(ProfilesDocument(config.profile, listed))
@@ -81,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_profile(profile: Profile, *, as_json: bool) -> int:
+def show_profile(profile: Profile, *, as_json: bool) -> int:
+    """Print a profile with its rules, and return 0."""
     sources_by_id = installed_library().sources()
     rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
     cited = dict.fromkeys((profile.probe.source, *(rule.source for rule in rules)))

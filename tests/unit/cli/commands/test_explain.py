@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from hbatune.cli import main
+from hbatune.cli.commands import explain
 from hbatune.facts.model import Kind, Medium, Protocol
+from hbatune.policy.library import installed_library, load_profile
 from hbatune.snapshot.file import encode_snapshot
 from tests.documented import validate
 from tests.unit.command_runs import See, lun, see_machine
@@ -237,6 +239,67 @@ def test_source_shows_profiles_with_load(capsys: pytest.CaptureFixture[str]) -> 
     document = json.loads(capsys.readouterr().out)
     validate(document)
     assert document["profiles"] == ["latency"]
+
+
+def test_rule_shows_profiles_and_source(
+    site: SiteFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(explain, "installed_library", lambda: site.library)
+    rule = 'name = "nr-requests"\nsetting = "nr_requests"\nvalue = 512\nbecause = "tails"\n'
+    site.put("rules.d/mine.toml", f'[[rule]]\n{rule}source = "site: our DBA"\n')
+    assert main(["explain", "nr-requests"]) == 0
+    out = capsys.readouterr().out
+    assert "nr-requests: nr_requests 2048" in out
+    assert "when      protocol nvme or sas or sata or spi or volume" in out
+    assert "profiles  balanced, latency, oltp, throughput" in out
+    assert "source    D0-2  05-50111-01 HBA Performance Report" in out
+    assert "source    site: our DBA" in out
+    assert main(["explain", "nr-requests", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert {rule["effect"]["value"] for rule in document["rules"]} == {2048, 512}
+    assert [source["id"] for source in document["sources"]] == ["D0-2"]
+
+
+def test_option_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    [option, *_] = load_profile("latency", installed_library()).options
+    assert main(["explain", option.name, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    assert option.option in {entry["option"] for entry in document["options"]}
+    assert main(["explain", option.name]) == 0
+    assert capsys.readouterr().out.startswith(f"{option.name}: {option.setting} ")
+
+
+def test_profile_and_check_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profiles", "oltp"]) == 0
+    profile_text = capsys.readouterr().out
+    assert main(["explain", "oltp"]) == 0
+    assert capsys.readouterr().out == profile_text
+    assert main(["explain", "pcie-link"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("D0-10: ")
+    assert "checks    pcie-link" in out
+
+
+def test_disk_precedes_profile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = endpoint(target="oltp", attributes=attributes(queue__nr_requests="256"))
+    see_machine(monkeypatch, lambda: machine(disk))
+    assert main(["explain", "oltp", "--profile", "oltp"]) == 0
+    assert "nr_requests" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("oltpp", '"oltp"'), ("pcie-lnk", '"pcie-link"'), ("nr-request", '"nr-requests"')],
+)
+def test_unknown_name_shows_nearest(
+    name: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", name]) == 2
+    assert f"did you mean {hint}?" in capsys.readouterr().err
 
 
 def test_rule_with_wrong_source_exits_2(
