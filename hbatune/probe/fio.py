@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -308,26 +308,30 @@ def find(target: str) -> Fio | Skipped:
     path = shutil.which("fio")
     if path is None:
         return Skipped(target, Skip.NO_FIO)
-    # A fio that does not answer may still write its files while the directory is removed.
-    import tempfile  # not for a daemon that starts, whose memory counts
-
     try:
-        with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
-            directory = Path(name)
-            status = _run_command([path, "--version"], directory, TIME_MARGIN_S)
-            output = _read_text(directory / "stdout").strip()
-            errors = _read_text(directory / "stderr").strip()
-        match = re.match(r"fio-(\d+)\.(\d+)", output)
-        if match is None:
-            text = (errors or output)[:MAX_QUOTED]
-            raise _FioError(text or f"it says nothing, with exit status {status}")
+        version, output = _read_version(path, os.stat(path).st_mtime_ns)
     except OSError as error:
         return Skipped(target, Skip.BROKEN_FIO, os.strerror(error.errno or 0))
     except _FioError as error:
         return Skipped(target, Skip.BROKEN_FIO, str(error))
-    if (int(match[1]), int(match[2])) < MIN_FIO_VERSION:
-        return Skipped(target, Skip.OLD_FIO, output[:MAX_QUOTED])
-    return Fio(path, output.removeprefix("fio-")[:MAX_QUOTED])
+    if version < MIN_FIO_VERSION:
+        return Skipped(target, Skip.OLD_FIO, output)
+    return Fio(path, output.removeprefix("fio-"))
+
+
+@cache  # until a package replaces it: fio's start takes as long as a short run on a slow machine
+def _read_version(path: str, changed: int) -> tuple[tuple[int, ...], str]:
+    # A fio that does not answer may still write its files while the directory is removed.
+    import tempfile  # not for a daemon that starts, whose memory counts
+
+    with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
+        status = _run_command([path, "--version"], Path(name), TIME_MARGIN_S)
+        output = _read_text(Path(name, "stdout")).strip()[:MAX_QUOTED]
+        errors = _read_text(Path(name, "stderr")).strip()[:MAX_QUOTED]
+    match = re.match(r"fio-(\d+)\.(\d+)", output)
+    if match is None:
+        raise _FioError(errors or output or f"it says nothing, with exit status {status}")
+    return tuple(map(int, match.groups())), output
 
 
 def measure(

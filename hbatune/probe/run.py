@@ -70,8 +70,7 @@ def probe_subject(
     """Probe a subject by the workload.
 
     Nothing is written without ``write``. With ``look``, blocks are sampled for zeros (``blank``).
-    ``idle`` means that the caller has just checked that the subject is idle
-    (``find_disturbance``).
+    ``idle`` means that the caller has just checked the subject (``find_disturbance``).
     """
     executable = fio.find(subject.target)
     if isinstance(executable, Skipped):
@@ -100,8 +99,7 @@ def probe_guarded(
 ) -> ProbeOutcome:
     """Do one run; before one that writes, check again that the disk is empty and named.
 
-    ``look`` and ``idle`` are as for ``probe_subject``; a run that writes does not sample for
-    zeros.
+    ``look`` and ``idle`` are as for ``probe_subject``; a run that writes samples no zeros.
     """
     if not workload.writes:
         return probe_subject(subject, workload, look=look, idle=idle)

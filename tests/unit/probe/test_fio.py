@@ -152,6 +152,19 @@ def test_missing_fio_is_reported(fake: Fake, monkeypatch: pytest.MonkeyPatch) ->
     assert fio.find("sda") == Skipped("sda", Skip.NO_FIO)
 
 
+def test_version_is_read_once(fake: Fake) -> None:
+    """A proof has dozens of runs, and fio's start takes a part of each."""
+    log = fake.directory / "versions"
+    fake.script("", version=f"echo 3.33 >>{log}; echo fio-3.33\n")
+    assert usable() == usable()
+    assert log.read_text().split() == ["3.33"]
+    fake.script("", version=f"echo 3.41 >>{log}; echo fio-3.41\n")
+    path = fake.directory / "fio"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert usable().version == "3.41", "a package has replaced it"
+    assert log.read_text().split() == ["3.33", "3.41"]
+
+
 @pytest.mark.parametrize(
     ("version", "understood"),
     [
