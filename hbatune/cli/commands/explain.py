@@ -91,10 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
-    [name] = args.targets
     # First: an error in a rule names its source, and no target has such a name.
-    if name in installed_library().sources():
-        return _show_source(name, as_json=args.json)
+    if args.targets[0] in installed_library().sources():
+        return _show_source(args.targets[0], as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
         problem = f"there is no setting {args.setting!r}, only {', '.join(SETTINGS)}"
         raise UsageError(problem, hint=toml_files.suggest_nearest(args.setting, SETTINGS))
@@ -102,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         return _show_targets(args)
     except UnknownTargetError as error:
         if args.setting is None:
-            return _show_name(name, error, as_json=args.json)
+            return _show_name(error, as_json=args.json)
         raise
 
 
@@ -172,11 +171,11 @@ def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_name(name: str, error: UnknownTargetError, *, as_json: bool) -> int:
-    """Print the profile, the check or the rules with this name, or raise the ``error``."""
+def _show_name(error: UnknownTargetError, *, as_json: bool) -> int:
+    """Print the profile, the check or the rules with the unknown name, or raise the ``error``."""
     from hbatune.checks.registry import CHECKS
 
-    profiles = _load_profiles()
+    name, profiles = error.name, _load_profiles()
     if any(profile.name == name for profile in profiles):
         return show_profile(load_chosen_profile(name, load_configuration()), as_json=as_json)
     checks = {check.id: check.source for check in CHECKS}
