@@ -141,12 +141,9 @@ def _measure_nothing() -> None:
     from hbatune.probe import run
     from hbatune.probe.result import Figures, ProbeResult, Subject, Workload
 
-    def probe(subjects: list[Subject], workload: Workload, **_: object) -> list[ProbeResult]:
+    def probe(subject: Subject, workload: Workload, **_: object) -> ProbeResult:
         rate, wait = 50.0 * workload.issued, 20_000.0
         figures = Figures(rate, 4e6, wait, wait, wait, wait, wait, 1.0, 1000, 1.0, (rate,))
-        return [
-            ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
-            for subject in subjects
-        ]
+        return ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
 
-    run.probe_subject = probe  # type: ignore[assignment]
+    run.probe_subject = probe
