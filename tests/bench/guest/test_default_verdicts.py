@@ -20,7 +20,7 @@ from hbatune.act.executor import Means
 from hbatune.operations import verify
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.conftest import scsi_debug
-from tests.lab.guest.kit import set_service_time
+from tests.lab.guest.kit import set_service_time, settle
 from tests.lab.guest.known import (
     SERVICE_NS,
     cut_depth,
@@ -56,6 +56,7 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     # As on a disk in use. On an empty one, an apply reads 64 blocks, one after the other.
     words = ["dd", "if=/dev/urandom", f"of=/dev/{disk}", "bs=1M", "oflag=direct"]
     subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # it ends at the disk's end
+    settle()  # udev reads what was written, and a busy disk is not compared
     yield disk
     for name in ("cut", "same", "deep"):
         forget(name)
