@@ -7,15 +7,13 @@ from pathlib import Path
 
 
 class Paths:
-    """The files that an operation reads and writes, as one value.
+    """The files that an operation reads and writes, as one value; tests change the attributes.
 
-    Tests change the attributes of the class. A plain one, since `hbatune status` loads neither
-    msgspec nor typing.
+    A plain class, since `hbatune status` loads neither msgspec nor typing.
     """
 
     run = Path("/run/hbatune")
     state = Path("/var/lib/hbatune")
-
     lock = run / "lock"
     lock_spare = state / "lock"
     daemon_lock = run / "daemon.lock"

@@ -63,9 +63,9 @@ class CheckEvidence(Struct, frozen=True):
                 text = template
         for name in self.__struct_fields__:
             texts[name] = format_fact(getattr(self, name))
-        for optional in re.finditer(_OPTIONAL_PART, text):
-            text = text.replace(optional[0], optional[1] if self._has_facts(optional[1]) else "")
-        return text.format_map(texts)
+        return re.sub(
+            _OPTIONAL_PART, lambda match: match[1] if self._has_facts(match[1]) else "", text
+        ).format_map(texts)
 
     def _has_facts(self, template: str) -> bool:
         for name in re.findall(_FACT, template):

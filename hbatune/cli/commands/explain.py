@@ -1,13 +1,13 @@
 """`hbatune explain`: a planned value with its rules and sources, or one of their names."""
 
 import argparse
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hbatune.cli import arguments
-from hbatune.cli.commands.profiles import format_conditions, format_effect, show_profile
+from hbatune.cli.commands import profiles
 from hbatune.errors import UsageError
 from hbatune.facts.model import Kind, Missing
 from hbatune.facts.names import natural_key
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching rules, the limit that applied and the cited documents."""
-    # First: an error in a rule names its source, and no target has such a name.
+    # Sources come first: an error in a rule names its source, and no target has such a name.
     if args.targets[0] in installed_library().sources():
         return _show_source(args.targets[0], as_json=args.json)
     if args.setting is not None and args.setting not in SETTINGS:
@@ -135,38 +135,35 @@ def _show_targets(args: argparse.Namespace) -> int:
     else:
         name, load = situation.profile.name, units.format_profile_load(situation.profile.probe)
         print_line(f"`apply` compares at the load of {name}: {load}.")
-    if sources:
-        print_heading("Source documents")
-        for source in sources:
-            print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
+    profiles.print_sources(sources)
     return 0
 
 
 def _show_profiles(request: SituationRequest, args: argparse.Namespace) -> int:
     """Print the values of all profiles side by side, since no profile is active."""
-    profiles: dict[str, tuple[PrintedRow, ...]] = {}
+    rows_by_profile: dict[str, tuple[PrintedRow, ...]] = {}
     by_setting: dict[tuple[str, str], dict[str, PrintedRow]] = {}
     for name in [listed.name for listed in list_profiles(installed_library())]:
         compared = differences.find_differences(replace(request, profile=name))
         rows = [row for row in compared.rows if args.setting in (None, row.setting)]
-        profiles[name] = tuple(with_sentences(PrintedRow, row) for row in rows)
-        for row in profiles[name]:
+        rows_by_profile[name] = tuple(with_sentences(PrintedRow, row) for row in rows)
+        for row in rows_by_profile[name]:
             by_setting.setdefault((row.target, row.setting), {})[name] = row
     leftovers.print_situation(compared.situation)
     if args.json:
-        show_json(ExplainDocument((), (), profiles=profiles))
+        show_json(ExplainDocument((), (), profiles=rows_by_profile))
         return 0
-    titles = "".join(f" | value {name.upper()}" for name in profiles)
+    titles = "".join(f" | value {name.upper()}" for name in rows_by_profile)
     table = Table(make_columns(f"id TARGET | id SETTING | value CURRENT{titles}"))
     for key in sorted(by_setting, key=lambda key: natural_key(key[0])):
         entries = by_setting[key]
         current = next(iter(entries.values())).current
-        values = [entries[name].value if name in entries else None for name in profiles]
+        values = [entries[name].value if name in entries else None for name in rows_by_profile]
         table.rows.append([*key, *map(plan_tables.format_value, (current, *values))])
     show_table(table)
     if not table.rows:
         print_line(f"{args.targets[0]}: no profile sets {args.setting or 'any setting of it'}")
-    command = f"`hbatune explain {args.targets[0]} --profile {next(iter(profiles))}`"
+    command = f"`hbatune explain {args.targets[0]} --profile {next(iter(rows_by_profile))}`"
     print_line(f"No profile is active. {command} shows the rules and sources of a profile.")
     return 0
 
@@ -175,36 +172,35 @@ def _show_name(error: UnknownTargetError, *, as_json: bool) -> int:
     """Print the profile, the check or the rules with the unknown name, or raise the ``error``."""
     from hbatune.checks.registry import CHECKS
 
-    name, profiles = error.name, _load_profiles()
-    if any(profile.name == name for profile in profiles):
-        return show_profile(load_chosen_profile(name, load_configuration()), as_json=as_json)
+    name, all_profiles = error.name, _load_profiles()
+    if name in all_profiles:
+        chosen = load_chosen_profile(name, load_configuration())
+        return profiles.show_profile(chosen, as_json=as_json)
     checks = {check.id: check.source for check in CHECKS}
     if name in checks:
         return _show_source(checks[name], as_json=as_json)
-    users = _find_users(profiles)
-    rules = tuple(rule for rule in users if rule.name == name)
+    names_by_rule = _find_profile_names(all_profiles.values())
+    rules = tuple(rule for rule in names_by_rule if rule.name == name)
     if not rules:
-        names = [*checks, *(profile.name for profile in profiles), *(rule.name for rule in users)]
+        names = [*checks, *all_profiles, *(rule.name for rule in names_by_rule)]
         suggestion = toml_files.suggest_nearest(name, names)
         raise UnknownTargetError(name, (), hint=suggestion or error.hint) from error
-    sources_by_id = installed_library().sources()
+    cited = {rule.source for rule in rules}
+    sources = tuple(item for item in installed_library().sources().values() if item.id in cited)
     if as_json:
         settings = tuple(rule for rule in rules if isinstance(rule, Rule))
         options = tuple(rule for rule in rules if isinstance(rule, OptionRule))
-        cited = dict.fromkeys(rule.source for rule in rules)
-        sources = tuple(filter(None, map(sources_by_id.get, cited)))  # not a site's own
         show_json(RuleDocument(settings, options, sources))
         return 0
     for rule in rules:
-        print_heading(f"{rule.name}: {rule.setting} {format_effect(rule)}")
+        print_heading(f"{rule.name}: {rule.setting} {profiles.format_effect(rule)}")
         _print_fact("why", rule.because)
         if isinstance(rule, Rule):
-            _print_fact("when", format_conditions(rule.when))
-        _print_fact("profiles", ", ".join(users[rule]) or "none: a vendor's advice")
-        source = sources_by_id.get(rule.source)
-        says = "" if source is None else f"  {source.title}, {source.section}: {source.says}"
-        _print_fact("source", f"{rule.source}{says}")
+            _print_fact("when", profiles.format_conditions(rule.when))
+        _print_fact("profiles", ", ".join(names_by_rule[rule]) or "none: a vendor's advice")
+        _print_fact("source", rule.source)
         _print_fact("file", rule.file)
+    profiles.print_sources(sources)
     return 0
 
 
@@ -212,14 +208,13 @@ def _show_source(id: str, *, as_json: bool) -> int:
     """Print a source, and the loads, the rules of profiles and vendors, and the checks with it."""
     from hbatune.checks.registry import CHECKS
 
-    source, profiles = installed_library().sources()[id], _load_profiles()
-    loads = [profile.name for profile in profiles if profile.probe.source == id]
-    citing = [rule for rule in _find_users(profiles) if rule.source == id]
-    # Profiles share rules.
-    uses = dict.fromkeys(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
+    source, all_profiles = installed_library().sources()[id], _load_profiles().values()
+    loads = [profile.name for profile in all_profiles if profile.probe.source == id]
+    citing = [rule for rule in _find_profile_names(all_profiles) if rule.source == id]
+    uses = tuple(SourceUse(rule.name, rule.setting, rule.file) for rule in citing)
     checks = tuple(check.id for check in CHECKS if check.source == id)
     if as_json:
-        show_json(SourceDocument(source, tuple(uses), checks, tuple(loads)))
+        show_json(SourceDocument(source, uses, checks, tuple(loads)))
         return 0
     print_heading(f"{source.id}: {source.says}")
     _print_fact("document", f"{source.title}, {source.section}")
@@ -231,20 +226,20 @@ def _show_source(id: str, *, as_json: bool) -> int:
     return 0
 
 
-def _load_profiles() -> list[Profile]:
+def _load_profiles() -> dict[str, Profile]:
     library = installed_library()
-    return [load_profile(listed.name, library) for listed in list_profiles(library)]
+    return {listed.name: load_profile(listed.name, library) for listed in list_profiles(library)}
 
 
-def _find_users(profiles: Sequence[Profile]) -> dict[Rule | OptionRule, list[str]]:
-    """Return all rules, the vendors' included, each with the names of the profiles that use it."""
+def _find_profile_names(all_profiles: Iterable[Profile]) -> dict[Rule | OptionRule, list[str]]:
+    """Return the names of the profiles with a rule, by rule; a vendor's rule may have none."""
     vendors = load_vendors(installed_library().shipped)
-    users: dict[Rule | OptionRule, list[str]] = {vendor.rule: [] for vendor in vendors}
-    for profile in profiles:
+    names_by_rule: dict[Rule | OptionRule, list[str]] = {vendor.rule: [] for vendor in vendors}
+    for profile in all_profiles:
         rules: tuple[Rule | OptionRule, ...] = (*profile.rules, *profile.options)
         for rule in rules:
-            users.setdefault(rule, []).append(profile.name)
-    return users
+            names_by_rule.setdefault(rule, []).append(profile.name)
+    return names_by_rule
 
 
 def _make_entry(explained: differences.SettingExplanation) -> Explained:
@@ -388,7 +383,8 @@ def _show_setting(names: Sequence[str], explained: Explained, index: _Index) -> 
         deciding = explained.row.rule if explained.row else explained.rules[-1].name
         for rule in explained.rules:
             decides = "decides" if rule.name == deciding else ""
-            cells = [decides, rule.name, format_conditions(rule.when), format_effect(rule)]
+            when, effect = profiles.format_conditions(rule.when), profiles.format_effect(rule)
+            cells = [decides, rule.name, when, effect]
             table.rows.append([*cells, rule.because, rule.source, rule.file])
         show_table(table)
     else:

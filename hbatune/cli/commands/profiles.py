@@ -1,6 +1,7 @@
 """`hbatune profiles`: list profiles, show one, or show the changes by the next apply."""
 
 import argparse
+from collections.abc import Sequence
 
 from msgspec import Struct, to_builtins
 
@@ -112,10 +113,16 @@ def show_profile(profile: Profile, *, as_json: bool) -> int:
             cells = [option.name, option.setting, format_effect(option)]
             table.rows.append([*cells, option.because, option.source])
         show_section("Options of drivers' modules, with --module-options only", table)
-    print_heading("Sources")
+    print_sources(sources)
+    return 0
+
+
+def print_sources(sources: Sequence[Source]) -> None:
+    """Print the document and the statement of each source, if there is any."""
+    if sources:
+        print_heading("Sources")
     for source in sources:
         print_line(f"{source.id}  {source.title}, {source.section}: {source.says}", hang=2)
-    return 0
 
 
 def format_effect(rule: Rule | OptionRule) -> str:

@@ -56,7 +56,7 @@ def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
     # As on a disk in use. On an empty one, an apply reads 64 blocks, one after the other.
     words = ["dd", "if=/dev/urandom", f"of=/dev/{disk}", "bs=1M", "oflag=direct"]
     subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # it ends at the disk's end
-    settle()  # udev reads what was written, and a busy disk is not compared
+    settle()  # udev reads a written disk, and a busy disk is not compared
     yield disk
     for name in ("cut", "same", "deep"):
         forget(name)

@@ -121,7 +121,7 @@ def test_audit_keeps_counters_for_check(bench: Bench, monkeypatch: pytest.Monkey
     monkeypatch.setattr("hbatune.operations.snapshot.observe_health", observe)
     for order in (START, event("sda"), AUDIT):
         assert bench.run(order).findings is None
-        assert not Paths.counters.exists(), "only a pass that was told to reads counters"
+        assert not Paths.counters.exists(), "a pass reads counters only on an order"
     checked = bench.run(replace(AUDIT, checks=True))
     assert checked.findings == {"info": 1, "warning": 1}
     [stored] = marks.load_counted(Paths.counters)

@@ -77,7 +77,7 @@ class Bench:
     def probe(self, subject: Subject, workload: Workload, **options: Any) -> ProbeOutcome:
         self.probed.append(subject.target)
         self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
-        assert read_held_ids(Paths.holds), "whoever puts things right is told to wait"
+        assert read_held_ids(Paths.holds), "the daemon leaves a held disk unchanged"
         if self.refuses is not None:
             return self.refuses
         slower = 1.0

@@ -143,8 +143,8 @@ def test_history_records_joint_run(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["probe", "reference-short", *ALL, "--together"]) == 0
-    *alone, joint = history.load(Paths.history).records
-    assert [record.target for record in alone] == list(ALL)
+    *single_records, joint = history.load(Paths.history).records
+    assert [record.target for record in single_records] == list(ALL)
     assert joint.together is not None
     assert joint.together.targets == ("sda", "sdb")
     assert joint.together.figures.iops == 70_000
