@@ -91,6 +91,10 @@ def test_reloaded_map_is_tuned(lun: str) -> None:
     with appear.two_hosts(), multipath.joined() as name, reconfigured(QUIET) as journal:
         while not well():  # the LUN is a path now, and its event may still wait for the daemon
             wait_a_moment()
+        # It may still be new to the daemon: udev's rules may have set it before a pass could.
+        put(name, "queue/read_ahead_kb", "64")
+        systemctl("reload", UNIT)
+        journal.until_set(name, "read_ahead_kb")
         reloaded_map = appear.Reloaded(name)
         appear.again(reloaded_map)
         entry = journal.until_set(name, "read_ahead_kb")
