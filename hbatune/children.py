@@ -65,7 +65,7 @@ def stop(running: "Popen[bytes]", seconds: float = GRACE_S) -> int | None:
         _abandoned.append(running.pid)
         # ``collect_abandoned`` collects its exit status, not Popen.
         running.returncode = -signal.SIGKILL
-    for stream in (running.stdout, running.stderr):
+    for stream in (running.stdin, running.stdout, running.stderr):
         if stream is not None:
             stream.close()
     return status

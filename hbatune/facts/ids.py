@@ -123,8 +123,7 @@ class Renaming:
 
     @cached_property
     def _by_diskseq(self) -> dict[int, str]:
-        endpoints = self._machine.endpoints
-        return {e.diskseq: e.id for e in endpoints if isinstance(e.diskseq, int)}
+        return {e.diskseq: e.id for e in self._machine.endpoints if isinstance(e.diskseq, int)}
 
     def of_this_boot(self, id: str, diskseq: int | None = None) -> str:
         """Return the present id of a target of this boot, or the same id if it was removed.

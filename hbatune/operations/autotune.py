@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -464,13 +465,12 @@ def _make_writing_probe(
         def probe_file(ready: Subject, workload: Workload) -> ProbeOutcome:
             # Checked as the disk, and written to as the file.
             target = replace(ready, endpoint=place)
-            busy = running.find_disturbance(ready)
-            return busy or running.probe_subject(target, workload, write=True, idle=True)
+            look = partial(running.find_disturbance, ready)
+            return running.probe_subject(target, workload, write=True, prepare=look)
 
         return probe_file
     if request.destructive:
-        names = request.targets
-        return lambda ready, workload: running.probe_guarded(ready, workload, names)
+        return lambda ready, workload: running.probe_guarded(ready, workload, request.targets)
     return None
 
 

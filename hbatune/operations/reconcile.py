@@ -493,5 +493,4 @@ def _write_rows(
 
             means = replace(means, save=save, read=read, unmarked=frozenset(unmarked))
         run = apply.PlannedRun(situation, wanted, filed, interrupt_rows, ids)
-        done = apply.write_rows(context, run, means)
-    return {row.key: row for row in done.rows}
+    return {row.key: row for row in apply.write_rows(context, run, means).rows}

@@ -193,8 +193,7 @@ def _roll_back_unread(context: Context, error: NoWorkerError, *, recorded: bool)
     filed, _ = journal.load(context.paths.journal, boot)
     finished = _stop_tuning(context) and recorded
     machine = model.Machine("", "", boot, 0, 0, (), ())
-    rows = list_unread(filed, None, error)
-    return RollbackResult(rows, machine, finished, read=False)
+    return RollbackResult(list_unread(filed, None, error), machine, finished, read=False)
 
 
 def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:

@@ -39,6 +39,7 @@ from hbatune.probe.prove import Proving, Representative, make_representatives
 from hbatune.probe.result import (
     Failed,
     Figures,
+    Prepare,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -308,16 +309,18 @@ class Verification:
         bursts = BURST_PAIRS if target in self._bursts else 0
         self._advance(target, count * self._pairs - bursts)
 
-    def _measure(self, subject: Subject, seconds: float, *, bursts: bool = False) -> ProbeOutcome:
+    def _measure(
+        self, subject: Subject, seconds: float, prepare: Prepare, *, bursts: bool = False
+    ) -> ProbeOutcome:
         loads = self._bursts if bursts else self._workloads
         workload = replace(loads[subject.target], runtime=seconds)
         place = self._places.get(subject.target)
         if place is not None:
-            return run.probe_subject(place, workload, write=True, idle=True)
+            return run.probe_subject(place, workload, write=True, prepare=prepare)
         look = subject.target not in self._looked
         self._looked.add(subject.target)
         names = self._request.names
-        return run.probe_guarded(subject, workload, names, look=look, idle=True)
+        return run.probe_guarded(subject, workload, names, look=look, prepare=prepare)
 
     def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:
         """Note the load of a representative, and its bursts if the plan makes them possible."""

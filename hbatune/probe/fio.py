@@ -6,6 +6,7 @@ Percentiles of several jobs come from one merged histogram, since percentiles ca
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from hbatune.probe.result import (
     Failure,
     Figures,
     Histogram,
+    Prepare,
     Skip,
     Skipped,
     Window,
@@ -36,7 +38,7 @@ from hbatune.probe.result import (
     merge_histograms,
 )
 from hbatune.render import render_template
-from hbatune.workers import Process, find_process, worker
+from hbatune.workers import find_process, worker
 
 WRITER_JOB = "beside"  # the name of the job of a bulk writer, which is not included in the figures
 MAX_QUOTED = 500  # characters of another program's output to keep
@@ -253,8 +255,6 @@ TIME_MARGIN_S = 15.0  # seconds added to the workload's own, to start and to wai
 KILL_GRACE_S = 2.0  # seconds for a killed fio to exit
 START_TIME_S = 0.25
 """Seconds allowed for the start of fio, or a quarter of a run of less than one second."""
-Wait = Callable[[float], int | None]
-"""Waits for a process to end, for at most the given seconds; returns its status or None."""
 
 
 class Fio(Struct, frozen=True):
@@ -278,8 +278,8 @@ class Meter:
         self._cpus = cpus
         self._marks: list[tuple[float, CpuTime]] = []
 
-    def during(self, wait: Wait, seconds: float) -> int | None:
-        """Wait as ``wait`` does, and count CPU time during the wait."""
+    def during(self, wait: Callable[[float], int | None], seconds: float) -> int | None:
+        """Wait as ``wait`` does, like ``children.wait``, and count CPU time during the wait."""
         for pause in self._pauses:
             status = wait(pause)
             if status is not None:
@@ -311,9 +311,7 @@ def find(target: str) -> Fio | Skipped:
     try:
         version, output = _read_version(path, os.stat(path).st_mtime_ns)
     except OSError as error:
-        return Skipped(target, Skip.BROKEN_FIO, os.strerror(error.errno or 0))
-    except _FioError as error:
-        return Skipped(target, Skip.BROKEN_FIO, str(error))
+        return Skipped(target, Skip.BROKEN_FIO, error.strerror)
     if version < MIN_FIO_VERSION:
         return Skipped(target, Skip.OLD_FIO, output)
     return Fio(path, output.removeprefix("fio-"))
@@ -321,16 +319,13 @@ def find(target: str) -> Fio | Skipped:
 
 @cache  # until a package replaces it: fio's start takes as long as a short run on a slow machine
 def _read_version(path: str, changed: int) -> tuple[tuple[int, ...], str]:
-    # A fio that does not answer may still write its files while the directory is removed.
-    import tempfile  # not for a daemon that starts, whose memory counts
-
-    with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
-        status = _run_command([path, "--version"], Path(name), TIME_MARGIN_S)
-        output = _read_text(Path(name, "stdout")).strip()[:MAX_QUOTED]
-        errors = _read_text(Path(name, "stderr")).strip()[:MAX_QUOTED]
+    completed = children.run([path, "--version"], TIME_MARGIN_S)
+    output = completed.stdout.decode("utf-8", "replace").strip()[:MAX_QUOTED]
+    errors = completed.stderr.decode("utf-8", "replace").strip()[:MAX_QUOTED]
     match = re.match(r"fio-(\d+)\.(\d+)", output)
     if match is None:
-        raise _FioError(errors or output or f"it says nothing, with exit status {status}")
+        silence = f"it says nothing, with exit status {completed.returncode}"
+        raise OSError(errno.EIO, errors or output or silence)
     return tuple(map(int, match.groups())), output
 
 
@@ -346,14 +341,16 @@ def measure(
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
     other_nodes: tuple[str, ...] = (),
-) -> Figures | Failed:
+    prepare: Prepare = lambda: None,
+) -> Figures | Failed | Skipped:
     """Run the workload on ``node`` and return its figures.
 
-    It runs on ``other_nodes`` at the same time, and the figures cover all nodes. ``size`` is the
-    node's in bytes. fio runs only on ``cpus``, if they are given. The time of interrupts is counted
-    on the CPUs ``involved``, or on all CPUs if that is empty. Without ``write``, fio itself refuses
-    a workload that writes; a caller that allows writes must have checked that the device is empty
-    (``guard``).
+    ``prepare`` is called while fio starts, which does no I/O before it gets its job. If it returns
+    a reason, the job is not run. The job also runs on ``other_nodes``, and the figures cover all
+    nodes. ``size`` is the node's in bytes. fio runs only on ``cpus``, if they are given. The time
+    of interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
+    ``write``, fio itself refuses a workload that writes; a caller that allows writes must have
+    checked that the device is empty (``guard``).
 
     Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
@@ -367,23 +364,30 @@ def measure(
         import tempfile  # not for a daemon that starts, whose memory counts
 
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
-            directory = Path(name)  # mode 0700: no other user can write the job or read the result
-            (directory / "probe.fio").write_text(job, encoding="utf-8")
+            directory = Path(name)  # mode 0700: no other user can read the result
             # json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os).
             command = [fio.path, "--output-format=json+", "--output=out"]
             if not write:
                 # A second lock in addition to the guard: fio then refuses any job that writes.
                 command.append("--readonly")
-            command += [f"--status-interval={workload.window_ms}ms", "probe.fio"]
+            command += [f"--status-interval={workload.window_ms}ms", "-"]
             meter = Meter(workload, involved)
-            status = _run_command(command, directory, workload.seconds + margin, meter)
+            with _start(command, directory) as running:
+                if (refusal := prepare()) is not None:
+                    return refusal
+                assert running.stdin is not None
+                # If it has already ended, its status shows why.
+                with contextlib.suppress(BrokenPipeError), running.stdin:
+                    running.stdin.write(job.encode())
+                status = meter.during(partial(children.wait, running), workload.seconds + margin)
+                if status is None:
+                    if children.stop(running, KILL_GRACE_S) is not None:
+                        return Failed(target, Failure.TIMEOUT)
+                    return Failed(target, Failure.STUCK, process=find_process(running.pid))
             output = _read_text(directory / "out")
             errors = _read_text(directory / "stderr").strip() or output.strip()
     except OSError as error:
         return Failed(target, Failure.LAUNCH, errno=error.errno)
-    except _FioError as error:
-        reason = Failure.STUCK if error.process else Failure.TIMEOUT
-        return Failed(target, reason, process=error.process)
     figures = parse_figures(target, output, workload.runtime)
     has_errno = isinstance(figures, Failed) and figures.reason is Failure.IO
     # An errno that fio has reported is more precise than the exit status that it causes.
@@ -392,37 +396,29 @@ def measure(
     return figures if isinstance(figures, Failed) else meter.add_cost(figures)
 
 
-class _FioError(Exception):
-    """The error of a fio that did not work; ``process`` may still wait in the kernel."""
-
-    process: Process | None = None
-
-
-def _run_command(
-    command: list[str], directory: Path, seconds: float, meter: Meter | None = None
-) -> int:
-    """Run a command in ``directory``, which gets ``stdout`` and ``stderr``; return its exit status.
-
-    The ``meter`` counts during the run. The entire session is killed after ``seconds``, and
-    ``_FioError`` is raised.
-    """
+@contextlib.contextmanager
+def _start(command: list[str], directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a command in ``directory``, which gets ``stderr``; kill it at the end."""
     running: subprocess.Popen[bytes] | None = None
     try:
-        with _defer_interrupts():
-            running = _start_process(command, directory)
-        wait = partial(children.wait, running)
-        status = meter.during(wait, seconds) if meter else wait(seconds)
-    except BaseException:
+        with (directory / "stderr").open("wb") as errors, _defer_interrupts():
+            running = subprocess.Popen(
+                command,
+                cwd=directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                # A fixed locale, since output and messages are parsed.
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                # Ctrl-C then reaches only hbatune, and one kill ends all processes of fio.
+                start_new_session=True,
+                preexec_fn=partial(worker.die_with_parent, os.getpid()),
+            )
+        yield running
+    finally:
         # Not even an interrupt may leave fio running: it would continue to load the disk.
-        if running is not None:
+        if running is not None and running.returncode is None:
             children.stop(running, KILL_GRACE_S)
-        raise
-    if status is None:
-        error = _FioError(f"no answer within {seconds:g} s")
-        if children.stop(running, KILL_GRACE_S) is None:
-            error.process = find_process(running.pid)
-        raise error
-    return status
 
 
 @contextlib.contextmanager
@@ -445,22 +441,6 @@ def _defer_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
         for signum in received:
             signal.raise_signal(signum)
-
-
-def _start_process(command: list[str], directory: Path) -> "subprocess.Popen[bytes]":
-    with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
-        return subprocess.Popen(
-            command,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            # A fixed locale, since output and messages are parsed.
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-            # Ctrl-C then reaches only hbatune, and one kill ends all processes of fio.
-            start_new_session=True,
-            preexec_fn=partial(worker.die_with_parent, os.getpid()),
-        )
 
 
 def _read_text(path: Path) -> str:

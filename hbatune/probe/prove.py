@@ -10,6 +10,7 @@ is too short for each group, the groups that it leaves out are not reverted eith
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from random import Random
 
 from msgspec import Struct, field
@@ -21,7 +22,16 @@ from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Row
 from hbatune.policy.profile import Tolerance
 from hbatune.probe.history import Proof
-from hbatune.probe.result import Doubt, Figures, ProbeOutcome, ProbeResult, Skipped, Subject
+from hbatune.probe.result import (
+    Doubt,
+    Figures,
+    Prepare,
+    ProbeOutcome,
+    ProbeResult,
+    Skip,
+    Skipped,
+    Subject,
+)
 from hbatune.probe.verdict import DEFAULT_PAIRS, Verdict, evaluate_blocks, evaluate_pairs
 from hbatune.probe.workloads import Hidden, Unexercised, find_unexercised
 from hbatune.settings.table import find_group
@@ -51,7 +61,7 @@ class Proving(Struct):
     ``first`` seconds, and all that confirm it ``second`` at most.
     """
 
-    measure: Callable[[Subject, float], ProbeOutcome]
+    measure: Callable[[Subject, float, Prepare], ProbeOutcome]
     tolerance: Tolerance
     limit: float
     runtime: float
@@ -98,7 +108,7 @@ class Proving(Struct):
 
     def warm_up(self, subject: Subject) -> ProbeOutcome:
         """Do the run that is not counted. It loads the blocks that all runs read into caches."""
-        return self.idle(subject) or self.measure(subject, self.runtime)
+        return self.measure(subject, self.runtime, partial(self.idle, subject))
 
     @property
     def least(self) -> float:
@@ -147,7 +157,7 @@ class Proving(Struct):
         runs: list[Figures] = []
         outcome: ProbeOutcome | None = None
         while len(runs) < self.pairs and not self.stop():
-            outcome = self.idle(subject) or self.measure(subject, self.runtime)
+            outcome = self.measure(subject, self.runtime, partial(self.idle, subject))
             if not isinstance(outcome, ProbeResult):
                 return runs, outcome
             runs.append(outcome.figures)
@@ -234,17 +244,10 @@ class _Runs:
         figures: dict[Side, Figures] = {}
         # The randomisation test holds only if the order within each pair is random.
         for side in self._means.random.sample(list(Side), len(Side)):
-            busy = self._means.idle(self._subject)
-            if busy is not None:
-                self.outcome = busy
-                return None
-            failures = self._trial.switch(self._keys, side)
-            if failures:
-                self.written = next(iter(failures.values()))
-                return None
-            outcome = self._means.measure(self._subject, self._means.runtime)
+            prepare = partial(self._switch, side)
+            outcome = self._means.measure(self._subject, self._means.runtime, prepare)
             if not isinstance(outcome, ProbeResult):
-                self.outcome = outcome
+                self.outcome = outcome if self.written is None else None
                 return None
             self.doubted += self._is_doubtful(outcome)
             # Impossible figures must not reach a verdict; a depth not reached is still a result.
@@ -254,6 +257,14 @@ class _Runs:
             if side is Side.AFTER:
                 self.last = outcome
         return figures[Side.BEFORE], figures[Side.AFTER]
+
+    def _switch(self, side: Side) -> Skipped | None:
+        """Switch the settings unless other I/O uses the disk; return why they were not switched."""
+        if (busy := self._means.idle(self._subject)) is not None:
+            return busy
+        failures = self._trial.switch(self._keys, side)
+        self.written = next(iter(failures.values()), None)
+        return Skipped(self._subject.target, Skip.UNSWITCHABLE) if failures else None
 
     def _is_doubtful(self, outcome: ProbeResult) -> bool:
         # Without a free request, fio waits to submit, and unsubmitted I/Os are not in flight.

@@ -6,7 +6,7 @@ FIO_IO_U_PLAT_BITS).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Annotated
 
@@ -433,6 +433,8 @@ class Failed(Struct, frozen=True, tag="failed"):
 
 
 ProbeOutcome = ProbeResult | Skipped | Failed
+Prepare = Callable[[], Skipped | None]
+"""Is called while fio starts, before it gets its job; returns a reason not to run the job."""
 
 
 class ProbePair(Struct, frozen=True):

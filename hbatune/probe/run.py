@@ -5,6 +5,7 @@ If time is short, runs become shorter first, then representatives are left out.
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from hbatune.probe.result import (
     FILE_ID,
     Failed,
     Figures,
+    Prepare,
     ProbeOutcome,
     ProbeResult,
     Served,
@@ -26,7 +28,7 @@ from hbatune.probe.result import (
 )
 from hbatune.render import UnsafeNameError
 
-RUN_OVERHEAD_S = 0.7  # seconds for fio to start and to write its results
+RUN_OVERHEAD_S = 0.5  # seconds for fio to begin its job and to write its results
 TogetherOutcome = Figures | Skipped | Failed  # the outcome of a parallel run on several endpoints
 MIN_RUN_S = 1.0  # seconds below which a single run is too noisy
 
@@ -65,19 +67,19 @@ def probe_subject(
     *,
     write: bool = False,
     look: bool = False,
-    idle: bool = False,
+    prepare: Prepare | None = None,
 ) -> ProbeOutcome:
     """Probe a subject by the workload.
 
     Nothing is written without ``write``. With ``look``, blocks are sampled for zeros (``blank``).
-    ``idle`` means that the caller has just checked the subject (``find_disturbance``).
+    ``prepare`` has to include the check of other I/O, which is the default (``find_disturbance``).
     """
     executable = fio.find(subject.target)
     if isinstance(executable, Skipped):
         return executable
     # Checked again right before its run: the choice may be minutes old.
-    busy = None if idle else find_disturbance(subject)
-    outcome = busy or _measure_subject(executable, subject, workload, write=write)
+    prepare = prepare or partial(find_disturbance, subject)
+    outcome = _measure_subject(executable, subject, workload, prepare, write=write)
     node, size = subject.endpoint.device_node, subject.endpoint.size
     if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
         outcome = replace(outcome, blank=guard.is_blank(node, size))
@@ -95,20 +97,20 @@ def probe_guarded(
     names: Sequence[str],
     *,
     look: bool = True,
-    idle: bool = False,
+    prepare: Prepare | None = None,
 ) -> ProbeOutcome:
     """Do one run; before one that writes, check again that the disk is empty and named.
 
-    ``look`` and ``idle`` are as for ``probe_subject``; a run that writes samples no zeros.
+    ``look`` and ``prepare`` are as for ``probe_subject``; a run that writes samples no zeros.
     """
     if not workload.writes:
-        return probe_subject(subject, workload, look=look, idle=idle)
+        return probe_subject(subject, workload, look=look, prepare=prepare)
     # Opened exclusively before the check: nothing can be mounted between check and write.
     with guard.claim_device(subject) as refusal:
         return (
             refusal
             or guard.find_write_refusal(subject, names)
-            or probe_subject(subject, workload, write=True, idle=idle)
+            or probe_subject(subject, workload, write=True, prepare=prepare)
         )
 
 
@@ -168,7 +170,7 @@ def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOu
     if size < workload.least_bytes:
         return Skipped(target, Skip.TOO_SMALL)
     measured = fio.measure(executable, target, path, size, workload, write=workload.writes)
-    if isinstance(measured, Failed):
+    if not isinstance(measured, Figures):
         return measured
     return ProbeResult(target, f"{FILE_ID}{target}", workload, measured, executable.version, ())
 
@@ -199,7 +201,7 @@ def fit_time(
 
 
 def _measure_subject(
-    executable: fio.Fio, subject: Subject, workload: Workload, *, write: bool
+    executable: fio.Fio, subject: Subject, workload: Workload, prepare: Prepare, *, write: bool
 ) -> ProbeOutcome:
     endpoint = subject.endpoint
     if endpoint.device_node is None:
@@ -224,10 +226,11 @@ def _measure_subject(
             write=write,
             cpus=cpus,
             involved=involved,
+            prepare=prepare,
         )
     except UnsafeNameError as error:
         return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
-    if isinstance(measured, Failed):
+    if not isinstance(measured, Figures):
         return measured
     served = []
     for adapter in subject.adapters:

@@ -126,8 +126,7 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
 
 def shorten_workload(spec: ProbeSpec, seconds: float) -> Workload:
     """Return the short probe that a profile specifies, ``seconds`` long."""
-    pattern = Pattern(spec.pattern)
-    return Workload(pattern, spec.block_bytes, spec.depth, runtime=seconds)
+    return Workload(Pattern(spec.pattern), spec.block_bytes, spec.depth, runtime=seconds)
 
 
 def is_like(workload: Workload, spec: ProbeSpec) -> bool:

@@ -40,7 +40,9 @@ def _choose_subjects(machine: Machine, targets: Collection[str], *, shared: bool
     return choose_representatives(machine, targets)
 
 
-def _probe(subject: Subject, workload: Workload, **_: Any) -> ProbeOutcome:
+def _probe(subject: Subject, workload: Workload, **options: Any) -> ProbeOutcome:
+    if options.get("prepare") is not None:
+        options["prepare"]()
     disk = _BLOCK / subject.target
     files = (disk / "queue/nr_requests", disk / "device/queue_depth")
     is_tuned = bool({file.read_text().strip() for file in files} & _TUNED)

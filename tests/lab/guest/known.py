@@ -6,6 +6,7 @@ By Little's law IOPS are depth / time, whatever the machine, as long as its CPU 
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.lab.guest.command import Done, configure, hbatune
 from tests.lab.guest.kit import set_service_time, wait_a_moment
@@ -103,7 +104,8 @@ def measure_nothing(note: Callable[[], None] = lambda: None) -> None:
 
     figures = Figures(1e3, 4e6, 1e3, 1e3, 1e3, 1e3, 1e3, 1.0, 1000, 1.0, (1e3,))
 
-    def probe(subject: Subject, workload: Workload, **options: object) -> ProbeResult:
+    def probe(subject: Subject, workload: Workload, **options: Any) -> ProbeResult:
+        options["prepare"]()
         note()
         return ProbeResult(subject.target, subject.endpoint.id, workload, figures, "3.33", ())
 

@@ -19,7 +19,7 @@ from hbatune.operations.verify import RAMP_S
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import run
 from hbatune.probe.prove import Proving, Representative
-from hbatune.probe.result import Subject, Workload
+from hbatune.probe.result import Prepare, ProbeOutcome, Subject, Workload
 from hbatune.probe.selection import list_subjects
 from hbatune.probe.verdict import DEFAULT_PAIRS, MIN_PAIRS
 from tests.lab.guest.command import hbatune
@@ -117,8 +117,8 @@ def _subject(lun: str) -> Subject:
 
 
 def _proving(pairs: int) -> Proving:
-    def measure(subject: Subject, seconds: float):  # type: ignore[no-untyped-def]
-        return run.probe_subject(subject, WORKLOAD, idle=True)
+    def measure(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
+        return run.probe_subject(subject, WORKLOAD, prepare=prepare)
 
     seconds = WORKLOAD.runtime
     return Proving(measure, Tolerance(), 3600.0, seconds, idle=run.find_disturbance, pairs=pairs)

@@ -1,6 +1,7 @@
 """fio for real for a moment, and programs that pretend to be fio and misbehave."""
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -56,7 +57,7 @@ class Fake:
         path.write_text(f"#!/bin/sh\nRECORDED='{RECORDED}'\n{version}{body}\n")
         path.chmod(0o755)
 
-    def measure(self, *, margin: float = 30.0) -> Figures | Failed:
+    def measure(self, *, margin: float = 30.0) -> Figures | Failed | Skipped:
         """Run it as a probe would."""
         return fio.measure(usable(), "sda", str(self.node), SIZE, SHORT, margin=margin)
 
@@ -101,7 +102,7 @@ def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
 
 
 def test_fio_runs_on_given_cpus(fake: Fake) -> None:
-    fake.script("grep cpus_allowed= probe.fio >&2; exit 7")
+    fake.script("grep cpus_allowed= >&2; exit 7")
     outcome = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
     assert isinstance(outcome, Failed)
     assert "cpus_allowed=0,2-3" in (outcome.text or "")
@@ -210,7 +211,7 @@ def test_unexecutable_fio_is_broken(fake: Fake) -> None:
 def test_hanging_fio_is_broken(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fio, "TIME_MARGIN_S", 0.2)
     fake.script("", version="exec sleep 60\n")
-    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "no answer within 0.2 s")
+    assert fio.find("sda") == Skipped("sda", Skip.BROKEN_FIO, "it did not end within 0.2 s")
 
 
 def test_warnings_preserve_figures(fake: Fake) -> None:
@@ -322,6 +323,24 @@ def test_interrupt_at_launch_ends_fio(
     assert [process.alive() for process in started] == [False]
 
 
+def test_refused_fio_gets_no_job(fake: Fake) -> None:
+    ready, job = fake.directory / "ready", fake.directory / "job"
+    os.mkfifo(ready)
+    fake.script(f"echo $$ >{ready}; exec cat >{job}")
+    started: list[int] = []
+
+    def refuse() -> Skipped:
+        started.append(int(ready.read_text()))
+        return Skipped("sda", Skip.BUSY)
+
+    program = usable()
+    outcome = fio.measure(program, "sda", str(fake.node), SIZE, SHORT, prepare=refuse)
+    assert outcome == Skipped("sda", Skip.BUSY)
+    assert not job.read_text()
+    [pid] = started
+    assert not Path(f"/proc/{pid}").exists()
+
+
 def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
     # No shell here: dash clears the mask that it inherits. The first line of a script cannot name a
     # Python below a path with a blank, so it names a link.
@@ -365,12 +384,13 @@ def test_fio_inherits_no_descriptors(fake: Fake) -> None:
     with lock.open("w") as open_file:
         os.set_inheritable(open_file.fileno(), True)
         fake.measure()
-    assert str(lock) not in (fake.directory / "fds").read_text()
-    assert "pipe:" not in (fake.directory / "fds").read_text()
+    descriptors = (fake.directory / "fds").read_text()
+    assert str(lock) not in descriptors
+    assert re.findall(r"(\d+) -> pipe:", descriptors) == ["0"], "its job comes from a pipe"
 
 
 def test_fio_job_names_device(fake: Fake) -> None:
-    fake.script(f'cp probe.fio {fake.directory}/job; cat "$RECORDED" >out')
+    fake.script(f'cat >{fake.directory}/job; cat "$RECORDED" >out')
     fake.measure()
     assert f"filename={fake.node}" in (fake.directory / "job").read_text().splitlines()
     assert stat.S_ISREG(fake.node.stat().st_mode)

@@ -22,6 +22,7 @@ from hbatune.probe.prove import (
 from hbatune.probe.result import (
     Failed,
     Failure,
+    Prepare,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -70,7 +71,10 @@ class Bench:
         self._fails = fails
         self._disk = NoisyDisk(Noise(0.01), 1)
 
-    def measure(self, subject: Subject, seconds: float) -> ProbeOutcome:
+    def measure(self, subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
+        refusal = prepare()
+        if refusal is not None:
+            return refusal
         self.runs += 1
         self.seconds += 2.0
         if self.runs in self._fails:
@@ -125,10 +129,10 @@ def test_unconfirmed_regression_stays_applied() -> None:
     proving = bench.proving()
     cost = bench.measure
 
-    def passing(subject: Subject, seconds: float) -> ProbeOutcome:
+    def passing(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
         # Whatever it was, it is over when the first comparison is.
         bench.cost = {"queue_depth": 2.0} if bench.runs < 2 * DEFAULT_PAIRS else {}
-        return cost(subject, seconds)
+        return cost(subject, seconds, prepare)
 
     proving.measure = passing
     [proof, second], back = proving.prove(bench.trial, part("queue_depth"))
@@ -166,8 +170,8 @@ def test_doubtful_runs_are_excluded(share: float, conclusion: Conclusion) -> Non
     bench = Bench({"queue_depth": 2.0})
     proving, measure = bench.proving(), bench.measure
 
-    def doubtful(subject: Subject, seconds: float) -> ProbeOutcome:
-        result = measure(subject, seconds)
+    def doubtful(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
+        result = measure(subject, seconds, prepare)
         assert isinstance(result, ProbeResult)
         depth = round(result.workload.depth / share)
         return replace(result, workload=replace(result.workload, depth=depth))
@@ -183,8 +187,8 @@ def test_nr_requests_limit_is_trusted(requests: int, doubted: bool) -> None:
     bench = Bench({"nr_requests": 0.5})
     proving, measure = bench.proving(), bench.measure
 
-    def held_back(subject: Subject, seconds: float) -> ProbeOutcome:
-        result = measure(subject, seconds)
+    def held_back(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
+        result = measure(subject, seconds, prepare)
         assert isinstance(result, ProbeResult)
         return replace(result, workload=replace(result.workload, depth=128))
 
@@ -208,9 +212,10 @@ def test_pairs_run_in_random_order() -> None:
     sides: list[Side] = []
     measure = bench.measure
 
-    def noted(subject: Subject, seconds: float) -> ProbeOutcome:
+    def noted(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
+        outcome = measure(subject, seconds, prepare)
         sides.append(bench.trial.at["id-sda", "queue_depth"])
-        return measure(subject, seconds)
+        return outcome
 
     proving = bench.proving()
     proving.measure = noted
@@ -257,9 +262,9 @@ def test_runs_fit_given_time(overhead: float) -> None:
     proving, measure = bench.proving(), bench.measure
     proving.shortest = 0.25
 
-    def timed(subject: Subject, seconds: float) -> ProbeOutcome:
+    def timed(subject: Subject, seconds: float, prepare: Prepare) -> ProbeOutcome:
         bench.seconds += overhead + seconds - 2.0
-        return measure(subject, seconds)
+        return measure(subject, seconds, prepare)
 
     proving.measure = timed
     proof = proving.compare(bench.trial, part("queue_depth"), part("queue_depth").own, None, 50.0)

@@ -26,7 +26,7 @@ def test_total_time_stays_within_limit(count: int) -> None:
 
 
 def test_runs_shorten_before_exclusion() -> None:
-    fitted = fit_time(disks(9), Workload(), 2, APPLY)
+    fitted = fit_time(disks(10), Workload(), 2, APPLY)
     assert fitted.left_out == ()
     assert MIN_RUN_S < fitted.workload.runtime < Workload().runtime
 

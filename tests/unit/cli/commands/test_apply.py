@@ -75,6 +75,9 @@ class Bench:
         return machine(*(replace(e, mounts=self.mounted.get(e.target, ())) for e in disks))
 
     def probe(self, subject: Subject, workload: Workload, **options: Any) -> ProbeOutcome:
+        refusal: Skipped | None = options["prepare"]()
+        if refusal is not None:
+            return refusal
         self.probed.append(subject.target)
         self.asked.append((subject.endpoint.device_node, workload, options.get("write", False)))
         assert read_held_ids(Paths.holds), "the daemon leaves a held disk unchanged"

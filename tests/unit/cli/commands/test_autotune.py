@@ -35,6 +35,7 @@ from hbatune.probe.result import (
     Failure,
     Histogram,
     Load,
+    Prepare,
     ProbeOutcome,
     ProbeResult,
     Served,
@@ -108,7 +109,7 @@ class Bench:
         *,
         look: bool = False,
         write: bool = False,
-        idle: bool = False,
+        prepare: Prepare | None = None,
     ) -> ProbeOutcome:
         self.before_probe()
         assert write == workload.writes == (workload.writer is not None)

@@ -26,6 +26,7 @@ from hbatune.probe.result import (
     Failure,
     Histogram,
     Pattern,
+    Prepare,
     ProbeOutcome,
     ProbeResult,
     Skip,
@@ -62,11 +63,11 @@ class Bench:
         subject: Subject,
         workload: Workload,
         *,
-        idle: bool,
+        prepare: Prepare | None = None,
         write: bool = False,
         look: bool = False,
     ) -> ProbeOutcome:
-        assert not idle
+        assert prepare is None, "other I/O is looked for"
         assert write == workload.writes
         assert look != write
         self.asked.append(workload)
@@ -350,7 +351,7 @@ def test_mix_shows_document_cost(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def written(subject: Subject, workload: Workload, names: Sequence[str]) -> ProbeOutcome:
-        return bench.probe(subject, workload, idle=False, write=True)
+        return bench.probe(subject, workload, write=True)
 
     monkeypatch.setattr(operation, "find_write_refusal", lambda *a: None)
     monkeypatch.setattr(running, "probe_guarded", written)

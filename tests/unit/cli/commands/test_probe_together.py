@@ -38,7 +38,7 @@ def test_one_fio_loads_all_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     script.write_text(
         "#!/bin/sh\n"
         'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
-        f"cp probe.fio {tmp_path}/job\ncat '{RECORDED}' >out\n"
+        f"cat >{tmp_path}/job\ncat '{RECORDED}' >out\n"
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
