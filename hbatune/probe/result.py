@@ -74,6 +74,7 @@ RUN_WINDOWS = 6  # parts of a run
 MAX_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
 MIN_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
+STATUS_DELAY_MS = 20  # by which fio reports a status too late; the last one must not be too late
 FILE_ID = "file:"
 """Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"
@@ -179,7 +180,11 @@ class Workload(Struct, frozen=True):
     @property
     def window_ms(self) -> int:
         """The length of one window of the measured time, in milliseconds."""
-        return max(MIN_WINDOW_MS, round(self.runtime * 1000 / RUN_WINDOWS))
+        length = self.runtime * 1000 / RUN_WINDOWS
+        if length < MIN_WINDOW_MS:
+            usable = max(MIN_WINDOW_MS, self.runtime * 1000) - STATUS_DELAY_MS
+            length = usable / max(1, usable // MIN_WINDOW_MS)
+        return int(length)
 
 
 class InForce(Struct, frozen=True):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbatune.probe.fio import LATE_FACTOR
 from hbatune.probe.result import (
     BulkWriter,
     Histogram,
@@ -81,6 +82,16 @@ def test_run_tolerates_edge_latencies(longest: int, doubt: str | None) -> None:
         FIGURES, mean_us=mean, runtime=mean / 1e6 * 10, p999_us=longest * mean
     )
     assert ProbeResult("sda", "id", Workload(depth=24), figures, "3.33", ()).doubt == doubt
+
+
+@given(st.integers(250, 10_000))
+def test_last_status_is_in_time(milliseconds: int) -> None:
+    """A status after the end includes the wait for the last I/Os, and a run without it is lost."""
+    window = Workload(runtime=milliseconds / 1000).window_ms
+    last = milliseconds // window * window
+    if last + 15 > LATE_FACTOR * milliseconds:
+        last -= window
+    assert last >= 0.85 * milliseconds
 
 
 def test_each_io_fits_block() -> None:
