@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.lab.guest import appear
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
 from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, running, systemctl
@@ -66,6 +67,17 @@ def reconfigured(config: str = QUICK) -> Iterator[Journal]:
             yield journal
     finally:
         CONFIGURATION.write_text(before)
+
+
+def reload_until_reported(way: appear.Reloaded, name: str, journal: Journal) -> None:
+    """Load a map's table until the daemon reports that the kernel has reset a limit.
+
+    A pass for another reason may begin just before, and set or report the limit first.
+    """
+    message = ""
+    while "reset by the kernel" not in message:
+        appear.again(way)
+        message = str(journal.until_set(name, "read_ahead_kb")["MESSAGE"])
 
 
 def well() -> bool:

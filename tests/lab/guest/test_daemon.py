@@ -14,6 +14,7 @@ from tests.lab.guest.daemon_host import (
     WITH_OBJECTIVE,
     by_profile,
     reconfigured,
+    reload_until_reported,
     well,
 )
 from tests.lab.guest.kit import KERNEL, reading, scsi_disks, wait_a_moment
@@ -91,14 +92,8 @@ def test_reloaded_map_is_tuned(lun: str) -> None:
     with appear.two_hosts(), multipath.joined() as name, reconfigured(QUIET) as journal:
         while not well():  # the LUN is a path now, and its event may still wait for the daemon
             wait_a_moment()
-        # It may still be new to the daemon: udev's rules may have set it before a pass could.
-        put(name, "queue/read_ahead_kb", "64")
-        systemctl("reload", UNIT)
-        journal.until_set(name, "read_ahead_kb")
         reloaded_map = appear.Reloaded(name)
-        appear.again(reloaded_map)
-        entry = journal.until_set(name, "read_ahead_kb")
-        assert "reset by the kernel" in entry["MESSAGE"]
+        reload_until_reported(reloaded_map, name, journal)
         assert reloaded_map.right(name)
 
 

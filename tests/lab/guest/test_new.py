@@ -9,6 +9,7 @@ import pytest
 from tests.lab.guest import appear, initramfs, reboots
 from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
 from tests.lab.guest.command import hbatune, installed
+from tests.lab.guest.daemon_host import reload_until_reported
 from tests.lab.guest.kit import (
     SCSI_DEBUG,
     scsi_disks,
@@ -114,9 +115,7 @@ def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]
             until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
             with without_rules():
-                appear.again(reloaded)
-                entry = journal.until_set(name, "read_ahead_kb")
-            assert "reset by the kernel" in entry["MESSAGE"]
+                reload_until_reported(reloaded, name, journal)
             until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
     finally:
