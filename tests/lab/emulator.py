@@ -1,21 +1,21 @@
 """The lab's own QEMU with the emulated adapters that it lacks, made once and kept in the cache.
 
-A device model fits one QEMU only, so the lab has one, Debian 12's, whatever this machine has.
+A device model fits one QEMU only, so the lab has one, Debian 13's, whatever this machine has. It
+starts programs in a guest five times as fast as Debian 12's.
 """
 
 import itertools
-import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.cache import cache_folder, cached, digest
-from tests.lab.debian import SUITE, archives, run
+from tests.lab.debian import archives, run
 from tests.lab.problem import gigabytes, require_room
 from tests.lab.progress import note, step
 
 LAB = Path(__file__).parent
+SUITE = "trixie"
 RECIPE = LAB / "tri_mode"
 MODELS = (RECIPE, LAB / "mpi3mr", LAB / "mpt3sas", LAB / "ipr", LAB / "nvme")
 PACKAGES = (
@@ -43,11 +43,6 @@ class Emulator:
             *(str(self.folder / "qemu-system-x86_64"), "-L", str(self.folder / "data")),
         ]
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment to run it in."""
-        return {**os.environ, "QEMU_MODULE_DIR": str(self.folder / "modules")}
-
 
 def emulator() -> Emulator:
     """Return the emulator of the present recipe; making it takes a minute or two, and room.
@@ -58,7 +53,8 @@ def emulator() -> Emulator:
     recipe = [path for path in every if path.suffix in {".c", ".h", ".sed", ".sh"}]
     names = (str(path.relative_to(LAB)).encode() for path in recipe)
     files = itertools.chain(*zip(names, map(Path.read_bytes, recipe), strict=True))
-    return Emulator(cached("emulator", digest([*map(str.encode, PACKAGES), *files]), _make))
+    words = map(str.encode, (SUITE, *PACKAGES))
+    return Emulator(cached("emulator", digest([*words, *files]), _make))
 
 
 def _make(folder: Path) -> None:
@@ -75,7 +71,7 @@ def _make(folder: Path) -> None:
 
 
 def _mmdebstrap(root: Path) -> list[str]:
-    binary = archives()
+    binary = archives(SUITE)
     recipe, models = shlex.quote(str(RECIPE)), shlex.join(map(str, MODELS))
     return [
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),

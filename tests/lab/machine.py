@@ -125,7 +125,6 @@ class Machine:
                 # those that it gets: Ctrl-C is ours, but where a person types to the guest.
                 stdin=None if self._terminal is Terminal.TYPED else subprocess.DEVNULL,
                 process_group=None if self._terminal is Terminal.TYPED else 0,
-                env=qemu.environment,
                 pass_fds=guest_files,
             )
         finally:

@@ -5,7 +5,7 @@
  */
 #include "controller.h"
 #include "scsi/constants.h"
-#include "sysemu/dma.h"
+#include "system/dma.h"
 
 enum {
     EVPD = 1,

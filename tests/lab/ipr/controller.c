@@ -75,7 +75,7 @@ static void realize(PCIDevice *pci, Error **errp)
 {
     Ipr *s = IPR(pci);
 
-    if (!tri_fits(errp) || !become_card(s, errp)) {
+    if (!become_card(s, errp)) {
         return;
     }
     memory_region_init_io(&s->mmio, OBJECT(s), &ipr_registers, s, TYPE_IPR, BAR_SIZE);
@@ -122,9 +122,8 @@ static void init(Object *object)
                                    OBJ_PROP_FLAG_READWRITE);
 }
 
-static Property properties[] = {
+static const Property properties[] = {
     DEFINE_PROP_UINT32("ccin", Ipr, ccin, 0x57b4),
-    DEFINE_PROP_END_OF_LIST(),
 };
 
 static void class_init(ObjectClass *class, void *data)
@@ -140,7 +139,7 @@ static void class_init(ObjectClass *class, void *data)
     pci->subsystem_id = cards[0].subsystem;
     pci->revision = 1;
     pci->class_id = PCI_CLASS_STORAGE_RAID;
-    device->reset = reset;
+    device_class_set_legacy_reset(device, reset);
     device->desc = "IBM SAS RAID adapter (SIS-64)";
     device_class_set_props(device, properties);
     set_bit(DEVICE_CATEGORY_STORAGE, device->categories);

@@ -82,9 +82,6 @@ static void set_multipath(Object *object, bool value, Error **errp)
 
 static bool check_properties(Mpi3 *s, Error **errp)
 {
-    if (!tri_fits(errp)) {
-        return false;
-    }
     if (s->vectors < 1 || s->vectors > 1024 || s->queue_pairs < 1 ||
         s->queue_pairs > QUEUE_PAIRS || s->phys < 1 || s->phys > MAX_PHYS ||
         s->max_requests < 64 || s->max_requests > 16384) {
@@ -156,14 +153,13 @@ static void init(Object *object)
     object_property_add_bool(object, "multipath", get_multipath, set_multipath);
 }
 
-static Property properties[] = {
+static const Property properties[] = {
     DEFINE_PROP_UINT32("vectors", Mpi3, vectors, 128),
     DEFINE_PROP_UINT32("queue_pairs", Mpi3, queue_pairs, QUEUE_PAIRS),
     DEFINE_PROP_UINT32("max_requests", Mpi3, max_requests, 8023),
     DEFINE_PROP_UINT32("phys", Mpi3, phys, 24),
     DEFINE_PROP_UINT32("mdts", Mpi3, mdts, 1024 * 1024),
     DEFINE_PROP_UINT64("sas_address", Mpi3, sas_address, 0x500062b200000000),
-    DEFINE_PROP_END_OF_LIST(),
 };
 
 static void class_init(ObjectClass *class, void *data)
@@ -179,7 +175,7 @@ static void class_init(ObjectClass *class, void *data)
     pci->subsystem_id = CARD_9600_24I;
     pci->revision = 1;
     pci->class_id = PCI_CLASS_SAS;
-    device->reset = reset;
+    device_class_set_legacy_reset(device, reset);
     device->desc = "Broadcom SAS4116 tri-mode controller (eHBA 9600-24i)";
     device_class_set_props(device, properties);
     set_bit(DEVICE_CATEGORY_STORAGE, device->categories);

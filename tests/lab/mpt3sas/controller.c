@@ -59,9 +59,6 @@ static void realize(PCIDevice *pci, Error **errp)
 {
     Mpt *s = MPT(pci);
 
-    if (!tri_fits(errp)) {
-        return;
-    }
     if (s->vectors < 1 || s->vectors > VECTORS || s->phys < 1 || s->phys > MAX_PHYS ||
         s->max_requests < 256 || s->max_requests > 30000) {
         error_setg(errp, "vectors, phys or max_requests out of range");
@@ -114,13 +111,12 @@ static void init(Object *object)
     }
 }
 
-static Property properties[] = {
+static const Property properties[] = {
     DEFINE_PROP_UINT32("vectors", Mpt, vectors, VECTORS),
     DEFINE_PROP_UINT32("max_requests", Mpt, max_requests, 4000),
     DEFINE_PROP_UINT32("phys", Mpt, phys, MAX_PHYS),
     DEFINE_PROP_UINT32("mdts", Mpt, mdts, 1024 * 1024),
     DEFINE_PROP_UINT64("sas_address", Mpt, sas_address, 0x500605b000000000),
-    DEFINE_PROP_END_OF_LIST(),
 };
 
 static void class_init(ObjectClass *class, void *data)
@@ -136,7 +132,7 @@ static void class_init(ObjectClass *class, void *data)
     pci->subsystem_id = CARD_9400_16I;
     pci->revision = 1;
     pci->class_id = PCI_CLASS_SAS;
-    device->reset = reset;
+    device_class_set_legacy_reset(device, reset);
     device->desc = "Broadcom SAS3416 tri-mode controller (HBA 9400-16i)";
     device_class_set_props(device, properties);
     set_bit(DEVICE_CATEGORY_STORAGE, device->categories);

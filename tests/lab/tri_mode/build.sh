@@ -3,7 +3,6 @@
 # and data, and the models as a library to load before them.
 set -eu
 cd /build
-libraries=/usr/lib/x86_64-linux-gnu
 
 echo 'build: the headers of QEMU, and the schema that some of them are generated from'
 dpkg-source --no-check --extract qemu_*.dsc source
@@ -41,7 +40,7 @@ sed --in-place --file=models/nvme/header.sed nvme/nvme.h
 [ "$(grep --count --regexp='"lab-nvme' --regexp=oalescing nvme/nvme.h)" = 6 ]
 
 echo 'build: the models'
-mkdir -p emulator/lib emulator/modules emulator/data
+mkdir -p emulator/lib emulator/data
 # What is QEMU's own as well stays hidden: the changed controller is to find its own.
 gcc -std=gnu11 -O2 -g -shared -fPIC -fno-strict-aliasing -fvisibility=hidden \
     -Wall -Werror -Wno-address-of-packed-member \
@@ -53,7 +52,6 @@ gcc -std=gnu11 -O2 -g -shared -fPIC -fno-strict-aliasing -fvisibility=hidden \
 
 echo 'build: QEMU with all that it loads'
 cp /usr/bin/qemu-system-x86_64 emulator/
-cp "$libraries"/qemu/accel-*-x86_64.so emulator/modules/
 ldd /usr/bin/qemu-system-x86_64 | awk '$2 == "=>" { print $3 }' | xargs cp -L -t emulator/lib
 cp -L /lib64/ld-linux-x86-64.so.2 emulator/lib/
 cp /usr/share/seabios/*.bin /usr/share/qemu/linuxboot*.bin /usr/share/qemu/kvmvapic.bin \

@@ -5,7 +5,7 @@
  */
 #include "tri_mode.h"
 #include "scsi/constants.h"
-#include "sysemu/dma.h"
+#include "system/dma.h"
 
 enum { CDB_MAX = 32 };
 

@@ -7,7 +7,7 @@
 #define LAB_COMMAND_H
 
 #include "qemu/osdep.h"
-#include "hw/pci/pci.h"
+#include "hw/pci/pci_device.h"
 #include "hw/scsi/scsi.h"
 
 enum { TARGETS = 255 }; /* SCSI ids of drives, 0 to 254 */

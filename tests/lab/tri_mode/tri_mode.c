@@ -112,14 +112,3 @@ void tri_set_link(PCIDevice *pci, LinkRate rate, unsigned lanes)
     pci_set_long(express + PCI_EXP_LNKCAP2, (2u << rate) - 2);
     pci_set_word(express + PCI_EXP_LNKCTL2, rate);
 }
-
-/* Whether this QEMU is the one whose headers the model was built with. */
-bool tri_fits(Error **errp)
-{
-    if (object_type_get_instance_size(TYPE_PCI_DEVICE) != sizeof(PCIDevice) ||
-        object_type_get_instance_size(TYPE_SCSI_DEVICE) != sizeof(SCSIDevice)) {
-        error_setg(errp, "built with the headers of another QEMU");
-        return false;
-    }
-    return true;
-}

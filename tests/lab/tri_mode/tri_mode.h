@@ -25,6 +25,5 @@ bool tri_has_phy(SCSIDevice *d);
 void tri_reset(Drives *drives, SCSIDevice *drive);
 size_t tri_translated(SCSIDevice *d, const char *layer, const uint8_t *cdb, uint8_t *page);
 void tri_set_link(PCIDevice *pci, LinkRate rate, unsigned lanes);
-bool tri_fits(Error **errp);
 
 #endif
