@@ -465,8 +465,8 @@ def _make_writing_probe(
         def probe_file(ready: Subject, workload: Workload) -> ProbeOutcome:
             # Checked as the disk, and written to as the file.
             target = replace(ready, endpoint=place)
-            look = partial(running.find_disturbance, ready)
-            return running.probe_subject(target, workload, write=True, prepare=look)
+            check_idle = partial(running.find_disturbance, ready)
+            return running.probe_subject(target, workload, write=True, prepare=check_idle)
 
         return probe_file
     if request.destructive:

@@ -398,7 +398,7 @@ def measure(
 
 @contextlib.contextmanager
 def _start(command: list[str], directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a command in ``directory``, which gets ``stderr``; kill it at the end."""
+    """Start a command in ``directory``, with ``stderr`` as a file there; kill it at the end."""
     running: subprocess.Popen[bytes] | None = None
     try:
         with (directory / "stderr").open("wb") as errors, _defer_interrupts():

@@ -74,7 +74,7 @@ RUN_WINDOWS = 6  # parts of a run
 MAX_WINDOWS = 64
 LITTLE_MARGIN = 0.05  # more in flight than issued by this fraction is impossible
 MIN_WINDOW_MS = 250  # shorter ones would measure fio's own bookkeeping
-STATUS_DELAY_MS = 20  # by which fio reports a status too late; the last one must not be too late
+STATUS_DELAY_MS = 20  # the delay of fio's statuses; the last one must not come after the run
 FILE_ID = "file:"
 """Prefix of the id of a result that was measured on a file, not a disk; its directory follows."""
 ADAPTER_ID = "adapter:"

@@ -1,6 +1,6 @@
 """The lab's own QEMU with the emulated adapters that it lacks, made once and kept in the cache.
 
-A device model fits one QEMU only, so the lab has one, Debian 13's, whatever this machine has. It
+A device model fits one QEMU only, so the lab brings its own: Debian 13's, on every machine. It
 starts programs in a guest five times as fast as Debian 12's.
 """
 

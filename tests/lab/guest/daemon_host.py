@@ -69,14 +69,14 @@ def reconfigured(config: str = QUICK) -> Iterator[Journal]:
         CONFIGURATION.write_text(before)
 
 
-def reload_until_reported(way: appear.Reloaded, name: str, journal: Journal) -> None:
+def reload_until_reported(reloaded_map: appear.Reloaded, name: str, journal: Journal) -> None:
     """Load a map's table until the daemon reports that the kernel has reset a limit.
 
     A pass for another reason may begin just before, and set or report the limit first.
     """
     message = ""
     while "reset by the kernel" not in message:
-        appear.again(way)
+        appear.again(reloaded_map)
         message = str(journal.until_set(name, "read_ahead_kb")["MESSAGE"])
 
 
