@@ -148,6 +148,12 @@ def again(way: Way) -> str:
     return str(device.sys_name)
 
 
+def wait_until_right(way: Way, name: str) -> None:
+    """Wait until a value is right: multipathd may load a table once more by itself."""
+    while not way.right(name):
+        wait_a_moment()  # the harness ends a test that takes too long
+
+
 @contextmanager
 def less_read_ahead(protocol: str = "nvme") -> Iterator[None]:
     """Have a rule of the site's want less read-ahead than the kernel gives at a reset or rescan."""

@@ -70,14 +70,16 @@ def reconfigured(config: str = QUICK) -> Iterator[Journal]:
 
 
 def reload_until_reported(reloaded_map: appear.Reloaded, name: str, journal: Journal) -> None:
-    """Load a map's table until the daemon reports that the kernel has reset a limit.
+    """Load a map's table until the daemon reports the kernel's reset; wait for the repair.
 
-    A pass for another reason may begin just before, and set or report the limit first.
+    A pass for another reason may begin just before, and set or report the limit first. The
+    report may also be of the reload before the last one, whose repair then comes later.
     """
     message = ""
     while "reset by the kernel" not in message:
         appear.again(reloaded_map)
         message = str(journal.until_set(name, "read_ahead_kb")["MESSAGE"])
+    appear.wait_until_right(reloaded_map, name)
 
 
 def well() -> bool:

@@ -92,9 +92,7 @@ def test_reloaded_map_is_tuned(lun: str) -> None:
     with appear.two_hosts(), multipath.joined() as name, reconfigured(QUIET) as journal:
         while not well():  # the LUN is a path now, and its event may still wait for the daemon
             wait_a_moment()
-        reloaded_map = appear.Reloaded(name)
-        reload_until_reported(reloaded_map, name, journal)
-        assert reloaded_map.right(name)
+        reload_until_reported(appear.Reloaded(name), name, journal)
 
 
 @pytest.mark.deadline(600)

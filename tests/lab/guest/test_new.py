@@ -57,12 +57,6 @@ def wait_for_scan(journal: Journal) -> None:
     journal.until_said("all settings were scanned")
 
 
-def until_right(way: appear.Way, name: str) -> None:
-    """Wait until a value is right: multipathd may load a table once more by itself."""
-    while not way.right(name):
-        wait_a_moment()  # the harness ends a test that takes too long
-
-
 def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
     [disk] = scsi_debug(**LUN)
     with running(LEFT_ALONE), without_rules(), Journal() as journal:
@@ -112,11 +106,10 @@ def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]
             reloaded = appear.Reloaded(name)
             appear.again(reloaded)
             wait_for_scan(journal)
-            until_right(reloaded, name)
+            appear.wait_until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
             with without_rules():
                 reload_until_reported(reloaded, name, journal)
-            until_right(reloaded, name)
             assert cat(name, "queue/nr_requests") == "64"
     finally:
         appear.SITE.unlink()
