@@ -232,8 +232,7 @@ def _clear_wishes(
         if site.array:
             depths.append((match_property(conditions.STORAGE, Storage.ARRAY), no_depth))
         if site.members:
-            volume = match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*")
-            depths.append((volume, no_depth))
+            depths.append((match_property(conditions.PROTOCOL, f"*{Protocol.VOLUME}*"), no_depth))
     yield RuleSection("Depths that only the daemon can evaluate.", tuple(depths))
     if SCHEDULER in values:
         chosen = "|".join(f"*[[]{name}[]]*" for name in sorted(LOADABLE_SCHEDULERS))

@@ -280,8 +280,7 @@ def _classify_by_channel(family: Family) -> Iterator[RuleLine]:
             excluded = lines.exclude_key("KERNELS", _format_channels(others))
             yield _classify(protocol, is_family, *scsi, excluded)
         else:
-            included = match_key("KERNELS", _format_channels(channels))
-            yield _classify(protocol, is_family, included)
+            yield _classify(protocol, is_family, match_key("KERNELS", _format_channels(channels)))
 
 
 def _format_channels(channels: Iterable[int]) -> str:

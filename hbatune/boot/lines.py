@@ -188,8 +188,7 @@ def start_writer(values: Collection[str]) -> RuleLine:
         setting = SETTINGS[name]
         wish = f"$env{{{make_wish_property(name)}}}"
         words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")
-    result = set_property(UNSET_PROPERTY, "$result")
-    return match_key("PROGRAM", " ".join(words)), result
+    return match_key("PROGRAM", " ".join(words)), set_property(UNSET_PROPERTY, "$result")
 
 
 KNOWN_PROPERTY = ".HBATUNE_KNOWN"

@@ -158,8 +158,7 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
     new = find_differing(root, pieces)
     foreign = []
     for piece in new:
-        current_sum = hash_file(join_root(root, piece.path))
-        if current_sum is not None and current_sum not in (before.list_sums(piece.path) or ()):
+        if _is_edited(root, piece.path, before.list_sums(piece.path) or ()):
             foreign.append(piece.path)
     if foreign:
         raise ForeignError(foreign)

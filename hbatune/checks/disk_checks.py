@@ -279,8 +279,7 @@ def find_lost_paths(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     for (working, expected), maps in few.items():
         severity = Severity.WARNING if expected > 1 else Severity.ADVICE
         severity = severity if working else Severity.CRITICAL
-        evidence = _FewPaths(tuple(maps), working, expected)
-        yield check.report_targets(severity, maps, evidence)
+        yield check.report_targets(severity, maps, _FewPaths(tuple(maps), working, expected))
 
 
 class _UnevenPreference(CheckEvidence, frozen=True):
@@ -358,8 +357,7 @@ class _UnmatchedName(CheckEvidence, frozen=True):
 def find_unmatched_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find names in [site] that match nothing on this machine."""
     for entry in list_unmatched_names(inputs.machine, inputs.site):
-        evidence = _UnmatchedName(entry.key, entry.name)
-        yield check.report_machine(Severity.WARNING, evidence)
+        yield check.report_machine(Severity.WARNING, _UnmatchedName(entry.key, entry.name))
 
 
 def _find_preferred(paths: Iterable[Endpoint]) -> str | None:

@@ -68,10 +68,9 @@ class CheckEvidence(Struct, frozen=True):
         ).format_map(texts)
 
     def _has_facts(self, template: str) -> bool:
-        for name in re.findall(_FACT, template):
-            if getattr(self, name, "") in (None, (), UNSET):  # the target is known
-                return False
-        return True
+        # The target, which is no field, is known.
+        facts = [getattr(self, name, "") for name in re.findall(_FACT, template)]
+        return not any(fact in (None, (), UNSET) for fact in facts)
 
 
 class Finding(Struct, frozen=True):

@@ -49,8 +49,7 @@ def find_tuned(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     if not is_running and not isinstance(tuned, health.TunedProfile):
         return
     if isinstance(tuned, Missing):
-        unread = _UnreadTuned(tuned.text or str(tuned.reason))
-        yield check.report_machine(Severity.INFO, unread)
+        yield check.report_machine(Severity.INFO, _UnreadTuned(tuned.text or str(tuned.reason)))
         return
     planned = _list_placed(inputs) | {advice.setting for advice in inputs.advice}
     values, conflicts, files = [], set(), set()
@@ -379,8 +378,7 @@ def find_ineffective_rules(check: Check, inputs: CheckInput) -> Iterator[Finding
                 key = (name, rule.value, rule.file, rule.line)
                 disks.setdefault(key, []).append(endpoint.target)
     for key, targets in disks.items():
-        evidence = _IneffectiveRule(*key, tuple(targets))
-        yield check.report_machine(Severity.INFO, evidence)
+        yield check.report_machine(Severity.INFO, _IneffectiveRule(*key, tuple(targets)))
 
 
 def _find_last_rule(

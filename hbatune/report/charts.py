@@ -261,11 +261,8 @@ class _RowDrawing:
         self.chart = chart
         self.legend, high = svg.place_legend(chart.keys, 0)
         top = high + 8 + (svg.LINE_HEIGHT if chart.upright else 0)
-        self._names = 0.0
-        for row in chart.rows:
-            for name in (row.name, row.note):
-                self._names = max(self._names, svg.estimate_width(name))
-        self._names = min(self._names, _MAX_NAMES_WIDTH)
+        names = chain.from_iterable((row.name, row.note) for row in chart.rows)
+        self._names = min(_MAX_NAMES_WIDTH, max(map(svg.estimate_width, names), default=0.0))
         # Half of each outer tick's label extends beyond the plot.
         first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
         left = max(self._names + 12, svg.estimate_width(first) / 2)

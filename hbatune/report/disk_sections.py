@@ -327,9 +327,6 @@ def _make_adapter_table(runs: Sequence[_Run]) -> page.PageTable:
         cells = [_name_load(run), units.format_rate(figures.iops)]
         cells += [units.format_digits(figures.bandwidth / 1e9), units.format_rate(run.alone)]
         cells += [units.format_percent(run.found.share), units.format_percent(run.found.busy)]
-        cells += [
-            f"{units.format_digits(figures.cost_us_per_io)} µs",
-            probe_tables.describe_doubt(run.found),
-        ]
-        rows.append(tuple(cells))
+        cost = f"{units.format_digits(figures.cost_us_per_io)} µs"
+        rows.append((*cells, cost, probe_tables.describe_doubt(run.found)))
     return page.make_table("together", rows)

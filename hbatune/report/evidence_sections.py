@@ -300,10 +300,8 @@ def _describe_search(record: history.Record, searched: history.Searched) -> Iter
 
 
 def _is_drawable(searched: history.SearchedDepth) -> bool:
-    for probe in searched.probes:
-        if min(probe.depth, probe.iops, probe.p99_us) <= 0:
-            return False
-    return bool(searched.probes)
+    probes = searched.probes
+    return bool(probes) and all(min(run.depth, run.iops, run.p99_us) > 0 for run in probes)
 
 
 def _draw_depths(

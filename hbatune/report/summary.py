@@ -41,10 +41,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[ReportData], list[Block]]], ...] = (
 
 def make_sections(data: ReportData) -> list[PageSection]:
     """Return the sections of the report."""
-    sections = []
-    for id, name, make_blocks in _SECTIONS:
-        sections.append(PageSection(id, name, tuple(make_blocks(data))))
-    return sections
+    return [PageSection(id, name, tuple(make_blocks(data))) for id, name, make_blocks in _SECTIONS]
 
 
 def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:

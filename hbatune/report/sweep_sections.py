@@ -49,11 +49,8 @@ def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
 
 def is_drawable(sweep: Sweep) -> bool:
     """Return whether all figures of a sweep are above zero, as logarithmic axes require."""
-    for result in sweep.results:
-        figures = result.figures
-        if min(figures.iops, figures.p50_us, figures.p99_us) <= 0:
-            return False
-    return True
+    runs = [result.figures for result in sweep.results]
+    return all(min(run.iops, run.p50_us, run.p99_us) > 0 for run in runs)
 
 
 def make_series(

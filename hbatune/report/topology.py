@@ -101,8 +101,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         current = None if link is None else compute_link_ceiling(link)
         if link is None or current is None:
             continue
-        best = replace(link, speed=link.max_speed, width=link.max_width)
-        maximum = compute_link_ceiling(best)
+        maximum = compute_link_ceiling(replace(link, speed=link.max_speed, width=link.max_width))
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
         rows.append(ChartRow(adapter.target, f"link {plan_tables.format_link(link)}", tuple(bars)))

@@ -162,8 +162,7 @@ def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
 
 def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
-    outcomes = count_outcomes(rows)
-    parts = [f"{count} {outcome}" for outcome, count in sorted(outcomes.items())]
+    parts = [f"{count} {outcome}" for outcome, count in sorted(count_outcomes(rows).items())]
     parts += _count_states(row for row in rows if row.outcome is None)
     parts += [f"{worse} worse than before, kept on request"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
@@ -248,11 +247,9 @@ def format_adapter(target: str | None, machine: Machine) -> str:
     """Return one line that identifies an adapter."""
     for adapter in machine.adapters:
         if adapter.target == target:
-            parts = [adapter.target, adapter.controller, adapter.family]
-            if driver := get_fact(adapter.driver_version):
-                parts.append(f"driver {driver}")
-            if firmware := get_fact(adapter.firmware):
-                parts.append(f"firmware {firmware}")
+            driver, firmware = get_fact(adapter.driver_version), get_fact(adapter.firmware)
+            versions = describe_adapter(None, driver, firmware)
+            parts = (adapter.target, adapter.controller, adapter.family, *versions)
             return "  ".join(filter(None, parts))
     return "several adapters, or none" if target is None else target
 

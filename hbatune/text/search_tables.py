@@ -117,8 +117,7 @@ def _describe_change(search: tournament.FoundSettings) -> str | None:
 
 def _yield_remarks(disk: tournament.DiskSearchResult) -> Iterator[str]:
     if disk.outcome is not None:
-        begun = disk.result is not None
-        prefix = "the search ended" if begun else "not searched"
+        prefix = "not searched" if disk.result is None else "the search ended"
         yield f"{prefix}: {probe_tables.explain_missing_result(disk.outcome)}"
     if disk.ended is not None:
         yield find_message(disk.ended)
@@ -148,8 +147,7 @@ def _describe_outcome(done: AutotuneResult) -> Iterator[str]:
     unchanged = "all other settings are unchanged." if lost else "all settings are unchanged."
     rules, profile = done.rules, done.situation.profile.name
     if rules is None:
-        hint = fill_message("search", "hint") if better else ""
-        yield f"{unchanged.capitalize()}{hint}"
+        yield f"{unchanged.capitalize()}{fill_message('search', 'hint') if better else ''}"
         return
     for rules_file in rules.written:
         settings = ", ".join(rules_file.settings)

@@ -169,8 +169,7 @@ def _make_saturation_table(needs: Needs) -> Table:
     for pair in needs.saturation:
         ssds = pair.list_counts(large_blocks=needs.large_blocks)
         more_than = [name for name, count in ssds.items() if pair.is_lower_bound(count)]
-        cells = [pair.card, f"Gen{pair.gen}", _format_ssds(ssds, more_than), pair.source]
-        table.rows.append(cells)
+        table.rows.append([pair.card, f"Gen{pair.gen}", _format_ssds(ssds, more_than), pair.source])
     return table
 
 

@@ -151,8 +151,7 @@ def _describe_daemon(document: StatusDocument) -> Iterator[str]:
     if (last := status.last) is not None:
         yield f"last pass {format_second(last.time)} ({last.reason})"
     for stall in document.stalls:
-        remedy = find_message(stall.cause)
-        yield f"it is stalled: {_describe_stall(stall, status)} ({remedy})"
+        yield f"it is stalled: {_describe_stall(stall, status)} ({find_message(stall.cause)})"
     if document.daemon is DaemonState.UNKNOWN:
         yield fill_message("daemon", "no-times")
     if status.abandoned:

@@ -418,8 +418,7 @@ def _draw_pairs(pairs: Iterable[tuple[str, str]], width: int) -> Iterator[Line]:
 
 
 def _make_indent(wanted: int, names: Iterable[str], width: int) -> str:
-    longest = max(measure_width(name) for name in names)
-    return " " * max(0, min(wanted, width - longest))
+    return " " * max(0, min(wanted, width - max(map(measure_width, names))))
 
 
 def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:

@@ -207,8 +207,7 @@ class Picture(Struct, frozen=True):
 def keeps_order(ranked: WatchState, state: WatchState) -> bool:
     """Return whether rows stay in place, so people can read them, until other rows matter."""
     is_recent = 0 <= state.time - ranked.time < _RANKING_S
-    disks = {reading.id for reading in state.disks}
-    is_same = disks == {reading.id for reading in ranked.disks}
+    is_same = {reading.id for reading in state.disks} == {reading.id for reading in ranked.disks}
     return is_recent and is_same and state.alerts == ranked.alerts
 
 

@@ -72,16 +72,15 @@ def _find_depth(endpoint: Endpoint, depths: Mapping[str, int]) -> int | None:
     """Return the queue depth below which the kernel has lowered it, or None if it does not."""
     if not family_named(endpoint.family).depth_ramps:
         return None
-    depth = depths.get(endpoint.id) or SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
-    return depth if isinstance(depth, int) else None
+    return depths.get(endpoint.id) or SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
 
 
 def _count_commands(disks: Iterable[Endpoint]) -> int | None:
     """Return the number of commands that the disks may have in flight, or None if unknown."""
     total = 0
     for endpoint in disks:
-        depth = SETTINGS[QUEUE_DEPTH].read(endpoint.attributes)
-        if isinstance(depth, int):
+        depth = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
+        if depth is not None:
             total += depth
         elif isinstance(endpoint.tags, int) and isinstance(endpoint.hw_queues, int):
             total += endpoint.tags * endpoint.hw_queues

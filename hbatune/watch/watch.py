@@ -170,8 +170,7 @@ class Watcher:
             if change is AlertChange.RAISED:
                 self._raised[key] = _make_alert(signal, sample.time)
             if change is not None:
-                alert = self._raised[key]
-                events.append(AlertEvent(change, alert, sample.time, signal.value))
+                events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
             if change is AlertChange.CLEARED:
                 del self._raised[key]
         return events
@@ -181,8 +180,7 @@ class Watcher:
     ) -> Mapping[str, int]:
         """Add the rises of a target's counters, and return their sums within the window."""
         for counter, count in risen.items():
-            counters = self._rises.setdefault(target, {})
-            counters.setdefault(counter, []).append((time, count))
+            self._rises.setdefault(target, {}).setdefault(counter, []).append((time, count))
         totals = {}
         for counter, rises in self._rises.get(target, {}).items():
             totals[counter] = sum(count for _, count in rises)

@@ -46,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from hbatune.report.fleet_page import render_fleet_page  # it imports the template engine
 
-        html = render_fleet_page(fleet_audit)
-        arguments.save_named(args.html, html.encode(), over=args.force)
+        arguments.save_named(args.html, render_fleet_page(fleet_audit).encode(), over=args.force)
     if args.metrics is not None:
         arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
     if args.json:

@@ -110,8 +110,7 @@ def _check(library: Library, *, as_json: bool) -> int:
     errors = [*list_configuration_errors(library), *list_workload_errors(library)]
     for error in sorted(errors, key=lambda error: (str(error.file), error.line or 0)):
         file, remedy = str(error.file or library.site), error.remedy
-        mistake = Mistake(file=file, line=error.line, reason=error.reason, remedy=remedy)
-        mistakes.append(mistake)
+        mistakes.append(Mistake(file=file, line=error.line, reason=error.reason, remedy=remedy))
     unmatched: tuple[UnmatchedName, ...] = ()
     if not mistakes and (config := load_configuration()).site != Site():
         machine = gather_machine((), deadline=config.act.deadline_seconds)

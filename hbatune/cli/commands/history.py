@@ -77,10 +77,7 @@ def _resolve_ids(
 ) -> frozenset[str] | None:
     if not targets:
         return None
-    ids = set[str]()
-    for record in records:
-        if record.together is not None and record.target in targets:
-            ids.add(record.id)
+    ids = {record.id for record in records if record.together and record.target in targets}
     past = [(record.target, record.id) for record in records]
     return find_named_targets(machine, targets, past) | ids
 

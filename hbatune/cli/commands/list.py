@@ -225,8 +225,7 @@ def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
 
 
 def _format_depth(endpoint: model.Endpoint) -> str:
-    depth = _DEPTH.read(endpoint.attributes)
-    return EMPTY_CELL if isinstance(depth, model.Missing) else str(depth)
+    return plan_tables.format_value(_DEPTH.read_number(endpoint.attributes))
 
 
 def _describe_kind(endpoint: model.Endpoint) -> str:

@@ -266,8 +266,7 @@ def _show_runs(runs: Sequence[Measured]) -> None:
         outcome = run.outcome
         if isinstance(outcome, ProbeResult):
             table.rows.append(_make_cells(run.workload, outcome))
-    if table.rows:
-        show_table(table)
+    show_table(table)
     for run in runs:
         if not isinstance(run.outcome, ProbeResult):
             print_line(f"{run.outcome.target}: {_explain_missing(run.outcome)}", hang=2)

@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
     arguments.save_named(file, html.encode(), over=args.force)
     empty = [section.name for section in report_sections if not section.blocks]
     sections = format_count(len(report_sections), "section")
-    size = format_count(len(html.encode()), "byte")
-    print_line(f"{file}: {sections}, {size}.")
+    print_line(f"{file}: {sections}, {format_count(len(html.encode()), 'byte')}.")
     if empty:
         print_line(f"Nothing to show yet: {'; '.join(empty)}. The page says how to measure it.")
     return 0

@@ -46,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(WhyDocument(**asdict(traced)))
     else:
         _show_answer(traced)
-    has_answer = traced.cause not in (None, LatencyCause.UNKNOWN)
-    return ExitCode.DONE if has_answer else ExitCode.FOUND
+    return ExitCode.FOUND if traced.cause in (None, LatencyCause.UNKNOWN) else ExitCode.DONE
 
 
 def _show_answer(traced: TracedLatency) -> None:
