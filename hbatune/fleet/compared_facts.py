@@ -14,24 +14,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from hbatune.facts.health import (
-    COMMAND_ERRORS,
-    LOG_COUNTER_PREFIX,
-    SERIOUS_COUNTERS,
-    ErrorCounters,
-    ErrorKind,
-)
-from hbatune.facts.model import (
-    Adapter,
-    Control,
-    Endpoint,
-    Kind,
-    Machine,
-    Missing,
-    Reason,
-    Role,
-    TargetKind,
-)
+from hbatune.facts import health, model
+from hbatune.facts.health import LOG_COUNTER_PREFIX, ErrorKind
+from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Missing, Reason, Role
 from hbatune.facts.names import group_items, natural_key
 from hbatune.operations.snapshot import get_error_counters
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
@@ -186,7 +171,7 @@ class _GatheredFacts:
         for adapter, cpus in serving.items():
             self._add(FactKind.INTERRUPTS, self._products[adapter], name, len(cpus), adapter)
 
-    def add_counters(self, before: ErrorCounters | None) -> None:
+    def add_counters(self, before: health.ErrorCounters | None) -> None:
         """Add each counter's sum over the disks of a model or the adapters of a product."""
         subjects = {}
         for disk in _list_disks(self._machine):
@@ -196,11 +181,11 @@ class _GatheredFacts:
         for target, values in get_error_counters(self._snapshot).values.items():
             for name, count in values.items():
                 increase = count - (before.value(target, name) if before else 0)
-                if target in subjects and name != COMMAND_ERRORS and increase > 0:
+                if target in subjects and name != health.COMMAND_ERRORS and increase > 0:
                     sums[subjects[target], name] += increase
         for (subject, name), count in sums.items():
             is_logged_error = name.startswith(LOG_COUNTER_PREFIX) and name not in _HARMLESS
-            is_serious = name in SERIOUS_COUNTERS or is_logged_error
+            is_serious = name in health.SERIOUS_COUNTERS or is_logged_error
             self._add(FactKind.ERRORS if is_serious else FactKind.COUNTERS, subject, name, count)
 
     def _add(
@@ -262,24 +247,24 @@ class _GatheredFacts:
             self._add(FactKind.PRESENCE, MAPS_SUBJECT, "paths", len(map_.paths), map_.target)
             self._add_settings(MAPS_SUBJECT, map_)
 
-    def _add_settings(self, subject: str, device: Endpoint | Control) -> None:
-        kind = TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
+    def _add_settings(self, subject: str, device: Endpoint | model.Control) -> None:
+        kind = model.TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
         for name, setting in SETTINGS.items():
             if setting.on is kind:
                 fact_kind = FactKind.DEPTH if name == QUEUE_DEPTH else FactKind.SETTING
                 self._add(fact_kind, subject, name, setting.read(device.attributes), device.target)
 
     def _add_host(self) -> None:
-        snapshot, health = self._snapshot, self._health
+        snapshot, tuned = self._snapshot, self._health.tuned
         profile = snapshot.policy.active or Missing(Reason.ABSENT)  # a host state, not an outlier
         self._add(FactKind.HOST, HOST_SUBJECT, "profile", profile)
         self._add(FactKind.HOST, HOST_SUBJECT, "kernel", self._machine.kernel)
         self._add(FactKind.HOST, HOST_SUBJECT, "CPUs", self._machine.cpus)
-        for daemon, runs in health.daemons.items():
+        for daemon, runs in self._health.daemons.items():
             self._add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
-        if not isinstance(health.tuned, Missing):
+        if not isinstance(tuned, Missing):
             name = fill_message("fact_name", "tuned")
-            self._add(FactKind.HOST, HOST_SUBJECT, name, health.tuned.names)
+            self._add(FactKind.HOST, HOST_SUBJECT, name, tuned.names)
         self._add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
 
 
@@ -297,8 +282,8 @@ def _format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str
 
 def _format_disk_model(endpoint: Endpoint) -> str:
     """Return vendor and model of a disk, or its protocol if it has neither."""
-    model = " ".join(f"{endpoint.vendor} {endpoint.model}".split())
-    return shorten_text(model or str(endpoint.protocol))
+    name = " ".join(f"{endpoint.vendor} {endpoint.model}".split())
+    return shorten_text(name or str(endpoint.protocol))
 
 
 MAX_NAMES = 64

@@ -15,16 +15,10 @@ from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
 from hbatune.shipped import load_texts
-from hbatune.text import limit_text, units
+from hbatune.text import limit_text, units, verdict_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.verdict_tables import (
-    DECIDED,
-    METRIC_NAMES,
-    format_compared_settings,
-    format_metric_change,
-    format_verdict,
-)
+from hbatune.text.verdict_tables import DECIDED, METRIC_NAMES, format_metric_change
 
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
@@ -173,7 +167,7 @@ def _make_proof_block(data: page.ReportData, recorded: _RecordedProof) -> page.B
     if figures := tuple(map(_list_proof_cells, proof.verdict.changes)):
         tables.append(page.make_table("proof", figures))
     return page.Block(
-        name=f"{proof.target}, {format_compared_settings(proof)}: {verdict}",
+        name=f"{proof.target}, {verdict_tables.format_compared_settings(proof)}: {verdict}",
         notes=tuple(_describe_proof(data, record, proof)),
         figures=(_draw_proof(data, record, proof),) if figures else (),
         tables=tuple(tables),
@@ -194,7 +188,7 @@ def _describe_proof(
     if record.reverted:
         yield f"Reverted: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL:
-        yield f"{format_verdict(verdict)}."
+        yield f"{verdict_tables.format_verdict(verdict)}."
     yield from data.list_stale(record)
 
 

@@ -11,16 +11,10 @@ from hbatune.operations import context
 from hbatune.operations.context import Event, Message, Note
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.shipped import load_texts
+from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count, is_quiet
 from hbatune.text.leftovers import print_leftovers, print_unmatched
-from hbatune.text.plan_tables import (
-    fold_names,
-    fold_rows,
-    format_adapter,
-    format_value,
-    group_by_adapter,
-    group_equal_rows,
-)
+from hbatune.text.plan_tables import fold_rows, format_value, group_equal_rows
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, print_note, show_section
 from hbatune.text.units import format_duration
@@ -68,7 +62,7 @@ def show_restored(rows: Sequence[Restored], machine: model.Machine, *, lost: boo
 
 
 def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: bool) -> None:
-    for adapter, group in group_by_adapter(rows).items():
+    for adapter, group in plan_tables.group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:
             continue
@@ -78,8 +72,8 @@ def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: boo
             cells = [row.setting, format_value(row.current), format_value(row.before)]
             cells += [] if preview else [str(row.outcome)]
             reason = "" if preview and row.outcome is None else _explain_row(row)
-            table.rows.append([fold_names(targets), *cells, reason])
-        show_section(format_adapter(adapter, machine), table)
+            table.rows.append([plan_tables.fold_names(targets), *cells, reason])
+        show_section(plan_tables.format_adapter(adapter, machine), table)
 
 
 def _explain_row(row: Restored) -> str:

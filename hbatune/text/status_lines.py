@@ -11,17 +11,10 @@ from hbatune.agent.host_state import DaemonState, Stall
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import ServingAdapter
 from hbatune.shipped import fill_message, find_message, load_texts
+from hbatune.text import terminal
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.status_document import StatusDocument
 from hbatune.text.tables import Table, make_columns
-from hbatune.text.terminal import (
-    format_mark,
-    get_width,
-    print_heading,
-    print_line,
-    show_next,
-    show_table,
-)
 
 if TYPE_CHECKING:
     from hbatune.agent.orders import SettingChange
@@ -38,10 +31,10 @@ _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED |
 def show_status(document: StatusDocument) -> None:
     """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
     mark = ""
-    if get_width() is not None:
-        mark = f"{format_mark(load_texts('status.toml')[document.state]['mark'])} "
-    print_heading(mark + document.headline)
-    print_line()
+    if terminal.get_width() is not None:
+        mark = f"{terminal.format_mark(load_texts('status.toml')[document.state]['mark'])} "
+    terminal.print_heading(mark + document.headline)
+    terminal.print_line()
     status = document.status
     if document.profile is not None:
         kept = "kept across boots" if document.kept else "not kept across boots"
@@ -71,8 +64,8 @@ def show_status(document: StatusDocument) -> None:
     if status is not None and status.open:
         _show_open(status)
     if document.next:
-        print_line()
-    show_next(document.next)
+        terminal.print_line()
+    terminal.show_next(document.next)
 
 
 def format_short(document: StatusDocument) -> str:
@@ -86,7 +79,7 @@ def format_short(document: StatusDocument) -> str:
 def _print_rows(label: str, texts: Iterable[str]) -> None:
     """Print the texts below each other, with the label before the first one."""
     for text in texts:
-        print_line(f"  {label:<10} {text}", hang=13)
+        terminal.print_line(f"  {label:<10} {text}", hang=13)
         label = ""
 
 
@@ -94,7 +87,7 @@ def _describe_adapters(adapters: Sequence[ServingAdapter]) -> Iterator[str]:
     for adapter in adapters[:_MAX_ADAPTERS]:
         disks = ", ".join(format_count(number, kind) for kind, number in adapter.disks.items())
         facts = [adapter.product, disks]
-        if (get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
+        if (terminal.get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
             from hbatune.text.plan_tables import describe_adapter  # imports many modules
 
             facts += describe_adapter(adapter.link, adapter.driver, adapter.firmware)
@@ -175,13 +168,13 @@ def _describe_alerts(status: "Status") -> Iterator[str]:
 def _show_open(status: "Status") -> None:
     from hbatune.text.plan_tables import group_equal_rows
 
-    print_line()
+    terminal.print_line()
     table = Table(_COLUMNS)
     changes = sorted(status.open, key=lambda change: natural_key(change.target))
     for change in group_equal_rows(changes, _explain_unset):
         values = [str(change.before), str(change.value), _explain_unset(change)]
         table.rows.append([change.target, change.setting, *values])
-    show_table(table)
+    terminal.show_table(table)
 
 
 def _describe_stall(stall: Stall, status: "Status") -> str:
