@@ -164,14 +164,11 @@ def find_missing_msix(check: Check, inputs: CheckInput) -> Iterator[Finding]:
 
 def list_intx_adapters(inputs: CheckInput) -> Iterator[tuple[Adapter, AdapterHealth]]:
     """Yield the adapters with an active interrupt line although their driver would use MSI."""
-    lines = set()
-    for vector in inputs.machine.vectors:
-        if vector.role is Role.LINE and vector.names:
-            lines.add(vector.adapter)
+    vectors = inputs.machine.vectors
+    lines = {vector.adapter for vector in vectors if vector.role is Role.LINE and vector.names}
     for adapter, health in _find_vector_adapters(inputs):
         is_bound = not isinstance(adapter.driver, Missing)
-        vectors = health.vectors
-        has_none = isinstance(vectors, Missing) and vectors.reason is Reason.ABSENT
+        has_none = isinstance(health.vectors, Missing) and health.vectors.reason is Reason.ABSENT
         if is_bound and has_none and adapter.target in lines:
             yield adapter, health
 
@@ -302,8 +299,7 @@ def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
 def _find_unpinned_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
     """Return the data vectors whose mask no administrator has narrowed: `apply` keeps those."""
     data, machine = _find_data_vectors(inputs, adapter), inputs.machine
-    free = filter(is_free, data)
-    pinned = find_narrowed_masks(free, machine.processors, machine.local_cpus)
+    pinned = find_narrowed_masks(filter(is_free, data), machine.processors, machine.local_cpus)
     return [vector for vector in data if vector.id not in pinned]
 
 

@@ -237,11 +237,10 @@ def find_unapproved(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     is_driver = check.id == "driver-not-approved"
     evidence = _UnapprovedDriver if is_driver else _UnapprovedFirmware
     for adapter in inputs.adapters:
-        globs: list[str] = []
+        approved: tuple[str, ...] = ()
         for entry in inputs.site.approved:
             if entry.family == adapter.family and fnmatchcase(adapter.product or "", entry.product):
-                globs += entry.driver if is_driver else entry.firmware
-        approved = tuple(globs)
+                approved += entry.driver if is_driver else entry.firmware
         version = adapter.driver_version if is_driver else adapter.firmware
         if is_driver and isinstance(version, Missing) and version.reason is Reason.ABSENT:
             version = inputs.machine.kernel

@@ -297,8 +297,7 @@ def pair_facts(
 ) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
     """Return the facts of both hosts, with equal names for corresponding disk models."""
     first_facts = _GatheredFacts(first, MAX_NAMES)
-    aliases = _match_models(first.machine, second.machine)
-    second_facts = _GatheredFacts(second, MAX_NAMES, aliases)
+    second_facts = _GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
     for facts in (first_facts, second_facts):
         facts.add_common()
         facts.add_models()

@@ -189,8 +189,7 @@ def _place_upright_guide(guide: Guide, x: float, left: float) -> _PlacedGuide:
     """Return a guide at ``x`` with its label right of ``left``."""
     name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left)
     half = svg.estimate_width(name) / 2
-    middle = min(max(x, left + half), svg.PICTURE_WIDTH - half)
-    return _PlacedGuide(name, x, middle)
+    return _PlacedGuide(name, x, middle=min(max(x, left + half), svg.PICTURE_WIDTH - half))
 
 
 def _place_upright_ticks(

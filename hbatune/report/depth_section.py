@@ -69,8 +69,7 @@ def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
 def _describe_depth(sweep: Sweep, knee: Knee | None, standing: Standing | None) -> Iterator[str]:
     if knee is not None:
         yield format_sentence(probe_tables.describe_knee(knee, standing))
-        at_knee = (run.figures for run in sweep.results if run.workload.issued == knee.depth)
-        figures = next(at_knee)
+        figures = next(run.figures for run in sweep.results if run.workload.issued == knee.depth)
         yield (
             f"At depth {knee.depth} there are {units.format_rate(figures.iops)} IOPS with a p99 of "
             f"{units.format_latency(figures.p99_us)}, for "
@@ -183,8 +182,7 @@ def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
 def _list_latencies(pair: Interference) -> tuple[float, ...]:
     """Return the four latencies in ms, in the order of the legend."""
     alone, beside = pair.alone.figures, pair.beside.figures
-    times = (alone.p50_us, alone.p99_us, beside.p50_us, beside.p99_us)
-    return tuple(us / 1000 for us in times)
+    return tuple(us / 1000 for us in (alone.p50_us, alone.p99_us, beside.p50_us, beside.p99_us))
 
 
 def _make_interference_row(pair: Interference) -> charts.ChartRow:

@@ -53,9 +53,7 @@ def _make_document_blocks(data: page.ReportData) -> list[page.Block]:
 
 def _find_baselines(data: page.ReportData) -> list[Record]:
     """Return the latest run at depth 1 of each disk and load, without runs of sweeps."""
-    swept: set[int] = set()
-    for sweep in data.sweeps:
-        swept.update(map(id, sweep.records))
+    swept = set(map(id, chain.from_iterable(sweep.records for sweep in data.sweeps)))
     latest: dict[object, Record] = {}
     for record in data.ordered:
         result = record.result

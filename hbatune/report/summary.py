@@ -104,7 +104,6 @@ def _list_tiles(data: ReportData) -> Iterator[Tile]:
     for sweep in data.sweeps:
         # A sweep with another LUN depth or another load does not represent normal use.
         if workloads.is_like(sweep.workload, spec) and (knee := sweep.knee) is not None:
-            target = sweep.target
             label = "knee of" if knee.past is not None else "no knee up to this depth:"
-            yield str(knee.depth), f"{label} {target}", "", "depth"
+            yield str(knee.depth), f"{label} {sweep.target}", "", "depth"
             return

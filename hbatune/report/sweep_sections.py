@@ -129,8 +129,7 @@ def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
 
 
 def _name_sweep(sweep: Sweep) -> str:
-    workload = sweep.workload
-    target = sweep.target
+    workload, target = sweep.workload, sweep.target
     if sweep.swept is SweptParameter.BLOCK:
         return f"{target}: {units.format_pattern(workload)}, {workload.issued} deep"
     size = units.format_block_size(workload.block_size)
@@ -242,8 +241,7 @@ def _draw_several(
     """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
     curves = [make_series(sweep, name(sweep), take) for sweep in sweeps]
     depths = [result.workload.issued for sweep in sweeps for result in sweep.results]
-    x = svg.make_measured_axis(axis, depths)
-    return draw_curves(picture, curves, x, ceiling=ceiling)
+    return draw_curves(picture, curves, svg.make_measured_axis(axis, depths), ceiling=ceiling)
 
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
@@ -281,8 +279,7 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
 def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
         if sweep.knee is not None:
-            best = max(sweep.results, key=lambda result: result.figures.iops)
-            standing = data.standing(best)
+            standing = data.standing(max(sweep.results, key=lambda result: result.figures.iops))
             yield f"{name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 

@@ -105,9 +105,7 @@ def _draw_links(adapters: Sequence[model.Adapter]) -> Figure | None:
         bars = [] if maximum is None else [Bar(0, maximum, "room", 14)]
         bars.append(Bar(0, current, "s0", 8))
         rows.append(ChartRow(adapter.target, f"link {plan_tables.format_link(link)}", tuple(bars)))
-    if not rows:
-        return None
-    return draw_rows("links", rows, load_keys("links"))
+    return draw_rows("links", rows, load_keys("links")) if rows else None
 
 
 def _draw_interrupts(

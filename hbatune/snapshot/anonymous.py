@@ -183,8 +183,7 @@ class _Hider:
 @cache
 def _list_words() -> frozenset[str]:
     """Return the vocabulary: the kernel's and standard words, and hbatune's own names."""
-    rules = (path.name for path in find_shipped("rules").rglob("*.toml"))
-    words = {*SETTINGS, *rules}
+    words = {*SETTINGS, *(path.name for path in find_shipped("rules").rglob("*.toml"))}
     for line in (find_shipped("templates") / "public-words.txt").read_text().splitlines():
         if not line.startswith("#"):
             words.update(line.split())

@@ -68,9 +68,8 @@ def _make_row(change: KernelChange) -> ForecastRow:
     is_removed = change.kind is ChangeKind.OPTION and change.then is None
     effects = load_texts("messages.toml")["kernel_change"]
     kind_effect = effects.get("removed" if is_removed else change.kind)
-    effect = kind_effect or effects.get(change.attribute, "")
     values = (change.target, change.id, change.attribute, change.now, change.then)
-    return ForecastRow(*values, effect)
+    return ForecastRow(*values, kind_effect or effects.get(change.attribute, ""))
 
 
 def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:

@@ -233,10 +233,8 @@ def _describe_kind(endpoint: model.Endpoint) -> str:
     if endpoint.zoned is True:
         text += ", zoned"
     # The other protocols imply it.
-    if endpoint.storage is not model.Storage.LOCAL and endpoint.protocol in (
-        model.Protocol.SAS,
-        model.Protocol.NVME,
-    ):
+    is_implied = endpoint.protocol not in (model.Protocol.SAS, model.Protocol.NVME)
+    if endpoint.storage is not model.Storage.LOCAL and not is_implied:
         arrays = (
             name for glob, name in NVME_ARRAYS.items() if matches_glob(endpoint.model, [glob])
         )

@@ -286,11 +286,9 @@ def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
     if workload.queue_depth:
         depth += f" of {workload.queue_depth}"
     figures = result.figures
-    values = [figures.iops, figures.bandwidth / 1e9, figures.mean_us, figures.p99_us]
-    cells = [
-        format_digits(value) if value else EMPTY_CELL
-        for value in (*values, figures.iops_per_cpu_percent)
-    ]
+    values: list[float | None] = [figures.iops, figures.bandwidth / 1e9, figures.mean_us]
+    values += [figures.p99_us, figures.iops_per_cpu_percent]
+    cells = [format_digits(value) if value else EMPTY_CELL for value in values]
     note = probe_tables.describe_doubt(result)
     if not note and figures.written_beside is not None:
         note = f"with a bulk writer of {format_digits(figures.written_beside / 1e6)} MB/s"
