@@ -15,6 +15,7 @@ from hbatune.text import terminal
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.status_document import StatusDocument
 from hbatune.text.tables import Table, make_columns
+from hbatune.text.terminal import get_width
 
 if TYPE_CHECKING:
     from hbatune.agent.orders import SettingChange
@@ -31,7 +32,7 @@ _COLUMNS = make_columns("id TARGET | id SETTING | value CURRENT | value WANTED |
 def show_status(document: StatusDocument) -> None:
     """Print the headline, the rows of the profile, daemon and problems, and the next commands."""
     mark = ""
-    if terminal.get_width() is not None:
+    if get_width() is not None:
         mark = f"{terminal.format_mark(load_texts('status.toml')[document.state]['mark'])} "
     terminal.print_heading(mark + document.headline)
     terminal.print_line()
@@ -87,7 +88,7 @@ def _describe_adapters(adapters: Sequence[ServingAdapter]) -> Iterator[str]:
     for adapter in adapters[:_MAX_ADAPTERS]:
         disks = ", ".join(format_count(number, kind) for kind, number in adapter.disks.items())
         facts = [adapter.product, disks]
-        if (terminal.get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
+        if (get_width() or 0) >= 132:  # wide enough for its link, driver and firmware
             from hbatune.text.plan_tables import describe_adapter  # imports many modules
 
             facts += describe_adapter(adapter.link, adapter.driver, adapter.firmware)
