@@ -209,8 +209,7 @@ class _Device:
                 paths.append(find_setting(name).path)
         paths += dict(chain.identity)
         # Only the writes of a block device must respect limits and maps.
-        kinds = map(table.find_target_kind, self._settings)
-        self._is_block_device = TargetKind.ENDPOINT in kinds
+        self._is_block_device = TargetKind.ENDPOINT in map(table.find_target_kind, self._settings)
         if self._is_block_device:
             paths.append(HOLDER_UUIDS)
         self._found = read_attributes(chain.sysfs, tuple(dict.fromkeys(paths)))
@@ -317,7 +316,6 @@ class _Device:
         return self._write(step, kind)
 
     def _explain_hang(self, kind: Setting) -> LimitReason | None:
-        """Return why a write to this setting would hang, or None."""
         if self._counters is None or not kind.path.startswith(_QUEUE):
             return None
         # A command that hangs is not awaited twice.

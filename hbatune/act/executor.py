@@ -240,8 +240,7 @@ class Executor:
                     lane = self._lanes[chain.adapter]
                     lane.busy |= is_busy
                     lane.pass_turn(chain, result.setting)
-                    can_start = self._count_startable() > 0
-                    may_grow = can_start and not is_busy and self._has_idle_cpu()
+                    may_grow = self._count_startable() > 0 and not is_busy and self._has_idle_cpu()
                     self._crew.heard(chain, self._clock(), may_grow=may_grow)
                     self._report.results[chain.id, result.setting] = result
                 elif isinstance(event, Finished):
@@ -347,8 +346,7 @@ class Executor:
         is_refused = False
         for step in chain.steps:
             result = results[chain.id, step.setting]
-            kind = table.find_setting(step.setting)
-            if not kind.locks_adapter:
+            if not table.find_setting(step.setting).locks_adapter:
                 continue
             is_refused |= (result.outcome, result.errno) == (Outcome.REFUSED, errno.EBUSY)
             if result.outcome is Outcome.STUCK:

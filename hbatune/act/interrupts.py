@@ -62,8 +62,7 @@ def _write_list(irqs: frozenset[int], paths: Paths, *, keep_script: bool) -> Non
         # The script before the list: a list is useless without the script that reads it.
         script = (find_shipped("templates") / "irqbalance-policy").read_bytes()
         files.replace(paths.irq_policy, script, mode=0o755)
-        text = "".join(f"{irq}\n" for irq in sorted(irqs))
-        files.replace(paths.irqs, text.encode())
+        files.replace(paths.irqs, "".join(f"{irq}\n" for irq in sorted(irqs)).encode())
         return
     files.remove(paths.irqs)
     # A running irqbalance keeps calling the script by its path, so the script stays for it.

@@ -197,14 +197,6 @@ class JournalError(HbatuneError):
     """The journal cannot be read or made durable; nothing has been written to a device."""
 
 
-class UnreadableJournalError(JournalError):
-    """The file cannot be read."""
-
-    def __init__(self, path: Path, error: Exception) -> None:
-        hint = "make it readable: only it has the original values of this boot"
-        super().__init__(f"the journal {path} cannot be read: {error}", hint=hint)
-
-
 class UnwritableJournalError(JournalError):
     """The file, or its log, cannot be written."""
 
@@ -285,7 +277,6 @@ def read_sequence(data: bytes) -> int:
 
 
 def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
-    """Return the loss in these numbered lines of a file, or None without damaged lines."""
     if not damaged:
         return None
     lines, texts = zip(*damaged, strict=True)
@@ -365,7 +356,8 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
         missing = () if traced is None else (Loss(LossKind.MISSING, str(path)),)
         return Journal(boot_id, losses=missing), None
     except (OSError, UnusableFileError) as error:
-        raise UnreadableJournalError(path, error) from error
+        hint = "make it readable: only it has the original values of this boot"
+        raise JournalError(f"the journal {path} cannot be read: {error}", hint=hint) from error
     if journal.schema != SCHEMA:
         message = f"the journal {path} is of schema {journal.schema}, not {SCHEMA}"
         raise JournalError(message, hint="use the hbatune that wrote it to roll back")

@@ -52,8 +52,7 @@ class KeptJournal:
         scanned = machine()
         recorded, earlier = journal.load(self._path, scanned.boot_id)
         current = journal.with_current_ids(recorded, Renaming(scanned))
-        size = signatures[0][1] if signatures[0] else 0
-        self._adopt(current, recorded.sequence, size)
+        self._adopt(current, recorded.sequence, signatures[0][1] if signatures[0] else 0)
         # A line has current ids: next to ids of an earlier version they would be two targets. An
         # existing log may end in a part of a line.
         self._appendable &= earlier is None and recorded == current and not self.is_logged

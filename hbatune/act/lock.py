@@ -112,8 +112,7 @@ class Lock:
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
             if kind != fcntl.F_UNLCK:  # else it was released just now
-                command = describe_process(pid)
-                raise LockedError(pid, self._role, holder=command)
+                raise LockedError(pid, self._role, holder=describe_process(pid))
 
     def _has_its_names(self) -> bool:
         """Return whether each path leads to its locked file, and a path without one to no file.
@@ -175,7 +174,6 @@ def _is_read_only(descriptor: int) -> bool:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock the file if no other process has; return whether that succeeded."""
     try:
         if _is_read_only(descriptor):
             # A write lock needs a writable file (fcntl(2)). The read lock excludes write locks, and

@@ -83,7 +83,6 @@ administrator sets on a disk that stays new would be overwritten."""
 
 
 def _find_marks(folder: Path, names: Iterable[str]) -> set[str]:
-    """Return the marks that exist in the directory."""
     # Not listed: if disks often change, it holds thousands of marks of removed disks.
     return {name for name in names if os.path.lexists(f"{folder}/{name}")}
 
@@ -110,7 +109,7 @@ def with_udev_baselines(
     listed = [endpoint for endpoint in endpoints if endpoint.target not in unmarked]
     saved_by_id = read_saved_texts(listed)
     done = loader.load_or(spent, frozenset(), loader.STATE_BOUNDS, frozenset[str])
-    entries = {entry.key: entry for entry in recorded.entries}
+    entries = recorded.by_key
     for endpoint in listed:
         record = saved_by_id.get(endpoint.id)
         if record is None or _name_saved_mark(endpoint.id, record) in done:

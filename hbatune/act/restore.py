@@ -226,10 +226,9 @@ class _Places:
         for endpoint in machine.endpoints:
             diskseq = endpoint.diskseq
             self._diskseqs.add(diskseq)
-            unread = isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE
             route = extract_route(endpoint.id)
             self._names[route] = extract_stable_part(endpoint.id)
-            if unread:
+            if isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE:
                 self._unread.add(route)
         self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.

@@ -267,8 +267,7 @@ def _list_names(folder: Path) -> list[str]:
 def _write_content(path: Path, content: RollbackRecord) -> None:
     _make_folder(path.parent)
     data = msgspec.json.encode(replace(content, name=""))
-    reserve = path.with_name(_RESERVED)
-    files.replace(path, data, mode=files.READABLE_MODE, reserved_for=reserve)
+    files.replace(path, data, mode=files.READABLE_MODE, reserved_for=path.with_name(_RESERVED))
 
 
 def _make_file(path: Path) -> None:

@@ -170,8 +170,7 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files
             before = loader.read_bytes(path, toml_files.MAX_FILE_BYTES).decode()
         after = config.with_profile(before, profile)
         if after != before:
-            data = after.encode()
-            files.replace(path, data, mode=0o644, folder_mode=0o755, keep_access=True)
+            files.replace(path, after.encode(), mode=0o644, folder_mode=0o755, keep_access=True)
     except OSError as error:
         hint = "the settings themselves were applied; `--once` does not write this file"
         problem = f"{path} cannot be written: {error.strerror}"

@@ -419,8 +419,7 @@ class Experiment:
             last = self._now.get(name)
             if result.outcome is Outcome.CONFLICT and result.found not in (None, last):
                 self._note_conflict(result)
-            unwritten = UNTRIED_OUTCOMES | {Outcome.KEPT, Outcome.CONFLICT}
-            if result.outcome not in unwritten:
+            if result.outcome not in UNTRIED_OUTCOMES | {Outcome.KEPT, Outcome.CONFLICT}:
                 written.append(name)
             if result.found is not None:
                 read[name] = result.found

@@ -234,8 +234,7 @@ def _report_followers(
 def _add_outcome(row: Row, result: WriteResult) -> Row:
     """Return the row with its outcome; ``fixed`` if the kernel or the driver owns the setting."""
     if result.outcome is Outcome.REFUSED and result.errno in find_setting(row.setting).locked:
-        limit = LimitReason(Limit.IMMOVABLE)
-        return replace(row, state=State.FIXED, value=None, limit=limit)
+        return replace(row, state=State.FIXED, value=None, limit=LimitReason(Limit.IMMOVABLE))
     found = None if result.found == row.value else result.found
     reason = result.said or row.limit
     return replace(row, limit=reason, outcome=result.outcome, errno=result.errno, found=found)
@@ -287,7 +286,6 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
 
 
 def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
-    """Return the scheduler after the rows are written."""
     planned = {row.setting: row.value for row in rows}
     return planned.get("scheduler", find_scheduler(target.attributes))
 
@@ -428,8 +426,7 @@ def _select_entries(
             continue
         updated[key] = new = _update_entry(entry, earlier.get(key), report)
         result = report.results.get(key) if key not in ruled and new.doubt is None else None
-        done = result is not None and result.outcome in DONE_OUTCOMES
-        if result is not None and done and result.found == new.before:
+        if result is not None and result.outcome in DONE_OUTCOMES and result.found == new.before:
             restored.add(key)
         elif new.known:
             reset.setdefault(new.id, set()).update(find_setting(new.setting).resets)
