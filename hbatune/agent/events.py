@@ -10,7 +10,6 @@ import errno
 import os
 import socket
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec import Struct
 
@@ -101,10 +100,9 @@ class UdevMonitor:
         """Take all waiting events, each once; return them, and whether others were lost."""
         events: dict[DeviceEvent, None] = {}
         overrun = False
-        receive = partial(self._monitor.poll, 0)
         while True:
             try:
-                device = receive()
+                device = self._monitor.poll(0)
             except OSError as error:
                 # pyudev polls before it reads, and raises without an errno.
                 pending_error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

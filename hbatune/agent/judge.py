@@ -102,8 +102,7 @@ class Judge:
             if row.setting == QUEUE_DEPTH:
                 self._note_depth(row)
         # An event affects other devices too: if a LUN appears, the other LUNs' share shrinks.
-        chosen = self.chosen
-        scope = None if chosen is None else chosen | {id for id, _ in facts.reshared}
+        scope = None if self.chosen is None else self.chosen | {id for id, _ in facts.reshared}
         return PassScope(scope, self._choose_skipped, self._is_ignored)
 
     def change(self, row: Row, reconciled: PassResult) -> SettingChange:
@@ -112,7 +111,7 @@ class Judge:
         result = reconciled.done.get(row.key, row)
         written = Handled.WRITTEN if result.outcome in DONE_OUTCOMES else Handled.FAILED
         handled = self._handled.get(row.key, written)
-        ramping = handled is Handled.RAMPING
+        step_seconds = self._ramps[row.id].step_seconds if handled is Handled.RAMPING else None
         is_hanging = result.outcome in (Outcome.BLOCKED, Outcome.STUCK)
         return SettingChange(
             target=row.target,
@@ -125,7 +124,7 @@ class Judge:
             outcome=result.outcome,
             errno=result.errno,
             origin=self._find_origin(row),
-            step_seconds=self._ramps[row.id].step_seconds if ramping else None,
+            step_seconds=step_seconds,
             reason=describe_limit(result.limit) or None if is_hanging else None,
         )
 
@@ -258,5 +257,4 @@ def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:
     if event.cause is not Cause.CONNECTED:
         return ids
     targets = {endpoint.target for endpoint in machine.endpoints if endpoint.id in ids}
-    heads = (disk.id for disk in machine.endpoints if targets.intersection(disk.paths))
-    return ids | set(heads)
+    return ids | {disk.id for disk in machine.endpoints if targets.intersection(disk.paths)}

@@ -290,7 +290,6 @@ class DaemonLoop:
             self._save_status()
 
     def _compute_timeout_ms(self) -> float:
-        """Return the milliseconds to wait if nothing happens."""
         current_time = time.monotonic()
         times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
         times += [self._save_due, self._monitor.due, self._monitor.latencies.due]

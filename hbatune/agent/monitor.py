@@ -132,8 +132,7 @@ class MetricsMonitor:
         subjects, places = report.subjects, report.places
         if self._watch is not None and self._sampler is not None and not report.whole:
             self._sampler.update(places)
-            all_disks = (*self._watch.subjects.disks, *subjects.disks)
-            disks = {disk.target: disk for disk in all_disks}
+            disks = {disk.target: disk for disk in (*self._watch.subjects.disks, *subjects.disks)}
             self._watch.subjects = replace(self._watch.subjects, disks=tuple(disks.values()))
             return
         if self._sampler is None:
@@ -184,8 +183,7 @@ class MetricsMonitor:
                 files.publish(self._textfile, metrics.format_metrics(state, figures), mode=0o644)
                 self.problem = None
             except OSError as error:
-                problem = HbatuneError(f"metrics cannot be written: {error.strerror}")
-                self.problem = problem.message
+                self.problem = HbatuneError(f"metrics cannot be written: {error.strerror}").message
         return state, events
 
     def close(self) -> None:
@@ -208,18 +206,13 @@ class MetricsMonitor:
 
             try:
                 metrics.require_library()
-                self._textfile = _find_textfile(wanted.textfile)
+                if not Path(wanted.textfile).is_dir():
+                    raise UsageError(
+                        f"the directory for metrics, {wanted.textfile}, does not exist",
+                        hint="use the directory of node_exporter's textfile collector",
+                    )
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
+            self._textfile = Path(wanted.textfile, "hbatune.prom")
         self._metrics = wanted
-
-
-def _find_textfile(directory: str) -> Path:
-    """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
-    if not Path(directory).is_dir():
-        raise UsageError(
-            f"the directory for metrics, {directory}, does not exist",
-            hint="use the directory of node_exporter's textfile collector",
-        )
-    return Path(directory, "hbatune.prom")

@@ -139,11 +139,9 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
     connected = _find_controller_disks(order, memory.last)
     if not connected:
         return _run_pass(order, config, profile, memory)
-    names = chain(*connected.values())
-    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for name in names)
+    disks = tuple(DeviceEvent(name, Cause.CONNECTED) for name in chain(*connected.values()))
     other_events = tuple(event for event in order.events if event not in connected)
-    disk_order = replace(order, events=(*other_events, *disks))
-    report = _run_pass(disk_order, config, profile, memory)
+    report = _run_pass(replace(order, events=(*other_events, *disks)), config, profile, memory)
     controllers = tuple(replace(event, whole=True) for event in connected)
     later = [DelayedScan(seconds, disks) for seconds in RECONNECT_SCAN_DELAYS_S]
     later.append(DelayedScan(INTERRUPT_CHECK_DELAY_S, (*disks, *controllers)))
@@ -217,7 +215,6 @@ def _run_checks(config: Config, profile: Profile) -> dict[str, int] | None:
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:
-    """Return the subjects that the daemon watches on the scanned machine."""
     depths = {}
     for row in reconciled.rows:
         if row.setting == QUEUE_DEPTH and isinstance(row.value, int):
