@@ -113,8 +113,7 @@ def build_adapter(target: str, group: AdapterBranches, survey: Survey) -> Adapte
         hw_queues = count - 1 if isinstance(count, int) and count else count
     pci = None
     if directory:
-        ids = map(partial(parse_integer, function, base=16), _IDS)
-        pci = Pci(get_kernel_name(directory), *ids)
+        pci = Pci(get_kernel_name(directory), *map(partial(parse_integer, function, base=16), _IDS))
     product, document = _identify_product(family, pci, values)
     node = parse_integer(function, "numa_node")  # -1 if it is not known
     return Adapter(
@@ -256,7 +255,4 @@ def find_initramfs_command() -> str | None:
     """Return the command that rebuilds the initramfs here, or None if no known one is installed."""
     import shutil  # expensive, and rarely needed
 
-    for command in _REBUILD_COMMANDS:
-        if shutil.which(command.split()[0]):
-            return command
-    return None
+    return next((tool for tool in _REBUILD_COMMANDS if shutil.which(tool.split()[0])), None)

@@ -220,8 +220,7 @@ def _add_files_behind(values: Attributes, directory: int, names: list[str]) -> N
 
 def _list_names(directory: int, folder: str) -> list[str] | Missing:
     try:
-        opened = os.open(folder, _READ | os.O_DIRECTORY, dir_fd=directory)
-        with close_on_exit(opened) as descriptor:
+        with close_on_exit(os.open(folder, _READ | os.O_DIRECTORY, dir_fd=directory)) as descriptor:
             return sorted(os.listdir(descriptor))
     except OSError as error:
         return _convert_error(error)

@@ -285,8 +285,7 @@ def parse_serial_number(page: bytes) -> str | None:
     if len(page) < 5 or page[1] != 0x80:
         return None
     length = int.from_bytes(page[2:4], "big")
-    text = page[4 : 4 + length].decode("ascii", "backslashreplace").strip(" \0")
-    return text or None
+    return page[4 : 4 + length].decode("ascii", "backslashreplace").strip(" \0") or None
 
 
 def parse_ncq_depth(page: bytes) -> int | None:

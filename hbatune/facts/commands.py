@@ -120,8 +120,7 @@ def find_hang(counters: CommandCounters, seconds: float = OBSERVATION_S) -> Hang
     first = load = counters.read()
     while load.state or (load.outstanding and load.completed == first.completed):
         if time.monotonic() - began >= seconds:
-            age = max(counters.read_age() or 0, int(seconds))
-            return Hang(load.outstanding, age, load.state)
+            return Hang(load.outstanding, max(counters.read_age() or 0, int(seconds)), load.state)
         time.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_S)
         load = counters.read()

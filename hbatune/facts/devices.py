@@ -267,8 +267,7 @@ def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
     devices, members = find_devices(), {device for layer in stack.layers for device in layer}
     points = find_mounts(devices.stack, devices.disks)
     uses = {point for disk in stack.disks for point in points.get(disk, ())}
-    mounts = _iterate_mounts(devices.stack.pools)
-    uses -= {point for device, point in mounts if device in members}
+    uses -= {point for device, point in _iterate_mounts(devices.stack.pools) if device in members}
     for name in devices.stack.below.keys() - members - devices.maps.keys():
         is_top = not devices.stack.holders(name)
         if is_top and not devices.stack.foundations(name).isdisjoint(stack.disks):
@@ -508,8 +507,7 @@ def find_devices() -> Devices:
 def _is_switch_port(server: Branch) -> bool:
     """Return whether a server is only the management port of a PCIe switch."""
     files = ("vendor", "device") if server.pci else ()
-    ids = tuple(read_text(f"{server.pci}/{file}").strip() for file in files)
-    return ids in _SWITCH_PORTS
+    return tuple(read_text(f"{server.pci}/{file}").strip() for file in files) in _SWITCH_PORTS
 
 
 def can_be_endpoint(name: str, directory: str) -> bool:
@@ -519,5 +517,4 @@ def can_be_endpoint(name: str, directory: str) -> bool:
 
 def is_map(directory: str) -> bool:
     """Return whether a block device is a multipath map of device-mapper."""
-    uuid = get_word(read_attributes(directory, (_UUID,)), _UUID)
-    return uuid.startswith(routes.MULTIPATH_UUID)
+    return get_word(read_attributes(directory, (_UUID,)), _UUID).startswith(routes.MULTIPATH_UUID)

@@ -52,8 +52,7 @@ def make_stable_name(wwid: str, *parts: str) -> str:
     """
     if not _is_blank(wwid):
         return _join_words(wwid)
-    names = [_join_words(part) for part in parts if not _is_blank(part)]
-    return "-".join(names) or UNNAMED
+    return "-".join(_join_words(part) for part in parts if not _is_blank(part)) or UNNAMED
 
 
 def _is_blank(name: str) -> bool:

@@ -156,8 +156,7 @@ def count_faults(log: str) -> Counts:
 def _read_journal() -> KernelLog | None:
     """Read the kernel's log of this boot from the journal, or None if this user may not read it."""
     try:
-        done = children.run(_JOURNAL, _JOURNAL_TIMEOUT_S)
-        entries = _ENTRIES.decode_lines(done.stdout)
+        entries = _ENTRIES.decode_lines(children.run(_JOURNAL, _JOURNAL_TIMEOUT_S).stdout)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     texts = []

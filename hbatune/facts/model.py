@@ -196,10 +196,7 @@ class Adapter(Struct, frozen=True):
 
     def find_host(self, name: str | None) -> Host | None:
         """Return the SCSI host with this kernel name."""
-        for host in self.hosts:
-            if host.name == name:
-                return host
-        return None
+        return next((host for host in self.hosts if host.name == name), None)
 
 
 class PathGroup(Struct, frozen=True):

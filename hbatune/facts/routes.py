@@ -373,8 +373,7 @@ def _format_address(text: str) -> str:
     parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     service = parts.get("trsvcid", "")
     target = parts.get("traddr", "") + (f":{service}" if service not in ("", "none") else "")
-    host_parts = (parts.get("host_traddr"), parts.get("host_iface"))
-    return "-".join(filter(None, (target, *host_parts)))
+    return "-".join(filter(None, (target, parts.get("host_traddr"), parts.get("host_iface"))))
 
 
 def _sanitize(text: str) -> str:
@@ -384,8 +383,7 @@ def _sanitize(text: str) -> str:
 
 def _get_ata_port(branch: Branch) -> str | None:
     above = (branch.host or "").rpartition("/")[0]
-    is_port = get_kernel_name(above).startswith("ata")
-    return get_class_dir(above, "ata_port") if is_port else None
+    return get_class_dir(above, "ata_port") if get_kernel_name(above).startswith("ata") else None
 
 
 def _list_iscsi_dirs(session: str) -> tuple[str, str]:

@@ -179,8 +179,7 @@ class _Survey:
             else:
                 failed.append(request)
         if failed:
-            text = MissingText.SILENT_ADAPTER
-            missing = Missing(Reason.UNREADABLE, errno.ETIMEDOUT, text)
+            missing = Missing(Reason.UNREADABLE, errno.ETIMEDOUT, MissingText.SILENT_ADAPTER)
             self._waiting.append(_Chunk(failed, missing))
             chunk.requests = answering
         return chunk

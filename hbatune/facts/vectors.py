@@ -52,8 +52,7 @@ def read_vectors(
         # 0 means no line (drivers/pci/pci-sysfs.c: irq_show).
         if not isinstance(irq, int) or not irq:
             return ()
-        line = _read_vector(adapter, irq, f"line@{adapter}")
-        return (replace(line, role=Role.LINE),)
+        return (replace(_read_vector(adapter, irq, f"line@{adapter}"), role=Role.LINE),)
     vectors = []
     for position, irq in enumerate(sorted(map(int, names))):
         # An interrupt number is not stable: a boot assigns it.
