@@ -111,8 +111,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         compares = compares and not rollback_record.has_later(began, paths)
         guard = began.guard(paths, named=bool(request.targets))
         disks = len({row.target for row in plan.drift})
-        act = situation.config.act
-        writing = context.writing(Phase.WRITING, disks, act, worker_pool, guard)
+        writing = context.writing(Phase.WRITING, disks, situation.config.act, worker_pool, guard)
         if compares:
             done = _write_compared(context, request.compare, run, writing)
         else:
@@ -285,8 +284,7 @@ def _write_compared(
         context, run.situation.machine, verified.rows, run.vector_ids
     )
     if means.stop():
-        event = Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED
-        context.note_event(event)
+        context.note_event(Event.COMPARISON_STOPPED if all_tried else Event.WRITING_STOPPED)
     return WrittenRows(verified.rows, noted=noted, verified=verified)
 
 

@@ -153,8 +153,7 @@ class DiskSearch:
                     break  # answer from the measurements so far
                 # The search continues below it, or tries the first depth again.
                 if reached:
-                    current = min(search.current, reached)
-                    search = replace(search, deepest=reached, current=current)
+                    search = replace(search, deepest=reached, current=min(search.current, reached))
                 continue
             by_depth[wanted.depth] = probe
             search = depths.add_measurement(search, make_measurement(probe))
@@ -173,8 +172,7 @@ class DiskSearch:
         result.result = by_depth[nearest]
         if answer.word is DepthConclusion.BEST:
             self._depth = {QUEUE_DEPTH: answer.depth}
-            change = ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth)
-            result.better.append(change)
+            result.better.append(ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth))
 
     def _compare_depths(self, room: DepthRange, depth: int) -> tournaments.TournamentAnswer:
         """Compare a depth with the current one in pairs, each with its number of I/Os in flight."""
@@ -216,8 +214,7 @@ class DiskSearch:
             outcome = error.outcome
         if self.found.schedulers is None:
             reason = Unjudged.NO_CHOICE if outcome is None else Unjudged.NOT_WRITABLE
-            unjudged = NotJudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome)
-            self._note_unjudged(unjudged)
+            self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, reason, outcome=outcome))
 
     def _play_tournament(
         self, tried: Sequence[tournaments.Candidate], probe: _Probe, score: _Score
@@ -241,8 +238,7 @@ class DiskSearch:
         if answer.word is tournaments.TournamentConclusion.BEST:
             search.result = results[answer.leader][-1]
             for name, value in candidates[answer.leader].values.items():
-                change = ValueChange(search.target, name, current.get(name), value)
-                search.better.append(change)
+                search.better.append(ValueChange(search.target, name, current.get(name), value))
         workload, written = results[0][0].workload, []
         if workload.writer is not None:
             for number in range(len(candidates)):
@@ -409,8 +405,7 @@ def _search(
         stop = stack.enter_context(context.stoppable())
         scratch = None
         if filed is not None and request.folder is not None:
-            place = make_file_subject(context, request.folder, filed)
-            scratch = stack.enter_context(place)
+            scratch = stack.enter_context(make_file_subject(context, request.folder, filed))
         advance = stack.enter_context(context.progress(Phase.SEARCHING, probes))
 
         def find_end(seconds: float) -> End | None:
@@ -441,8 +436,7 @@ def _search(
             before = {setting.setting: setting.value for setting in subject.settings}
             for name, failed in experiment.failed.items():
                 value = (failed.outcome, failed.errno, failed.found)
-                lost = tournaments.NotRestored(name, before.get(name), *value)
-                result.not_restored += (lost,)
+                result.not_restored += (tournaments.NotRestored(name, before.get(name), *value),)
             for endpoint in situation.chosen.endpoints:
                 model = (endpoint.adapter, endpoint.medium, endpoint.model)
                 is_same_model = model == (disk.adapter, disk.medium, disk.model)

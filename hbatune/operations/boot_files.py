@@ -350,5 +350,4 @@ def _note_initramfs(context: Context, modules: Iterable[str], machine: Machine) 
     changed = set(modules)
     roots = changed & module_options.find_root_modules(machine)
     if changed:
-        stale = tuple(sorted(roots or changed))
-        context.note(InitramfsStale(stale, command, of_root=bool(roots)))
+        context.note(InitramfsStale(tuple(sorted(roots or changed)), command, of_root=bool(roots)))

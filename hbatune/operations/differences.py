@@ -131,8 +131,7 @@ class _Explainer:
         self._situation = situation
         self._matcher = match.Matcher(situation.profile)
         # A path is planned with its siblings, even if only one of them was requested.
-        everything = replace(situation, chosen=choose_targets(situation.machine, ()))
-        self._plan = everything.plan()
+        self._plan = replace(situation, chosen=choose_targets(situation.machine, ())).plan()
         self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = situation.machine.adapters_by_target
         self._heads = {disk.map for disk in situation.machine.endpoints if disk.kind is Kind.DISK}

@@ -137,8 +137,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     paths, configuration = context.paths, find_configuration_file()
     if root == ROOT:
         # Check the memory for the requests of current disks before any rule sets them.
-        request = SituationRequest(profile=profile, means=unlocked_means(paths))
-        situation = read_situation(request)
+        situation = read_situation(SituationRequest(profile=profile, means=unlocked_means(paths)))
         if unknown := situation.unmatched:  # the intended device would be tuned
             names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
             raise UsageError(
@@ -265,8 +264,7 @@ def _find_interpreters(script: Path, root: Path) -> Iterator[Path]:
             yield from _find_programs(arguments[1:], root)
     if len(lines) > 1 and lines[1].startswith(_LONG):
         with suppress(ValueError):  # quotes that do not end
-            interpreter = shlex.split(lines[1].removeprefix(_LONG))[0]
-            yield Path(interpreter)
+            yield Path(shlex.split(lines[1].removeprefix(_LONG))[0])
 
 
 def _find_programs(arguments: Iterable[str], root: Path) -> Iterator[Path]:

@@ -133,8 +133,7 @@ def run_workload(context: Context, request: ProbeRequest) -> ProbeRuns:
             probed = replace(probed, together=_probe_together(context, probed, request.targets))
     probed = replace(probed, sweeps=tuple(list_depth_sweeps(probed.results)))
     _keep_runs(context, request.workload.name, probed)
-    standings = find_standings(probed.results, probed.machine, probed.profile)
-    return replace(probed, standings=standings)
+    return replace(probed, standings=find_standings(probed.results, probed.machine, probed.profile))
 
 
 def find_standings(

@@ -308,8 +308,7 @@ def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> Scan
 
     ``patience`` is the time in seconds to wait for them.
     """
-    stuck = lock.settle_claims(paths.claims, patience=patience)
-    return ScanMeans(paths, tuple(stuck), worker_pool)
+    return ScanMeans(paths, tuple(lock.settle_claims(paths.claims, patience=patience)), worker_pool)
 
 
 def unlocked_means(paths: Paths, worker_pool: WorkerPool | None = None) -> ScanMeans:
@@ -454,8 +453,7 @@ def list_skipped(plan_rows: Collection[rows.Row], machine: Machine) -> tuple[str
         skipped.append(fill_message("plan", "shared_row", disks=" ".join(shorten_names(shared))))
     for row in plan_rows:
         if row.state is rows.State.EXCLUDED:
-            reason = describe_limit(row.limit)
-            skipped.append(f"{row.target} {row.setting} {row.current}: {reason}")
+            skipped.append(f"{row.target} {row.setting} {row.current}: {describe_limit(row.limit)}")
     return tuple(skipped)
 
 

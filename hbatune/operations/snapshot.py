@@ -187,8 +187,7 @@ def check_for_daemon(config: Config, profile: Profile) -> dict[str, int]:
     unit may not read the kernel's log, so its failures are not counted.
     """
     snapshot, recorded, means = _read_host(lambda *_: None, config, log=False)
-    machine = snapshot.machine
-    situation = situations.make_situation(config, profile, machine, (), means, recorded)
+    situation = situations.make_situation(config, profile, snapshot.machine, (), means, recorded)
     findings = _check_input(make_check_input(snapshot, situation, ()))
     observations = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
     marks.save_counted(Paths().counters, observations)

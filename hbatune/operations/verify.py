@@ -225,8 +225,7 @@ class Verification:
                 # On exit, the trial still sets every switched setting to its final value.
                 if part.own and not means.stop():
                     self._judge(trial, part, verified)
-        failed = trial.failed
-        verified.rows = tuple(_mark_failed(row, failed.get(row.key)) for row in verified.rows)
+        verified.rows = tuple(_mark_failed(row, trial.failed.get(row.key)) for row in verified.rows)
         return verified
 
     def _judge(self, trial: Trial, part: Representative, verified: VerificationResult) -> None:
@@ -319,8 +318,7 @@ class Verification:
             return run.probe_subject(place, workload, write=True, prepare=prepare)
         look = subject.target not in self._looked
         self._looked.add(subject.target)
-        names = self._request.names
-        return run.probe_guarded(subject, workload, names, look=look, prepare=prepare)
+        return run.probe_guarded(subject, workload, self._request.names, look=look, prepare=prepare)
 
     def _shape_load(self, part: Representative, knees: Mapping[str, int]) -> None:
         """Note the load of a representative, and its bursts if the plan makes them possible."""
@@ -386,8 +384,7 @@ def _select_representatives(
             targets.add(target)
     chosen, filed = run.choose_subjects(machine, targets, shared=request.shared), None
     if request.folder is not None:
-        subjects = selection.list_subjects(machine, targets)
-        filed = find_disk(request.folder, subjects)
+        filed = find_disk(request.folder, selection.list_subjects(machine, targets))
         chosen = selection.prefer_subject(chosen, filed)
     return replace(chosen, subjects=selection.order_by_adapter(chosen.subjects)), filed
 

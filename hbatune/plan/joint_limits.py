@@ -281,8 +281,7 @@ def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) 
     if len(pinned_values) == 1:
         [goal] = pinned_values
         if all(path.reaches(goal) and _is_between(path, goal) for path in paths):
-            reason = LimitReason(Limit.PATHS_PINNED_AT, (names, goal))
-            return _set_all(paths, goal, reason)
+            return _set_all(paths, goal, LimitReason(Limit.PATHS_PINNED_AT, (names, goal)))
     return _leave_unchanged(paths, LimitReason(Limit.PATHS_PINNED, (names,)))
 
 

@@ -336,8 +336,7 @@ def find_earlier_changes(
     Effects of a setting that the profile still requires are omitted, because its next write would
     change them again.
     """
-    rules = matched.rules.values()
-    wanted = [rule.setting for rule in rules if not isinstance(rule.effect, Leave)]
+    wanted = [rule.setting for rule in matched.rules.values() if not isinstance(rule.effect, Leave)]
     reset = () if is_excluded else table.list_affected_settings(wanted)
     changes = {}
     for name in table.SETTINGS:

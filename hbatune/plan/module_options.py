@@ -104,8 +104,7 @@ def make_option_lines(
     """
     lines = []
     for rule, row, is_requested in planned:
-        written = rendered.get((rule.module, rule.option))
-        value: table.Value | None = written
+        value: table.Value | None = rendered.get((rule.module, rule.option))
         if is_requested and row.state in (State.DRIFT, State.PENDING):
             value = row.value
         if value is not None:
@@ -248,8 +247,7 @@ def _make_row(
     if not option.shown:
         return _complete_unshown_row(row, rule, option, written)
     if isinstance(current, str) and _BY_DRIVE in current and rule.effect.value != current:
-        limit = LimitReason(Limit.BY_DRIVE)
-        return replace(row, state=State.EXCLUDED, value=None, limit=limit)
+        return replace(row, state=State.EXCLUDED, value=None, limit=LimitReason(Limit.BY_DRIVE))
     if isinstance(attribute, Missing):
         state = State.ABSENT if attribute.reason is Reason.ABSENT else State.UNREADABLE
         return replace(row, state=state, value=None, limit=attribute.text)

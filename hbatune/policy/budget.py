@@ -168,19 +168,16 @@ def make_site_rules(
         if members and endpoint.protocol is Protocol.VOLUME and endpoint.family == "ipr":
             depth = DEPTH_PER_DRIVE * members
             why = LimitReason(Limit.DRIVES, (DEPTH_PER_DRIVE, members))
-            traits = match.build_traits(endpoint, adapters.get(endpoint.adapter or ""))
-            if traits.gen == 1:
+            if match.build_traits(endpoint, adapters.get(endpoint.adapter or "")).gen == 1:
                 depth = max(depth, GEN1_ARRAY_DEPTH)
-                facts = (*why.facts, GEN1_ARRAY_DEPTH)
-                why = LimitReason(Limit.DRIVES_AT_LEAST, facts)
+                why = LimitReason(Limit.DRIVES_AT_LEAST, (*why.facts, GEN1_ARRAY_DEPTH))
             effect = AtLeast(depth)
             rules[endpoint.id] = _make_rule("site-members", effect, why, "D4-1", file)
     return rules
 
 
 def _make_rule(name: str, effect: Effect, why: LimitReason, source: str, file: str) -> Rule:
-    because = describe_limit(why)
-    return Rule(name, Match(), QUEUE_DEPTH, effect, because, source, file, Origin.SITE)
+    return Rule(name, Match(), QUEUE_DEPTH, effect, describe_limit(why), source, file, Origin.SITE)
 
 
 def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:

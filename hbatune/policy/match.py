@@ -65,8 +65,7 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     model = adapter.product or ""
     # Apple's local controllers have no PCI function either (drivers/nvme/host/apple.c).
     is_fabric = adapter.pci is None and adapter.transport != "apple-nvme"
-    evidence = Evidence("nvme", fabric=is_fabric, model=model)
-    storage = classify_storage(evidence, Protocol.NVME)
+    storage = classify_storage(Evidence("nvme", fabric=is_fabric, model=model), Protocol.NVME)
     return replace(traits, protocol=Protocol.NVME, medium=Medium.NVME, model=model, storage=storage)
 
 

@@ -73,8 +73,7 @@ def _make_effect(file: TomlFile, number: int, table: RuleTable) -> profiles.Effe
     if setting is None:
         expected = f"one of {', '.join(sorted(SETTINGS))}"
         hint = suggest_nearest(table.setting, SETTINGS)
-        steps = ("rule", number, "setting")
-        raise make_value_error(file, steps, table.setting, expected, hint)
+        raise make_value_error(file, ("rule", number, "setting"), table.setting, expected, hint)
     keys = [key for key in ("value", "at_least", "leave") if getattr(table, key) is not None]
     if len(keys) != 1:
         present = " and ".join(f"`{key}`" for key in keys) or "none of them"

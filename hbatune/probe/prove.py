@@ -129,8 +129,7 @@ class Proving(Struct):
 
         The runs are fitted into the seconds. The comparison is left out if the time is up.
         """
-        keys = {row.key for row in rows}
-        runs = _Runs(self, trial, part, keys)
+        runs = _Runs(self, trial, part, {row.key for row in rows})
         began = self.clock()
         self.due = began + self.limit if self.due is None else self.due
         # A comparison that cannot finish in time proves nothing and would only load the disk.
@@ -172,13 +171,11 @@ class Proving(Struct):
         last: ProbeOutcome | None,
     ) -> Proof:
         """Return the proof from two blocks of runs, for settings that cannot be switched."""
-        pair = 2 * (self.runtime + self.overhead)
-        verdict = evaluate_blocks(before, after, self.tolerance, pair)
+        verdict = evaluate_blocks(before, after, self.tolerance, 2 * (self.runtime + self.overhead))
         settings = _list_settings(part.own)
         proof = Proof(part.subject.target, part.subject.endpoint.id, None, settings, verdict)
         if isinstance(last, ProbeResult):
-            unexercised = find_unexercised(part.own, last.workload)
-            return replace(proof, last=last, unexercised=unexercised)
+            return replace(proof, last=last, unexercised=find_unexercised(part.own, last.workload))
         return replace(proof, outcome=last)
 
 

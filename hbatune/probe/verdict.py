@@ -410,8 +410,7 @@ def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
     for _ in range(RANDOM_EXCHANGES):
         bits = f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
         signs = [1 if bit == "1" else -1 for bit in bits]
-        sums = [sum(map(mul, signs, column)) for column in columns]
-        largest.append(max(map(abs, sums)))
+        largest.append(max(map(abs, [sum(map(mul, signs, column)) for column in columns])))
     return largest
 
 

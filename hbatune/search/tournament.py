@@ -120,8 +120,7 @@ def _select_distinct(
 
 def _is_legal(endpoint: Endpoint, values: Mapping[str, Value]) -> bool:
     current = _read_current(endpoint, values)
-    scheduler = values.get(SCHEDULER, find_scheduler(endpoint.attributes))
-    device = make_device(endpoint, scheduler)
+    device = make_device(endpoint, values.get(SCHEDULER, find_scheduler(endpoint.attributes)))
     for name, value in values.items():
         if resolve_value(SETTINGS[name], value, current[name], device) != LegalValue(value):
             return False
@@ -481,8 +480,7 @@ def _summarise_settings(search: FoundSettings) -> history.SearchedSettings:
     figures: dict[int, list[float]] = defaultdict(list)
     for score in search.scores:
         # With a writer, a score is the inverse of the p99 in seconds: more is better.
-        figure = 1e6 / score.score if search.interference else score.score
-        figures[score.candidate].append(figure)
+        figures[score.candidate].append(1e6 / score.score if search.interference else score.score)
     candidates = []
     for number, candidate in enumerate(search.candidates):
         written = search.written[number] if search.written else None
