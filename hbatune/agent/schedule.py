@@ -10,17 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hbatune.agent import orders
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.orders import (
-    ChangeOrigin,
-    DepthLevel,
-    Handled,
-    Order,
-    PassReason,
-    PassReport,
-    Retry,
-    SettingChange,
-)
+from hbatune.agent.orders import ChangeOrigin, Handled, Order, PassReason, PassReport, SettingChange
 from hbatune.plan.rows import Outcome, RowKey
 
 REPAIR_WINDOW_S = 600.0
@@ -122,10 +114,10 @@ class PassHistory:
         changes = tuple(open)
         self._repairs, self._retries = Repairs(audit_seconds), Retries(audit_seconds)
         self._retries.resume(changes, current_time, epoch)
-        self._levels: dict[str, DepthLevel] = {}
+        self._levels: dict[str, orders.DepthLevel] = {}
         for change in changes:  # the depths that the kernel was raising
             if change.handled is Handled.RAMPING and isinstance(change.before, int):
-                self._levels[change.id] = DepthLevel(change.before, 0, 0, ramping=True)
+                self._levels[change.id] = orders.DepthLevel(change.before, 0, 0, ramping=True)
         self._conflicts: frozenset[RowKey] = frozenset()
         self._outdated: Order | None = None
 
@@ -238,7 +230,7 @@ class FailedSetting(Struct, frozen=True):
     """The time of the next try on the daemon's clock, and the same time for people."""
 
     due: float
-    retry: Retry
+    retry: orders.Retry
 
 
 class Retries:
@@ -308,4 +300,4 @@ class Retries:
             tries, since = previous.retry.tries + 1, previous.retry.since
         # The doubled pause reaches the maximum long before the power could overflow.
         pause = min(self._first * 2.0 ** min(tries - 1, 32), self._longest)
-        return FailedSetting(current_time + pause, Retry(since, tries, epoch + pause))
+        return FailedSetting(current_time + pause, orders.Retry(since, tries, epoch + pause))

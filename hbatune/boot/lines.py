@@ -183,8 +183,7 @@ def start_writer(values: Collection[str]) -> RuleLine:
     """
     words = ["/bin/sh", str(Paths.udev_writer), "$sys$devpath"]
     # nr_requests depends on the scheduler, which is read even if no rule sets it.
-    names = dict.fromkeys((SCHEDULER, *values))
-    for name in sorted(names, key=lambda name: SETTINGS[name].order):
+    for name in sorted(dict.fromkeys((SCHEDULER, *values)), key=lambda name: SETTINGS[name].order):
         setting = SETTINGS[name]
         wish = f"$env{{{make_wish_property(name)}}}"
         words.append(f"{setting.udev}:{setting.path}:{wish}:{setting.most_in}")

@@ -329,8 +329,7 @@ def find_shared_names(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks that share a name without a map: one LUN found twice, or two drives."""
     ids = {endpoint.id for endpoint in inputs.endpoints}
     named = [e for e in inputs.machine.endpoints if e.kind is Kind.DISK and not is_nameless(e)]
-    by_name = group_items(named, lambda disk: extract_stable_part(disk.id))
-    for name, namesakes in by_name.items():
+    for name, namesakes in group_items(named, lambda disk: extract_stable_part(disk.id)).items():
         disks = tuple(disk.target for disk in namesakes)
         for endpoint in namesakes:
             others = tuple(disk for disk in disks if disk != endpoint.target)

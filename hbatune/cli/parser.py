@@ -61,8 +61,7 @@ def format_help_page(command: str | None) -> str:
     """Return the help of a command, or the main help. UsageError if there is no such command."""
     if command is None:
         return _make_parser(dict.fromkeys(COMMANDS)).format_help()
-    parser = _make_parser({command: import_command(command)})
-    return find_subparsers(parser)[command].format_help()
+    return find_subparsers(_make_parser({command: import_command(command)}))[command].format_help()
 
 
 def find_subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -263,8 +263,7 @@ class _GatheredFacts:
         for daemon, runs in self._health.daemons.items():
             self._add(FactKind.HOST, HOST_SUBJECT, f"{shorten_text(daemon)} runs", runs)
         if not isinstance(tuned, Missing):
-            name = fill_message("fact_name", "tuned")
-            self._add(FactKind.HOST, HOST_SUBJECT, name, tuned.names)
+            self._add(FactKind.HOST, HOST_SUBJECT, fill_message("fact_name", "tuned"), tuned.names)
         self._add(FactKind.HOST, HOST_SUBJECT, "hbatune", snapshot.hbatune)
 
 

@@ -321,7 +321,6 @@ def _read_host(profile: str | None, file: str) -> Iterator[HostAudit | UnusableS
         yield audit_host(load_snapshot(Path(file)), file, profile)
     except HbatuneError as error:
         # Keep only the reason: the message starts with the file.
-        reason = error.message.removeprefix(f"{file!r}: ")
-        yield UnusableSnapshot(file, ReadFailure.INVALID, reason)
+        yield UnusableSnapshot(file, ReadFailure.INVALID, error.message.removeprefix(f"{file!r}: "))
     except MemoryError:
         yield UnusableSnapshot(file, ReadFailure.NO_MEMORY)

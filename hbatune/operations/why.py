@@ -9,13 +9,8 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from hbatune.act.block_trace import (
-    MAX_EVENTS,
-    STAGE_EVENTS,
-    BlockTrace,
-    TracedRequest,
-    trace_requests,
-)
+from hbatune.act import block_trace
+from hbatune.act.block_trace import BlockTrace
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.cgroups import find_limited_cgroup, read_io_limits
 from hbatune.facts.machine import gather_machine
@@ -34,7 +29,7 @@ _INSTANCE = "hbatune-why"
 _SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DEPTH)
 _FIRST_S, _LONGEST_S = 0.1, 0.8
 """The first window, and the longest. In the rest of its second, the events are read."""
-_WANTED_EVENTS = MAX_EVENTS // 5
+_WANTED_EVENTS = block_trace.MAX_EVENTS // 5
 """Events of a window: few enough for the buffer of one CPU, and to cost a few percent of a CPU."""
 
 
@@ -135,7 +130,7 @@ class _Tracing:
     """The trace of one disk, with samples of the machine around it. Mutable."""
 
     def __init__(self, machine: Machine, disk: Endpoint) -> None:
-        self.requests: list[TracedRequest] = []
+        self.requests: list[block_trace.TracedRequest] = []
         self.seconds, self.traced_seconds, self.lost = 0.0, 0.0, 0
         self._machine, self._disk = machine, disk
         self._siblings: dict[str, str] = {}
@@ -154,7 +149,7 @@ class _Tracing:
     def run(self, seconds: int, advance: Callable[[str], None]) -> None:
         """Trace in a window of each second. Raises HbatuneError if the kernel does not allow it."""
         target = self._disk.target
-        trace = BlockTrace(_INSTANCE, STAGE_EVENTS, self._device)
+        trace = BlockTrace(_INSTANCE, block_trace.STAGE_EVENTS, self._device)
         trace.remove()  # of a run that was killed
         begin, length = time.monotonic(), _FIRST_S
         try:
@@ -182,10 +177,10 @@ class _Tracing:
         if lost := trace.count_lost():
             self.lost += lost
             return min(length, next_length) / 4
-        if len(events) == MAX_EVENTS:  # later ones were not read
+        if len(events) == block_trace.MAX_EVENTS:  # later ones were not read
             end = events[-1].time_us / 1e6
         self.traced_seconds += end - begin
-        for request in trace_requests(events):
+        for request in block_trace.trace_requests(events):
             # A request with a flush waits for the flush before its issue.
             if request.got and request.sent and request.operation[0] != "F":
                 self.requests.append(request)

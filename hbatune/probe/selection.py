@@ -9,21 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import names
-from hbatune.facts.model import (
-    Adapter,
-    Attribute,
-    CpuRestriction,
-    Endpoint,
-    Kind,
-    Machine,
-    Medium,
-    Missing,
-    Protocol,
-    Reason,
-    Storage,
-    TargetKind,
-)
+from hbatune.facts import model, names
+from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Missing, Protocol, Storage
 from hbatune.facts.names import NaturalKey, natural_key
 from hbatune.plan.rows import Outcome, Row
 from hbatune.probe.result import InForce, Skip, Skipped, Subject
@@ -121,7 +108,7 @@ def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
     shared_by = [*sorted(protocols & SHARED_PROTOCOLS), *sorted(elsewhere)]
     unread = False
     for fact in (endpoint.state, endpoint.zoned, endpoint.size):
-        unread |= isinstance(fact, Missing) and fact.reason is not Reason.ABSENT
+        unread |= isinstance(fact, Missing) and fact.reason is not model.Reason.ABSENT
     if shared_by and not shared:
         return Skipped(endpoint.target, Skip.NOT_ASKED, detail=shared_by[0])
     if Protocol.UNKNOWN in protocols:
@@ -145,7 +132,7 @@ def list_current_settings(
     """Return the settings of these endpoints and their adapters that could be read."""
     values: list[InForce] = []
     for endpoint in endpoints:
-        values += _read_values(endpoint.target, TargetKind.ENDPOINT, endpoint.attributes)
+        values += _read_values(endpoint.target, model.TargetKind.ENDPOINT, endpoint.attributes)
     for control in machine.controls:
         if control.adapter in adapters:
             values += _read_values(control.target, control.kind, control.attributes)
@@ -174,7 +161,7 @@ def replace_values(
 def _make_subject(
     endpoint: Endpoint,
     endpoints: dict[str, Endpoint],
-    adapters: dict[str, Adapter],
+    adapters: dict[str, model.Adapter],
     machine: Machine,
 ) -> Subject:
     paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
@@ -215,7 +202,7 @@ def _choose_probe_cpus(machine: Machine, serving: Collection[int] | None) -> tup
     # Isolated CPUs were set aside by an administrator; a probe must not run on them.
     processors = machine.processors
     allowed = set(processors.online).difference(serving, processors.isolated, processors.nohz_full)
-    for restriction in (CpuRestriction.PARTITION, CpuRestriction.TUNED):
+    for restriction in (model.CpuRestriction.PARTITION, model.CpuRestriction.TUNED):
         allowed.intersection_update(processors.restrictions.get(restriction, allowed))
     return tuple(sorted(allowed))
 
@@ -225,9 +212,9 @@ def _list_groups(subject: Subject) -> list[_Group]:
     # A map has the medium and the model of its paths.
     media = (member.medium for member in subject.members if member.medium is not Medium.UNKNOWN)
     medium = next(media, Medium.UNKNOWN)
-    model = next((member.model for member in subject.members if member.model), "")
+    model_name = next((member.model for member in subject.members if member.model), "")
     serving = _list_adapters(subject.members)
-    return [(adapter, medium, model) for adapter in serving] or [(None, medium, model)]
+    return [(adapter, medium, model_name) for adapter in serving] or [(None, medium, model_name)]
 
 
 def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, ...]:
@@ -240,7 +227,7 @@ def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:
 
 
 def _read_values(
-    target: str, kind: TargetKind, attributes: Mapping[str, Attribute | Missing]
+    target: str, kind: model.TargetKind, attributes: Mapping[str, model.Attribute | Missing]
 ) -> Iterator[InForce]:
     for setting in SETTINGS.values():
         if setting.on is not kind:

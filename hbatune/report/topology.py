@@ -43,8 +43,7 @@ def make_interrupt_blocks(data: ReportData) -> list[Block]:
 
 def _list_nodes(machine: model.Machine) -> Iterator[Node]:
     """Yield the NUMA nodes with adapters, disks without an adapter, and maps of several."""
-    ordered = sorted(machine.adapters, key=_get_node)
-    for node, adapters in groupby(ordered, key=_get_node):
+    for node, adapters in groupby(sorted(machine.adapters, key=_get_node), key=_get_node):
         below = tuple(_make_adapter_node(adapter, machine) for adapter in adapters)
         yield Node("No NUMA node" if node < 0 else f"NUMA node {node}", below=below)
     unassigned = [endpoint for endpoint in machine.endpoints if endpoint.adapter is None]

@@ -271,8 +271,7 @@ class _Layout:
         for number in range(len(self._rows)):
             if number:
                 yield ()
-            cells = self._omit_repeated(range(len(self._columns)), number)
-            for position, cell in enumerate(cells):
+            for position, cell in enumerate(self._omit_repeated(range(len(self._columns)), number)):
                 if cell not in ((), (EMPTY_CELL,)):
                     style = self._choose_style(number, position)
                     yield from self._draw_labelled(position, max(self._titles), cell, 0, style)

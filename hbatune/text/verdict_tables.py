@@ -150,8 +150,7 @@ def _group_by_proof(
     """Group rows by values and proof: yield the first row, all targets and the proof."""
     compared = [row for row in rows if row.key in proofs]
     keys = attrgetter("setting", "current", "value")
-    groups = group_items(compared, lambda row: (*keys(row), id(proofs[row.key])))
-    for group in groups.values():
+    for group in group_items(compared, lambda row: (*keys(row), id(proofs[row.key]))).values():
         yield group[0], format_targets([row.target for row in group]), proofs[group[0].key]
 
 
