@@ -13,7 +13,8 @@ from hbatune.errors import HbatuneError
 from hbatune.facts import adapters, endpoints, families, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
-from hbatune.facts.devices import Devices, find_mounts, find_volumes
+from hbatune.facts.devices import Devices, find_mounts, find_volumes, list_stacks, read_label
+from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Storage, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
@@ -26,6 +27,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MEMINFO = "/proc/meminfo"
 _QUEUES = "mq/*/cpu_list"
 _ALWAYS_ON = "/sys/module/nvme_core/parameters/multipath_always_on"
+STACK_ATTRIBUTES = ("queue/scheduler", "queue/max_sectors_kb", "queue/read_ahead_kb")
+"""The attributes of a device on disks that decide, instead of the disks' own."""
 
 Requests = dict[str, tuple[str, ...]]  # attributes to read, by directory
 
@@ -93,7 +96,21 @@ def build_machine(
         controls=tuple(adapters.build_controls(groups, survey, request.of, disk_routes)),
         processors=read_processors(),
         local_cpus=local_cpus,
+        stacks=tuple(_build_stacks(devices, by_name, survey)),
     )
+
+
+def _build_stacks(
+    devices: Devices, by_name: Mapping[str, Endpoint], survey: Survey
+) -> Iterator[model.StackedDevice]:
+    """Yield the devices on these endpoints. The paths of a map are below this map only."""
+    select = make_selector(STACK_ATTRIBUTES)
+    for name, directory, lowers in list_stacks(devices.stack, devices.disks):
+        below = [by_name[lower] for lower in sorted(lowers) if lower in by_name]
+        if disks := tuple(disk.target for disk in below if disk.map in (None, name)):
+            values, holders = select(survey.get(directory, {})), devices.stack.holders(name)
+            names = escape_text(name), read_label(name)
+            yield model.StackedDevice(*names, disks, holders, values, is_pool=not directory)
 
 
 def without_attributes(machine: Machine) -> Machine:
@@ -122,6 +139,10 @@ def list_requests(
             requests[get_class_dir(host, "scsi_host")] = names
     add_requests(requests, routes.list_route_attributes(branches))
     add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
+    disks = {*map(get_kernel_name, devices.places), *devices.maps}
+    for _, directory, lowers in list_stacks(devices.stack, devices.disks):
+        if directory and request.requested and not lowers.isdisjoint(disks):
+            add_requests(requests, {directory: STACK_ATTRIBUTES})
     for group in groups.values():
         for kind, directory in adapters.list_directories(group):
             add_requests(requests, {directory: tuple(request.of.get(kind, ()))})

@@ -356,20 +356,26 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
     return {name: tuple(sorted(points)) for name, points in points_by_disk.items()}
 
 
+def list_stacks(stack: Stack, disks: Mapping[str, str]) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield the devices on others with their directories, and all devices below each.
+
+    A ZFS pool has an empty directory. NVMe heads are omitted: their hidden paths name them.
+    """
+    for name, lowers in stack.below.items():
+        if lowers and not routes.is_head(disks[name]):
+            yield name, disks[name], stack.foundations(name) - {name}
+    for pool, members in stack.pools.items():
+        wholes = filter(None, (_find_whole_disk(member, disks) for member in members))
+        yield pool, "", set[str]().union(*map(stack.foundations, wholes))
+
+
 def find_volumes(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return for each disk the names of all devices stacked on it, and of its ZFS pool."""
     names_by_disk: dict[str, set[str]] = defaultdict(set)
-    for upper, lowers in stack.below.items():
-        # A head has no alias, and its hidden paths name it.
-        if lowers and not routes.is_head(disks[upper]):
-            label = read_label(upper)
-            for lower in stack.foundations(upper) - {upper}:
-                names_by_disk[lower].add(label)
-    for pool, members in stack.pools.items():
-        for member in members:
-            whole = _find_whole_disk(member, disks)
-            for lower in stack.foundations(whole) if whole else ():
-                names_by_disk[lower].add(escape_text(pool))
+    for upper, _, lowers in list_stacks(stack, disks):
+        label = read_label(upper)
+        for lower in lowers:
+            names_by_disk[lower].add(label)
     return {name: tuple(sorted(names)) for name, names in names_by_disk.items()}
 
 

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from hbatune.facts import assembly, part, routes
 from hbatune.facts.adapters import group_branches
 from hbatune.facts.assembly import ReadRequest
-from hbatune.facts.devices import Devices, find_devices, list_branches
+from hbatune.facts.devices import Devices, find_devices, list_branches, list_stacks
 from hbatune.facts.model import Machine, TargetKind
+from hbatune.facts.names import add_siblings
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
 from hbatune.facts.routes import Branch, Place, Routes, get_kernel_name
 from hbatune.workers import WorkerPool
@@ -102,12 +103,15 @@ def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadReque
 def _gather_disks(
     devices: Devices, branches: Sequence[Branch], names: Iterable[str], request: ReadRequest
 ) -> Machine | None:
-    """Return the machine with only the named disks; ``devices`` and ``branches`` are all of it.
+    """Return the machine with only these disks and their stacks; ``devices`` are all of it.
 
     None if a name is not a disk or another disk may have the same route. None for NVMe with several
     paths or over fabrics, since their ids depend on all devices.
     """
     disks = {name.removeprefix(_DEV) for name in names}
+    stacks = list_stacks(devices.stack, devices.disks)
+    siblings = add_siblings(disks, ({upper, *lowers} for upper, _, lowers in stacks))
+    disks |= siblings & {*map(get_kernel_name, devices.places), *devices.maps}
     directories, _ = part.find_related_disks(disks)
     wanted = directories.keys()
     # The ids of NVMe with several paths depend on all devices.

@@ -231,7 +231,7 @@ class Endpoint(Struct, frozen=True):
     whether the kernel orders a zoned disk's writes with any scheduler, or None if the disk is not
     zoned. ``raid_level`` is the level of a volume, in its driver's form (``6``, ``1(+0)``), or None
     if unknown. ``path_groups`` are the groups of a map. ``removable`` is whether the medium can be
-    removed.
+    removed. ``used_for`` are the uses of the disk that rules name (``policy.match``).
     """
 
     target: ShortText
@@ -277,6 +277,7 @@ class Endpoint(Struct, frozen=True):
     alias: ShortText | None = None
     volumes: tuple[ShortText, ...] = ()
     removable: bool = False
+    used_for: tuple[ShortText, ...] = ()
 
     @property
     def active_group(self) -> PathGroup | None:
@@ -298,6 +299,21 @@ class Endpoint(Struct, frozen=True):
     def held(self) -> bool:
         """Whether another block device (a map, LVM, md) is stacked on it."""
         return bool(self.holders)
+
+
+class StackedDevice(Struct, frozen=True):
+    """A device on disks, such as a map, an md array or a volume, or a ZFS pool.
+
+    ``label`` is the name that people use. ``disks`` are the endpoints below it, of a map its paths.
+    ``holders`` are the devices directly on it. ``attributes`` are keyed by their path.
+    """
+
+    target: ShortText
+    label: ShortText
+    disks: tuple[ShortText, ...]
+    holders: tuple[ShortText, ...] = ()
+    attributes: dict[ShortText, Attribute | Missing] = {}
+    is_pool: bool = False
 
 
 class Module(Struct, frozen=True):
@@ -397,6 +413,7 @@ class Machine(Struct, frozen=True):
 
     ``memory`` is MemTotal in bytes. ``modules`` are the modules of the adapters' drivers; a module
     has the name of its family. ``local_cpus`` are, by adapter, the CPUs near its PCI function.
+    ``stacks`` are the devices on the endpoints.
     """
 
     hostname: ShortText
@@ -411,6 +428,7 @@ class Machine(Struct, frozen=True):
     controls: tuple[Control, ...] = ()
     processors: Processors = Processors()
     local_cpus: dict[ShortText, tuple[int, ...]] = {}
+    stacks: tuple[StackedDevice, ...] = ()
 
     @property
     def adapters_by_target(self) -> dict[str, Adapter]:

@@ -7,6 +7,7 @@ and models, are case-sensitive and fast. Lists of CPUs have the kernel's form: `
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ _LETTERED = r"(sd|vd|xvd|hd|dasd|mpath)([a-z]+)([0-9]*)"
 _PCI = r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])"
 # The minimum number of consecutive names that are shown as a range.
 _MIN_RANGE = 4
+# Larger groups are not joined: an event of one disk must not read thousands.
+_MAX_JOINED = 256
 NaturalKey = list[tuple[int, int, str]]
 
 _Item = TypeVar("_Item")
@@ -29,6 +32,30 @@ def group_items(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_K
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def join_groups(groups: Iterable[Iterable[str]]) -> dict[str, str]:
+    """Return, by name, a name that represents all in the same groups, directly or by others."""
+    leaders: dict[str, str] = {}
+
+    def find_leader(name: str) -> str:
+        while (leader := leaders.setdefault(name, name)) != name:
+            name = leader
+        return name
+
+    for group in groups:
+        first, *others = map(find_leader, group)
+        leaders.update(dict.fromkeys(others, first))
+    joined = {name: find_leader(name) for name in leaders}
+    counts = Counter(joined.values())
+    return {name: leader for name, leader in joined.items() if counts[leader] <= _MAX_JOINED}
+
+
+def add_siblings(names: Iterable[str], groups: Iterable[Iterable[str]]) -> set[str]:
+    """Return the names with all others in the same groups."""
+    all_names, leaders = set(names), join_groups(groups)
+    chosen = {leaders[name] for name in all_names & leaders.keys()}
+    return all_names.union(name for name, leader in leaders.items() if leader in chosen)
 
 
 def natural_key(name: str) -> NaturalKey:

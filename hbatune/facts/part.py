@@ -15,6 +15,7 @@ from hbatune.facts import assembly, devices, model, routes
 from hbatune.facts.attributes import Attributes
 from hbatune.facts.devices import Devices, Stack, find_disk_directory, list_names
 from hbatune.facts.ids import extract_lasting_part
+from hbatune.facts.names import add_siblings
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 _BLOCK = "/sys/class/block"
@@ -163,7 +164,8 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
             raise InsufficientFactsError(f"{name} is an adapter or a new host")
         else:
             disk_names.add(name)
-    directories, maps = find_related_disks(disk_names)
+    stacks = ((stack.target, *stack.disks) for stack in cached.rest.stacks)
+    directories, maps = find_related_disks(add_siblings(disk_names, stacks))
     disks = dict(sorted(directories.items(), key=itemgetter(1)))
     places, joining, parallel = {}, {}, set()
     for name, path in disks.items():

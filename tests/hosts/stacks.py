@@ -8,6 +8,11 @@ ZFS_MEMBERS = {"sdi1": "tank", "sdj": "tank", "sdk": None}
 """The members of a pool, with the name that udev's database has: a cache has no name."""
 
 
+def _stacked(name: str) -> Disk:
+    """Return a device that passes I/O on, so it has no scheduler (block/elevator.c)."""
+    return Disk(name, tags=None, scheduler="none")
+
+
 def stacks() -> Described:
     """Eleven disks, each of which has several names.
 
@@ -32,13 +37,13 @@ def stacks() -> Described:
     return Described(
         functions=(Function("0000:01:00.0", "mpt3sas", hosts=(host,)),),
         mapped=(
-            Mapped(Disk("md127", tags=None), "", ("sda", "sdb")),
-            Mapped(Disk("dm-0", tags=None), "LVM-aa", ("md127",), name="vg--0-pg--data"),
-            Mapped(Disk("dm-1", tags=None), "LVM-ab", ("md127",), name="vg--0-home"),
-            Mapped(Disk("dm-2", tags=None), "CRYPT-LUKS2-a-secret", ("sdc2",), name="secret"),
-            Mapped(Disk("bcache0", tags=None), "", ("sdd",)),
+            Mapped(_stacked("md127"), "", ("sda", "sdb")),
+            Mapped(_stacked("dm-0"), "LVM-aa", ("md127",), name="vg--0-pg--data"),
+            Mapped(_stacked("dm-1"), "LVM-ab", ("md127",), name="vg--0-home"),
+            Mapped(_stacked("dm-2"), "CRYPT-LUKS2-a-secret", ("sdc2",), name="secret"),
+            Mapped(_stacked("bcache0"), "", ("sdd",)),
             Mapped(Disk("dm-3", tags=2048), "mpath-36000f", ("sde", "sdf"), name="mpatha"),
-            Mapped(Disk("dm-4", tags=None), "LVM-ba", ("dm-3",), name="vg1-data"),
+            Mapped(_stacked("dm-4"), "LVM-ba", ("dm-3",), name="vg1-data"),
         ),
         virtual=(Disk("loop0"), Disk("zd0")),
         mounts=(

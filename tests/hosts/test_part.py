@@ -12,10 +12,11 @@ from tests.hosts import matrix, traps
 from tests.hosts.conftest import ALL
 from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import run
+from tests.hosts.stacks import stacks
 from tests.hosts.tree import build
 from tests.lab.wheel import CHECKOUT
 
-MACHINES = {**ALL, "everything": matrix.everything, "one_name": traps.one_name}
+MACHINES = {**ALL, "everything": matrix.everything, "one_name": traps.one_name, "stacks": stacks}
 
 SPANNING = {"one_name"}
 """Machines of which a part cannot always be told: ids that two disks share."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hbatune.facts.names import natural_key, shorten_names
+from hbatune.facts.names import add_siblings, natural_key, shorten_names
 
 IN_ORDER = [
     ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"],
@@ -50,3 +50,17 @@ def test_names_sort_naturally(names: list[str]) -> None:
 )
 def test_consecutive_names_form_range(names: list[str], short: list[str]) -> None:
     assert list(shorten_names(names)) == short
+
+
+def test_siblings_share_groups_directly_or_by_others() -> None:
+    groups = [("md0", "sda", "sdb"), ("dm-1", "sdc", "sdd"), ("dm-0", "sdb", "sdc"), ("md1", "sde")]
+    assert add_siblings(["sdd", "sdx"], groups) == {
+        *("dm-0", "dm-1", "md0", "sda", "sdb", "sdc", "sdd", "sdx")
+    }
+    assert add_siblings(["sde"], groups) == {"sde", "md1"}
+
+
+def test_large_groups_have_no_siblings() -> None:
+    chain = [(f"sd{number}", f"sd{number + 1}") for number in range(256)]
+    assert add_siblings(["sd1"], chain) == {"sd1"}
+    assert len(add_siblings(["sd1"], chain[1:])) == 256
