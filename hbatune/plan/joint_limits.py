@@ -1,4 +1,4 @@
-"""Apply limits that several disks share: request memory, and equal values on a map's paths. Pure.
+"""Apply limits that several disks share: request memory, and equal values in a stack. Pure.
 
 Disks of one adapter also show the initial queue depth of each other.
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from hbatune.errors import UsageError
 from hbatune.facts import attributes, model
 from hbatune.facts.families import family_named
+from hbatune.facts.names import join_groups
 from hbatune.plan.rows import Plan, RequestMemory, Row, State
 from hbatune.settings.limits import MAX_SCHEDULER_REQUESTS, resolve_value
 from hbatune.settings.setting import Device, FixedSetting, LegalValue, Setting
@@ -95,6 +96,18 @@ def _make_peer_key(endpoint: model.Endpoint) -> object:
     if is_volume and not family_named(endpoint.family).volumes_alike:
         return endpoint.id
     return endpoint.adapter, endpoint.protocol, endpoint.vendor, endpoint.model
+
+
+def group_members(machine: model.Machine) -> dict[str, object]:
+    """Return, by target, the disks' group with equal values: of a map, or of a stack and a type."""
+    groups: dict[str, object] = {}
+    leaders = join_groups((stack.target, *stack.disks) for stack in machine.stacks)
+    for endpoint in machine.endpoints:
+        if endpoint.map is not None:
+            groups[endpoint.target] = endpoint.map
+        elif leader := leaders.get(endpoint.target):
+            groups[endpoint.target] = leader, endpoint.kind, endpoint.protocol, endpoint.medium
+    return groups
 
 
 def sum_request_memory(
@@ -191,7 +204,7 @@ def without_requests(plan: Plan) -> Plan:
 
 
 class PathSetting(Struct, frozen=True):
-    """One setting of one path.
+    """One setting of one path of a map, or of one member of a stack.
 
     ``current`` is None if it could not be read. Such a path does not limit the others. ``value`` is
     the planned value, or None if the path is not changed. ``raised_only`` is whether the value must

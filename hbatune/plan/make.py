@@ -117,16 +117,22 @@ def make_plan(
     matcher = matcher or Matcher(profile)
     limits, earlier = limits or PlanLimits(), earlier or EarlierChanges()
     planned: dict[str, list[Row]] = {}
-    maps: dict[str, list[MatchedTarget]] = {}
+    members: dict[object, list[MatchedTarget]] = {}
+    groups = joint_limits.group_members(machine)
     default_depths = find_default_depths(machine, earlier.original_depths)
     for matched in match_rules(machine, matcher, limits.site_rules, default_depths):
         # Before ``only`` is checked: an unnamed path still limits the other paths of its map.
-        if matched.target.map is not None:
-            maps.setdefault(matched.target.map, []).append(matched)
-        if only is None or matched.target.id in only:
+        group = groups.get(matched.target.name)
+        if group is not None:
+            members.setdefault(group, []).append(matched)
+        # An unnamed member of another stack counts with the values that it would get.
+        is_member = group is not None and matched.target.map is None
+        if only is None or matched.target.id in only or is_member:
             planned[matched.target.id] = list(plan_target(matched, limits, earlier))
-    for paths in maps.values():
-        planned |= level_map(paths, planned)
+    for paths in members.values():
+        planned |= level_members(paths, planned)
+    if only is not None:
+        planned = {id: target_rows for id, target_rows in planned.items() if id in only}
     rows = list(chain.from_iterable(planned.values()))
     for row in list_unsettable_coalescing(machine, matcher):
         if only is None or row.id in only:
@@ -457,10 +463,10 @@ def _exclude_row(row: Row, reason: LimitReason) -> Row:
     return replace(row, state=State.EXCLUDED, value=None, limit=reason)
 
 
-def level_map(
+def level_members(
     paths: Sequence[MatchedTarget], planned: Mapping[str, Sequence[Row]]
 ) -> dict[str, list[Row]]:
-    """Return, by id, the rows of a map's paths, changed to the same values on all paths."""
+    """Return, by id, the rows of a map's paths or a stack's members, with equal values on all."""
     rows: dict[str, dict[str, Row]] = {}
     names: dict[str, None] = {}
     for path in paths:

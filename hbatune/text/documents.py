@@ -5,16 +5,21 @@ build generates its JSON Schema in ``hbatune/schemas``.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from hbatune.facts.model import Adapter, Endpoint, Machine, Vector, get_fact
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Vector, get_fact
+from hbatune.facts.names import group_items
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Plan, Row, SkippedDisk
+from hbatune.settings.table import SCHEDULER, SETTINGS, Value
+from hbatune.shipped import fill_message
 from hbatune.text import limit_text, plan_tables
+from hbatune.text.tables import Table, load_columns
+from hbatune.text.terminal import print_line, show_section
 
 
 class AdapterVersions(Struct, frozen=True):
@@ -93,11 +98,75 @@ def with_sentences(kind: type[P], item: Struct) -> P:
     return kind(**fields)
 
 
+_DECIDING = (SCHEDULER, "max_sectors_kb", "read_ahead_kb")
+_MOST_DEVICES = 16
+
+
+class DecidingDevice(Struct, frozen=True):
+    """A device on disks with settings that count in addition to the disks' own, or instead.
+
+    ``label`` is the name that people use. ``disks`` are the disks and maps below it, of a map its
+    paths. ``holders`` are the devices on it, and ``settings`` its current values.
+    """
+
+    target: str
+    label: str
+    disks: tuple[str, ...]
+    holders: tuple[str, ...]
+    settings: dict[str, Value]
+
+
+def find_deciding_devices(machine: Machine, rows: Collection[Row]) -> tuple[DecidingDevice, ...]:
+    """Return the devices on the disks of these rows, with the settings that the rows are for.
+
+    The scheduler of a map counts even if no rule sets it: it replaces those of the paths.
+    """
+    planned = {(row.target, row.setting) for row in rows}
+    planned |= {(row.target, SCHEDULER) for row in rows}
+    maps, devices = {endpoint.map for endpoint in machine.endpoints}, []
+    for device in machine.stacks:
+        names, settings = (device.target, *device.disks), {}
+        # Any other device passes I/O on, and has no scheduler.
+        for setting in _DECIDING if device.target in maps else _DECIDING[1:]:
+            if not planned.isdisjoint((name, setting) for name in names):
+                value = SETTINGS[setting].read(device.attributes)
+                if not isinstance(value, Missing):
+                    settings[setting] = value
+        if settings:
+            uses = device.label, device.disks, device.holders
+            devices.append(DecidingDevice(device.target, *uses, settings))
+    return tuple(devices)
+
+
+def show_stacks(machine: Machine, rows: Collection[Row]) -> None:
+    """Print the devices on the disks of a plan with their settings, equal ones once."""
+    devices = find_deciding_devices(machine, rows)
+    if not devices:
+        return
+    table = Table(load_columns("stacks"))
+    by_disks = len(devices) <= _MOST_DEVICES  # otherwise, equal devices on any disks share a line
+
+    def make_key(device: DecidingDevice) -> tuple[str, tuple[str, ...]]:
+        return str(device.settings), device.disks if by_disks else ()
+
+    for group in group_items(devices, make_key).values():
+        names = [device.target for device in group]
+        labels = [device.label for device in group if device.label not in names]
+        aliases = (f"({' '.join(plan_tables.fold_names(labels, count=False))})",) if labels else ()
+        disks = plan_tables.fold_names(list({disk for device in group for disk in device.disks}))
+        values = [plan_tables.format_value(group[0].settings.get(name)) for name in _DECIDING]
+        table.rows.append([(*plan_tables.fold_names(names), *aliases), disks, *values])
+    show_section("Devices on these disks", table)
+    print_line(fill_message("plan", "stacks"), hang=2)
+    print_line()
+
+
 class DiffDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of ``diff``.
 
     ``left_alone`` are unclassified disks, which no rule may change. ``advice`` are vendor
-    recommendations, if the site's configuration enables them.
+    recommendations, if the site's configuration enables them. ``stacks`` are the devices on the
+    disks whose settings count in addition to the disks' own, or instead.
     """
 
     schema: str = "hbatune.plan/1"
@@ -105,6 +174,7 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
     rows: tuple[PrintedRow, ...]
     left_alone: tuple[PrintedSkippedDisk, ...] = ()
     advice: tuple[PrintedAdvice, ...] = ()
+    stacks: tuple[DecidingDevice, ...] = ()
 
 
 class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
@@ -159,6 +229,7 @@ def make_diff_document(
         rows=tuple(with_sentences(PrintedRow, row) for row in rows),
         left_alone=tuple(with_sentences(PrintedSkippedDisk, disk) for disk in plan.left_alone),
         advice=tuple(with_sentences(PrintedAdvice, item) for item in advice),
+        stacks=find_deciding_devices(machine, rows),
     )
 
 

@@ -87,13 +87,13 @@ class Limit(StrEnum):
     UNREAD_DISK = "cannot be identified: {} cannot be read"
     WITHIN_ARRAY = "within what the array takes, as far as is known"
     ZONED = "zoned"
-    # of the paths of a map (plan/joint_limits.py)
-    PATHS_AT = "equal on all paths: {} is at {}"
-    PATHS_DIFFER = "differs from the other paths: {} takes {} at most, and none is lowered"
-    PATHS_DISAGREE = "left like the other paths: the other paths would get {}"
-    PATHS_PINNED = "left like the other paths: {} must not be changed"
-    PATHS_PINNED_AT = "equal on all paths: {} must not be changed and has {}"
-    PATHS_TAKE = "equal on all paths: {} takes {} at most"
+    # of the paths of a map or the members of a stack (plan/joint_limits.py)
+    PATHS_AT = "equal on all paths or members: {} is at {}"
+    PATHS_DIFFER = "differs from other paths or members: {} takes {} at most, and none is lowered"
+    PATHS_DISAGREE = "left like the other paths or members, which would get {}"
+    PATHS_PINNED = "left like the other paths or members: {} must not be changed"
+    PATHS_PINNED_AT = "equal on all paths or members: {} must not be changed and has {}"
+    PATHS_TAKE = "equal on all paths or members: {} takes {} at most"
     # of a module option (plan/module_options.py)
     AT_MAXIMUM = "as much as the driver takes, or more"
     BY_DRIVE = "the option sets a separate depth for each drive (tag_info)"

@@ -84,13 +84,14 @@ def _check_options(args: argparse.Namespace) -> None:
 def _show_plan(
     planned: Differences, comparisons: ComparisonPreview | None, args: argparse.Namespace
 ) -> int:
-    if args.json:
-        from hbatune.text.documents import make_diff_document
+    from hbatune.text.documents import make_diff_document, show_stacks
 
-        machine = planned.situation.machine
+    machine = planned.situation.machine
+    if args.json:
         show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
     else:
         show_differences(planned, unfold=args.all)
+        show_stacks(machine, planned.rows)
         if comparisons is not None:
             _show_comparisons(comparisons, args)
         print_line("Nothing was written.")

@@ -39,12 +39,16 @@ def run(args: argparse.Namespace) -> int:
 
 def print_differences(differences: Differences, *, as_json: bool, unfold: bool) -> int:
     """Print the differences, and return the exit code."""
+    plan, machine = differences.plan, differences.situation.machine
     if as_json:
         from hbatune.text.documents import make_diff_document
 
-        plan, machine = differences.plan, differences.situation.machine
         terminal.show_json(make_diff_document(plan, differences.rows, machine, differences.advice))
     else:
         plan_tables.show_differences(differences, unfold=unfold)
+        if machine.stacks:
+            from hbatune.text.documents import show_stacks
+
+            show_stacks(machine, differences.rows)
     leftovers.print_situation(differences.situation)
     return ExitCode.FOUND if differences.has_drift else 0

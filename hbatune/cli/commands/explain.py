@@ -21,7 +21,7 @@ from hbatune.policy.library import installed_library, list_profiles, load_profil
 from hbatune.policy.profile import OptionRule, Profile, Rule, Source
 from hbatune.policy.vendors import NoProfileError, load_chosen_profile, load_vendors
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
-from hbatune.text import leftovers, plan_tables, units
+from hbatune.text import documents, leftovers, plan_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.documents import PrintedAdvice, PrintedRow, with_sentences
 from hbatune.text.tables import Table, load_columns, make_columns
@@ -42,7 +42,8 @@ class Explained(differences.SettingExplanation, frozen=True):
 class ExplainDocument(Struct, frozen=True):
     """The JSON document of `explain`; ``without_rules`` are the targets that no rule matches.
 
-    If no profile is active or named, it has only the rows by profile, in ``profiles``.
+    If no profile is active or named, it has only the rows by profile, in ``profiles``. ``stacks``
+    are the devices on the disks whose settings count in addition to the disks' own, or instead.
     """
 
     explained: tuple[Explained, ...]
@@ -50,6 +51,7 @@ class ExplainDocument(Struct, frozen=True):
     schema: str = "hbatune.explain/1"
     without_rules: tuple[differences.WithoutRules, ...] = ()
     profiles: dict[str, tuple[PrintedRow, ...]] = {}
+    stacks: tuple[documents.DecidingDevice, ...] = ()
 
 
 class SourceUse(Struct, frozen=True):
@@ -118,8 +120,10 @@ def _show_targets(args: argparse.Namespace) -> int:
     leftovers.print_situation(situation)
     explained = tuple(map(_make_entry, explanation.settings))
     bare = explanation.without_rules
+    rows = [entry.row for entry in explanation.settings if entry.row is not None]
     if args.json:
-        show_json(ExplainDocument(explained, sources, without_rules=bare))
+        stacks = documents.find_deciding_devices(situation.machine, rows)
+        show_json(ExplainDocument(explained, sources, without_rules=bare, stacks=stacks))
         return 0
     index = _Index(situation)
     in_order = sorted(explained, key=lambda entry: natural_key(entry.target))
@@ -129,6 +133,7 @@ def _show_targets(args: argparse.Namespace) -> int:
     else:
         for names, entry in folded:
             _show_setting(names, entry, index)
+    documents.show_stacks(situation.machine, rows)
     _show_bare(explanation)
     if not explained and not bare:
         print_line(f"{' '.join(args.targets)}: nothing of it can be set")

@@ -5,8 +5,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
+from hbatune.facts.model import (
+    Attribute,
+    Endpoint,
+    Kind,
+    Medium,
+    Missing,
+    Protocol,
+    Reason,
+    StackedDevice,
+)
 from hbatune.plan import make
 from hbatune.plan.make import PlanLimits
 from hbatune.plan.rows import Row, State
@@ -128,6 +138,58 @@ def test_unmapped_disks_are_independent() -> None:
     assert [row.value for row in planned_rows] == [128, 64]
 
 
+def members(
+    *disks: Endpoint, upper: str = "md127", only: set[str] | None = None, **how: Any
+) -> dict[str, Row]:
+    """Return the rows of disks below one device; further devices share a disk with it."""
+    names = tuple(disk.target for disk in disks)
+    stacks = (StackedDevice(upper, upper, names[:2]), StackedDevice("dm-1", "vg0/pg", names[1:]))
+    host = replace(machine(*disks), stacks=stacks)
+    named = make.EarlierChanges(targets_named=True)
+    plan = make.make_plan(host, profile(AT_LEAST_128), only=only, earlier=named, **how)
+    return {row.target: row for row in plan.rows}
+
+
+LONE: dict[str, Any] = {"kind": Kind.DISK, "map": None}
+
+
+def test_members_of_stack_are_treated_alike() -> None:
+    """The third disk shares a volume with the second one only."""
+    first, second, third = path("sda", **LONE), path("sdb", cap=64, **LONE), path("sdc", **LONE)
+    planned_rows = members(first, second, third)
+    assert [row.value for row in planned_rows.values()] == [64, 64, 64]
+    reason = "equal on all paths or members: sdb takes 64 at most"
+    assert describe_limit(planned_rows["sda"].limit) == reason
+
+
+def test_named_member_gets_the_value_of_all() -> None:
+    first, second = path("sda", **LONE), path("sdb", cap=64, **LONE)
+    planned_rows = members(first, second, only={first.id})
+    assert {name: row.value for name, row in planned_rows.items()} == {"sda": 64}
+
+
+def test_decision_on_member_counts_for_others() -> None:
+    first, second = path("sda", **LONE), path("sdb", 8, **LONE)
+    limits = PlanLimits(excluded={second.id: LimitReason(Limit.EXCLUDED)})
+    row = members(first, second, limits=limits)["sda"]
+    assert (row.value, row.state) == (32, State.OK)
+    reason = "left like the other paths or members: sdb must not be changed"
+    assert describe_limit(row.limit) == reason
+
+
+def test_members_of_other_types_differ() -> None:
+    """An SSD in front of a hard disk, as of bcache and LVM's cache, is unlike it on purpose."""
+    first, second = path("sda", **LONE), path("sdb", cap=64, medium=Medium.HDD, **LONE)
+    assert [row.value for row in members(first, second).values()] == [128, 64]
+
+
+def test_large_stacks_are_not_joined() -> None:
+    """A group of hundreds of disks would be read whole at each event of one of them."""
+    disks = [path(f"sd{number}", cap=64 + number, **LONE) for number in range(257)]
+    planned_rows = members(*disks)
+    assert (planned_rows["sd0"].value, planned_rows["sd60"].value) == (64, 124)
+
+
 def hidden(target: str, tags: int, scheduler: str = "[none] mq-deadline") -> Endpoint:
     disk_attributes = attributes(queue__scheduler=scheduler, queue__nr_requests=str(tags))
     return path(target, map="nvme0n1", tags=tags, attributes=disk_attributes)
@@ -140,7 +202,7 @@ def test_hidden_paths_preserve_different_tags() -> None:
     planned_rows = rows(hidden("nvme0c0n1", 1023), hidden("nvme0c1n1", 127), wishes=NVME)
     requests = [row for row in planned_rows if row.setting == "nr_requests"]
     assert values(requests) == [(1023, State.OK), (127, State.OK)]
-    assert all("differs from the other paths" in describe_limit(row.limit) for row in requests)
+    assert all("differs from other paths" in describe_limit(row.limit) for row in requests)
 
 
 def test_hidden_path_preserves_sibling_scheduler() -> None:

@@ -13,7 +13,7 @@ from hbatune.plan.make import (
     exclude_target,
     find_earlier_changes,
     keep_decision,
-    level_map,
+    level_members,
     limit_value,
     match_rules,
     restore_value,
@@ -134,12 +134,13 @@ def test_effects_of_required_settings_stay() -> None:
     assert find_earlier_changes(path, earlier, is_excluded=True) == {"nr_requests": change}
 
 
-def test_level_map_names_deciding_path() -> None:
-    paths = [matched(lun("sda")), matched(replace(lun("sdb"), depth_cap=40))]
+def test_level_members_names_deciding_path() -> None:
+    disks = [lun("sda"), replace(lun("sdb"), depth_cap=40)]
+    paths = [matched(replace(disk, map="dm-0")) for disk in disks]
     planned = {
         path.target.id: [limit_value(path.target, DEEPER, path.device, None)] for path in paths
     }
-    levelled = level_map(paths, planned)
+    levelled = level_members(paths, planned)
     assert [row.value for path_rows in levelled.values() for row in path_rows] == [40, 40]
     reason = LimitReason(Limit.PATHS_TAKE, ("sdb", 40))
     assert levelled[paths[0].target.id][0].limit == reason

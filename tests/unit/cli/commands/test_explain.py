@@ -102,7 +102,7 @@ def test_sibling_path_caps_value(
     see_machine(monkeypatch, lambda: machine(*paths))
     output = explained(capsys)
     assert output.startswith("sda queue_depth: 32 now; oltp wants 48\n")
-    assert "equal on all paths: sdb takes 48 at most" in output
+    assert "equal on all paths or members: sdb takes 48 at most" in output
 
 
 def test_unmatched_disks_share_explanation(
