@@ -83,6 +83,8 @@ def _translate_criteria(criteria: Match) -> Iterator[UdevCondition]:
     if criteria.rotational is not None:
         is_rotational = lines.match_attribute("queue/rotational", str(int(criteria.rotational)))
         yield UdevCondition(((is_rotational,),), ((is_rotational,),))
+    if criteria.use:  # a disk is used later
+        yield UdevCondition((), ((),))
     if criteria.link.gen:
         yield _match_words(GEN, map(str, criteria.link.gen), [UNKNOWN])
     if criteria.link.width:

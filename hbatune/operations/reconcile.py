@@ -37,7 +37,7 @@ from hbatune.plan.joint_limits import require_affordable, sum_beyond_defaults, w
 from hbatune.plan.rows import Outcome, Plan, Row, RowKey, State
 from hbatune.policy import budget
 from hbatune.policy.config import Config, UnmatchedName, find_configuration_file, load_configuration
-from hbatune.policy.match import Matcher
+from hbatune.policy.match import Matcher, list_rule_uses
 from hbatune.policy.profile import Profile
 from hbatune.settings.table import BASE_SETTINGS, Value
 from hbatune.workers import WorkerPool
@@ -158,7 +158,8 @@ def scan_disks(
     Returns None if the ``last`` passes do not have enough facts. The part is not stored.
     """
     cached = last.machine
-    if cached is None:
+    # A part does not have the uses of its disks.
+    if cached is None or list_rule_uses(profile):
         return None
     last.journal.refresh(lambda: cached.machine)
     # Includes the files that their writes may reset, so the baselines need no second read.

@@ -198,11 +198,8 @@ class Situation(Struct, frozen=True):
 def list_advice(
     machine: Machine, site: configuration.Site, plan: rows.Plan, ids: Collection[str] | None = None
 ) -> tuple[Advice, ...]:
-    """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``).
-
-    Raises ``PolicyError`` for a use without advice from any vendor.
-    """
-    rules = vendors.load_enabled_rules(installed_library(), site)
+    """Return the vendors' advice on a plan, if the configuration requests it (``find_advice``)."""
+    rules = vendors.load_enabled_rules(installed_library(), site, is_local=False)
     if not rules:  # as on most hosts
         return ()
     from hbatune.plan.advice import find_advice
@@ -371,6 +368,8 @@ def make_situation(
     ``filed`` is the journal for this machine.
     """
     machine = processors.with_probing(machine, isolated=config.probe.isolated)
+    site = match.resolve_site_links(machine, config.site, devices.resolve_name)
+    machine = _note_uses(machine, site, profile)
     return Situation(
         config,
         profile,
@@ -380,8 +379,16 @@ def make_situation(
         rollbacks=rollback_record.load(means.paths).with_current_ids(machine),
         stuck=means.stuck,
         rendered=system.read_module_options(means.paths.modprobe),
-        site=match.resolve_site_links(machine, config.site, devices.resolve_name),
+        site=site,
     )
+
+
+def _note_uses(machine: Machine, site: configuration.Site, profile: Profile) -> Machine:
+    if match.list_rule_uses(profile):  # on few hosts
+        from hbatune.plan.advice import with_uses
+
+        machine = with_uses(machine, site, profile)
+    return machine
 
 
 def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situation:
@@ -401,7 +408,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
     return Situation(
         config,
         file.drop_unknown_rules(profile),
-        machine,
+        _note_uses(machine, policy.site, profile),
         chosen=choose_targets(machine, request.targets),
         journal=Journal(machine.boot_id, reverted=policy.reverted),
         rollbacks=RollbackRecords((RollbackRecord("", policy.rolled_back),)),

@@ -230,6 +230,14 @@ class Library(Struct, frozen=True):
             with PolicyError.collect(errors):
                 yield _read_file(self, path, Origin.SITE)
 
+    def list_rule_uses(self) -> set[str]:
+        """Return the uses of disks that the site's rules name."""
+        uses: set[str] = set()
+        for folder, shape in (("rules.d", RulesFile), ("profiles", ProfileFile)):
+            for file in self.site_files(folder):
+                uses.update(*(table.when.use for table in decode_file(file, shape).rule))
+        return uses
+
 
 def installed_library() -> Library:
     """Return the library of this system. A root process trusts only root's files."""

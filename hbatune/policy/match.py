@@ -42,6 +42,7 @@ class Traits(Struct, frozen=True):
     target: TargetKind = TargetKind.ENDPOINT
     storage: models.Storage = models.Storage.LOCAL
     transport: str = ""
+    uses: tuple[str, ...] = ()
 
 
 def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
@@ -93,6 +94,7 @@ def build_traits(endpoint: Endpoint, adapter: Adapter | None) -> Traits:
         storage=endpoint.storage,
         gen=generation,
         width=width,
+        uses=endpoint.used_for,
     )
 
 
@@ -116,6 +118,8 @@ def is_match(condition: Match, properties: Traits) -> bool:
         flag = getattr(condition, name)
         if flag is not None and getattr(properties, name) is not flag:
             return False
+    if condition.use and set(condition.use).isdisjoint(properties.uses):
+        return False
     generations, widths = condition.link.gen, condition.link.width
     if generations and properties.gen not in generations:
         return False
@@ -203,6 +207,12 @@ class SiteNames:
             for name in names:
                 if not self.meant((name,)) and name not in self._adapters:
                     yield UnmatchedName(key, name)
+
+
+def list_rule_uses(profile: Profile) -> set[str]:
+    """Return the uses of disks that the conditions of a profile name."""
+    conditions = [rule.when for rule in profile.rules] + [goal.when for goal in profile.objectives]
+    return {use for condition in conditions for use in condition.use}
 
 
 def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, ...]:

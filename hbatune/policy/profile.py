@@ -45,7 +45,8 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
     ``vendor`` and ``model`` are case-sensitive globs. ``rotational`` is the kernel's own statement,
     also for virtual disks; ``medium`` is hbatune's classification. ``transport`` is the kernel's
-    name for the transport of an NVMe controller.
+    name for the transport of an NVMe controller. ``use`` is a use in [site], a mount point, the
+    name of a volume or a pool on the disk, or ``zfs``.
     """
 
     family: Texts = ()
@@ -60,6 +61,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     rotational: bool | None = None
     link: LinkMatch = LinkMatch()
     transport: Texts = ()
+    use: Texts = ()
 
 
 class Exactly(Struct, frozen=True, tag="value"):

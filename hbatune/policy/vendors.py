@@ -61,16 +61,18 @@ def list_uses(rules: Collection[VendorRule]) -> tuple[str, ...]:
     return tuple(sorted({rule.use for rule in rules if rule.use is not None}))
 
 
-def load_enabled_rules(library: Library, site: Site) -> tuple[VendorRule, ...]:
+def load_enabled_rules(
+    library: Library, site: Site, *, is_local: bool = True
+) -> tuple[VendorRule, ...]:
     """Return the vendor rules that a site enables; raise ``PolicyError`` for an unknown use."""
     if site.vendors is Vendors.OFF and not site.uses:
         return ()
     rules = load_vendors(library.shipped)
     use_names = list_uses(rules)
-    for name in site.uses:
-        if name not in use_names:
+    for name in site.uses if is_local else ():
+        if name not in use_names and name not in library.list_rule_uses():
             expected, hint = ", ".join(use_names), suggest_nearest(name, use_names)
-            problem = f"unknown use {quote_value(name)}, expected one of {expected}"
+            problem = f"unknown use {quote_value(name)}: no rule names it, nor vendors: {expected}"
             raise make_site_error(library, ("site", "uses", name), problem, hint)
     if site.vendors is Vendors.OFF:
         return ()

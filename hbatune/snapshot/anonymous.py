@@ -38,7 +38,7 @@ _ID_FIELDS = frozenset(("id", "rolled_back", "exclude", "targets", "members", "u
 _PATH_FIELDS = frozenset(
     (
         *("sysfs", "device_node", "file", "files", "attribute", "irq_policies", "mounts", "point"),
-        *("volumes", "alias"),
+        *("volumes", "alias", "label", "use", "used_for"),
     )
 )
 # Texts whose digits are numbers. In any other text, digits may be a serial number.
@@ -144,8 +144,8 @@ class _Hider:
         if field in ("adapters", "disks", "local_cpus", "members"):
             return self._hide_id(name)
         # hbatune chooses the other keys, except the names of devices in them.
-        is_device = re.match(r"(\w+/)?(holders|slaves)/", name)
-        return self._hide_path(name) if is_device else name
+        is_private = field == "uses" or re.match(r"(\w+/)?(holders|slaves)/", name)
+        return self._hide_path(name) if is_private else name
 
     def _hide_names_in(self, text: str) -> str:
         """Return a public text, or its hash if it contains a name of this host or its drives."""

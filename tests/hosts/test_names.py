@@ -278,6 +278,83 @@ def test_site_excludes_disks_below_name(root: Path, name: str, disks: set[str]) 
         assert ("does not match a disk" in answer[2]) == (not disks)
 
 
+def test_plan_shows_settings_that_decide(root: Path) -> None:
+    plan = ("--profile", "throughput")
+    answers = run_all(
+        root,
+        ("diff", *plan),
+        ("diff", *plan, "--json", "/mnt"),
+        ("apply", "--dry-run", *plan, "sda"),
+        ("explain", *plan, "sdd", "read_ahead_kb"),
+        ("explain", *plan, "--json", "sda"),
+        ("explain", *plan, "sdh"),
+    )
+    texts = [" ".join(answer[1].split()) for answer in answers]
+    assert "dm-0 dm-1 md127 (vg-0/home vg-0/pg-data) sda sdb - 1280 128" in texts[0]
+    assert "dm-3 (mpatha) sde sdf mq-deadline - 128" in texts[0]
+    assert "read_ahead_kb counts" in texts[0]
+    assert "dm-0 dm-1 md127 (vg-0/home vg-0/pg-data) sda sdb - 1280 128" in texts[2]
+    assert "bcache0 sdd - - 128" in texts[3]
+    assert "Devices on these disks" not in texts[5]
+    devices = {item["target"]: item for item in json.loads(answers[1][1])["stacks"]}
+    assert devices == {
+        "dm-3": {
+            **{"target": "dm-3", "label": "mpatha", "disks": ["sde", "sdf"], "holders": ["dm-4"]},
+            "settings": {"scheduler": "mq-deadline", "read_ahead_kb": 128},
+        },
+        "dm-4": {
+            **{"target": "dm-4", "label": "vg1/data", "disks": ["dm-3"], "holders": []},
+            "settings": {"read_ahead_kb": 128},
+        },
+    }
+    explained = json.loads(answers[4][1])["stacks"]
+    assert [item["target"] for item in explained] == ["dm-0", "dm-1", "md127"]
+
+
+_SCAN = """
+import json, sys
+from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.part import KnownMachine
+full = gather_machine(())
+scopes = [Scope((name,), known) for name in sys.argv[1:] for known in (None, KnownMachine(full))]
+print(json.dumps([[e.target for e in gather_machine((), scope).endpoints] for scope in scopes]))
+"""
+
+
+def test_members_of_stack_are_scanned_together(root: Path) -> None:
+    """The values of one member depend on the other ones."""
+    scanned = json.loads(run(root, [sys.executable, "-c", _SCAN, "sda", "sdd", "dm-3"]))
+    assert [sorted(names) for names in scanned] == [
+        *[["sda", "sdb"]] * 2,
+        *[["sdd"]] * 2,
+        *[["dm-3", "sde", "sdf"]] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("use", "disks"),
+    [
+        *(("zfs", {"sdi", "sdj", "sdk"}), ("/srv", {"sda", "sdb"}), ("bcache0", {"sdd"})),
+        *(("tank", {"sdi", "sdj"}), ("/mnt", {"dm-3", "sde", "sdf"}), ("[SWAP]", set())),
+        *(("postgresql", {"sdc", "dm-3", "sde", "sdf"}), ("vg-0/home", {"sda", "sdb"})),
+    ],
+)
+def test_rule_names_a_use(root: Path, use: str, disks: set[str]) -> None:
+    rule = {"name": "of-use", "setting": "nomerges", "value": 1, "when": {"use": use}}
+    files = {
+        "hbatune.toml": '[site.uses]\npostgresql = ["sdc", "dm-3"]\n',
+        "rules.d/use.toml": "[[rule]]\n"
+        + "".join(f"{key} = {json.dumps(value)}\n" for key, value in rule.items() if key != "when")
+        + f'when = {{ use = [{json.dumps(use)}] }}\nbecause = "a test"\nsource = "site"\n',
+    }
+    if use != "postgresql":
+        files.pop("hbatune.toml")
+    [(code, output, messages)] = run_all(root, ("diff", *_PLAN, "--json"), site=files)
+    assert code == 1 or not disks, messages
+    rows = json.loads(output)["rows"]
+    assert {row["target"] for row in rows if row["rule"] == "of-use"} == disks
+
+
 def test_snapshot_knows_alias_of_map(root: Path) -> None:
     snapshot = ("--snapshot", "/run/host.snapshot")
     answers = run_all(root, ("snapshot", "/run/host.snapshot"), ("list", *snapshot, "mpatha"))

@@ -154,6 +154,7 @@ def test_read_ahead_is_written_last() -> None:
         ({"vendor": ["*"]}, True),
         ({"kind": ["disk"], "multipath": ["none"]}, True),
         ({"family": ["mpt3sas"]}, False),  # a driver without a family may be any
+        ({"use": ["zfs"]}, False),  # it gets it later
         ({"link": {"gen": [3]}}, False),
         ({"model": ["ST[0-9]*"]}, False),
         ({"model": ["A|B"]}, False),

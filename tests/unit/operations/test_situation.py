@@ -14,7 +14,7 @@ from hbatune.operations.reconcile import MachineCache, scan_disks
 from hbatune.operations.situation import SituationRequest, read_situation, unlocked_means
 from hbatune.plan.rows import Plan, State
 from hbatune.policy.config import Config
-from hbatune.policy.profile import AtLeast
+from hbatune.policy.profile import AtLeast, Exactly, Match
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.profiles import profile
 from tests.unit.site_folder import SiteFolder
@@ -90,3 +90,15 @@ def test_partial_pass_raises_constant_depth(
     part = scan_disks(Config(), deeper, ["sdb"], last, means)
     assert part is not None, "no other disk has to be read"
     assert [row.value for row in part.plan().rows] == [100]
+
+
+def test_partial_pass_does_not_know_uses(monkeypatch: pytest.MonkeyPatch, site: SiteFolder) -> None:
+    """It reads no mounts and pools, and would restore what a rule for a use has set."""
+    see_part(monkeypatch, machine(drive("sdb", "64")))
+    paths = Paths()
+    means, last = unlocked_means(paths), MachineCache(paths.journal)
+    last.take_whole(EQUAL, Plan("", ()), ())
+    assert scan_disks(Config(), profile(), ["sdb"], last, means) is not None
+    [rule] = profile(("nomerges", Exactly(1))).rules
+    of_use = replace(profile(), rules=(replace(rule, when=Match(use=("/srv",))),))
+    assert scan_disks(Config(), of_use, ["sdb"], last, means) is None

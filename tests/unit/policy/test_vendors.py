@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hbatune.policy.config import Site
+from hbatune.policy.config import Site, Vendors
 from hbatune.policy.toml_files import PolicyError
 from hbatune.policy.vendors import load_enabled_rules, load_vendors
 from hbatune.shipped import find_shipped
@@ -17,6 +17,18 @@ def test_unknown_use_is_refused(site: SiteFolder) -> None:
     with pytest.raises(PolicyError, match=r'unknown use "oracle-asn".*lustre') as caught:
         load_enabled_rules(site.library, Site(uses={"oracle-asn": ("sda",)}))
     assert caught.value.hint == 'did you mean "oracle-asm"?'
+
+
+def test_use_of_a_local_rule_is_known(site: SiteFolder) -> None:
+    site.put(
+        "rules.d/own.toml",
+        '[[rule]]\nname = "own"\nsetting = "scheduler"\nwhen = { use = "postgresql" }\n'
+        'value = "none"\nbecause = "so"\nsource = "site"\n',
+    )
+    own = Site(uses={"postgresql": ("sda",)}, vendors=Vendors.ADVISE)
+    assert all(rule.use is None for rule in load_enabled_rules(site.library, own))
+    with pytest.raises(PolicyError, match="no rule names it"):
+        load_enabled_rules(site.library, Site(uses={"postgresq": ("sda",)}))
 
 
 def test_exact_vendor_depth_is_refused(tmp_path: Path) -> None:

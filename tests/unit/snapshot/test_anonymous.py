@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from hbatune.facts import ids
 from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevDisks, UdevRule
-from hbatune.facts.model import Attribute, Kind, Machine, Missing, Reason
+from hbatune.facts.model import Attribute, Kind, Machine, Missing, Reason, StackedDevice
+from hbatune.plan.advice import with_uses
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import ApprovedVersions, Site, SiteArray
-from hbatune.policy.profile import Exactly, Origin
+from hbatune.policy.profile import Exactly, Match, Origin, Rule
+from hbatune.policy.vendors import list_uses, load_vendors
+from hbatune.shipped import find_shipped
 from hbatune.snapshot.anonymous import anonymise_snapshot
 from hbatune.snapshot.file import Snapshot, decode_snapshot, encode_snapshot
 from tests.unit.check_inputs import health
@@ -178,6 +181,36 @@ def test_respelled_exclusion_still_matches(spelling: str) -> None:
     name = anonymous.machine.endpoints[0].id.partition("@")[0]
     assert anonymous.policy.site.exclude == (name,)
     assert anonymous.policy.site.uses == {"oracle-asm": (name, "/dev/sda")}
+
+
+def test_rule_for_private_use_still_matches() -> None:
+    drive = endpoint(mounts=("/acme",), volumes=("acme/pg", "tank"))
+    when = Match(use=("/acme", "acme/pg", "customers", "zfs"))
+    own = Rule("own", when, "nomerges", Exactly(1), "b", "site", "x.toml", Origin.SITE)
+    base = profile()
+    profiles = (msgspec.structs.replace(base, rules=(own,), origin=Origin.SITE),)
+    captured = snapshot(
+        msgspec.structs.replace(machine(drive), stacks=(StackedDevice("tank", "tank", ("sda",)),))
+    )
+    site = Site(uses={"customers": ("sda",), "oracle-asm": ("sda",)})
+    policy = msgspec.structs.replace(captured.policy, site=site, profiles=profiles)
+    hidden = anonymise_snapshot(msgspec.structs.replace(captured, policy=policy))
+    assert "acme" not in str(hidden)
+    assert "customers" not in str(hidden)
+    [own] = hidden.policy.profiles[0].rules
+    [disk] = with_uses(hidden.machine, hidden.policy.site, hidden.policy.profiles[0]).endpoints
+    assert set(disk.used_for) == set(own.when.use) - {"zfs"}
+    assert own.when.use[-1] == "zfs"
+    assert hidden.machine.stacks[0].label == disk.volumes[1] != "tank"
+
+
+def test_uses_of_vendors_are_public() -> None:
+    uses = list_uses(load_vendors(find_shipped("rules")))
+    captured = snapshot(machine(endpoint()))
+    site = Site(uses=dict.fromkeys(uses, ("sda",)))
+    policy = msgspec.structs.replace(captured.policy, site=site)
+    hidden = anonymise_snapshot(msgspec.structs.replace(captured, policy=policy))
+    assert tuple(hidden.policy.site.uses) == uses
 
 
 def test_names_of_volumes_are_hidden() -> None:
