@@ -3,7 +3,7 @@
 import subprocess
 from typing import Any
 
-from tests.lab.guest import appear, multipath, virtual
+from tests.lab.guest import appear, layers, multipath, virtual
 from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, settle
@@ -157,3 +157,14 @@ def test_udev_sets_map_at_load() -> None:
                     assert cat(name, "queue/read_ahead_kb") == was
             finally:
                 hbatune("uninstall")
+
+
+def test_scheduler_of_map_is_shown_with_paths(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    with layers.volume("vg1", "data", f"/dev/{name}"):
+        document = hbatune("diff", "--profile", "throughput", "--json", "vg1/data").json
+        devices = {device["label"]: device for device in document["stacks"]}
+    assert devices["vg1/data"]["disks"] == [name]
+    label = cat(name, "dm/name")
+    assert devices[label]["disks"] == sorted(paths)
+    assert devices[label]["settings"]["scheduler"] == "mq-deadline"

@@ -34,20 +34,21 @@ source = "site"
 def wanted() -> Iterator[None]:
     """Have the site's rules for virtual disks in place."""
     values = {"scheduler": '"mq-deadline"', "nr_requests": 2048}
-    rules = (_RULE.format(setting=name, value=text) for name, text in values.items())
-    with _rules("virtual", "".join(rules)):
+    texts = (_RULE.format(setting=name, value=text) for name, text in values.items())
+    with rules("virtual", "".join(texts)):
         yield
 
 
 @contextmanager
 def deep(depth: int) -> Iterator[None]:
     """Have a site's rule for the least depth of scsi_debug's LUNs, paths of a map included."""
-    with _rules("deep", _DEEP.format(depth=depth)):
+    with rules("deep", _DEEP.format(depth=depth)):
         yield
 
 
 @contextmanager
-def _rules(name: str, text: str) -> Iterator[None]:
+def rules(name: str, text: str) -> Iterator[None]:
+    """Have a file of the site's rules in place."""
     file = _FOLDER / f"{name}.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

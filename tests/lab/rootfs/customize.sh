@@ -19,7 +19,8 @@ chroot "$root" systemctl disable tuned.service irqbalance.service multipathd.ser
 chroot "$root" systemctl mask multipathd.socket \
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
     fstrim.timer systemd-tmpfiles-clean.timer \
-    dm-event.socket uuidd.socket nvmf-autoconnect.service systemd-modules-load.service \
+    dm-event.socket lvm2-monitor.service lvm2-lvmpolld.socket blk-availability.service \
+    mdcheck_start.timer mdcheck_continue.timer mdmonitor-oneshot.timer uuidd.socket nvmf-autoconnect.service systemd-modules-load.service \
     modprobe@configfs.service modprobe@dm_mod.service modprobe@fuse.service modprobe@loop.service \
     systemd-timesyncd.service systemd-pstore.service systemd-random-seed.service \
     systemd-update-utmp.service systemd-journal-flush.service systemd-binfmt.service \
@@ -32,8 +33,10 @@ mkdir -p "$root/etc/systemd/journald.conf.d"
 printf '[Journal]\nStorage=volatile\n' >"$root/etc/systemd/journald.conf.d/lab.conf"
 # Those of sg3-utils start five programs for each disk, whose answers nothing here reads. Those of
 # multipath start one, which takes two fifths of a disk's event: guest/multipath.py brings them back.
+# Those of mdadm and LVM would assemble again the stack that a test has just stopped.
 mkdir -p "$root/etc/udev/rules.d"
-for rules in 55-scsi-sg3_id.rules 58-scsi-sg3_symlink.rules 60-multipath.rules; do
+for rules in 55-scsi-sg3_id.rules 58-scsi-sg3_symlink.rules 60-multipath.rules \
+    64-md-raid-assembly.rules 69-lvm.rules; do
     ln -s /dev/null "$root/etc/udev/rules.d/$rules"
 done
 chroot "$root" systemd-machine-id-setup
