@@ -55,6 +55,7 @@ def _read_host(
     show_traces: ShowTraces, config: Config, profiles: Sequence[Profile] = (), *, log: bool = True
 ) -> tuple[Snapshot, Journal, situations.ScanMeans]:
     """Return a snapshot with these profiles, and the journal and the means of its machine."""
+    vendors.load_enabled_rules(installed_library(), config.site)  # raises for an unknown use
     paths, seconds = Paths(), config.act.deadline_seconds
     situations.require_readable(paths, paths.counters)
     files = situations.list_adapter_attributes()
