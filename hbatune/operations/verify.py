@@ -439,8 +439,7 @@ def _fit_time(
 
 def _drop_rows(part: Representative, keys: Collection[Key]) -> Representative:
     own_rows = tuple(row for row in part.own if row.key not in keys)
-    all_rows = tuple(row for row in part.all if row.key not in keys)
-    return replace(part, own=own_rows, all=all_rows)
+    return replace(part, own=own_rows, all=tuple(row for row in part.all if row.key not in keys))
 
 
 def _mark_failed(row: Row, why: WriteResult | None) -> Row:

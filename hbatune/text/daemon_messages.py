@@ -49,8 +49,9 @@ class JournalReporter:
         if report.subjects is not None:
             self._log_unmatched(report.unmatched)
         if reason in (PassReason.RELOAD, PassReason.CONFIGURED, PassReason.OVERRUN):
+            cause = self._texts["PassReason"][reason.name]
             count = format_count(len(report.written), "value")
-            self._log("looked", INFO, f"all settings were scanned, {count} set")
+            self._log("looked", INFO, f"all settings were scanned {cause}, {count} set")
 
     def left(self, changes: Collection[SettingChange]) -> None:
         """Report settings that another tool keeps changing back. The daemon now skips them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.lab.guest import appear
 from tests.lab.guest.command import CONFIGURATION, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, scsi_disks
-from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, running, systemctl
+from tests.lab.guest.service import QUICK, QUIET, Journal, running
 from tests.lab.guest.values import cat, everything, scheduler
 
 _LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2, "vpd_use_hostno": 0}
@@ -34,7 +34,7 @@ def tuned_lun() -> Iterator[str]:
     with Journal() as journal:
         # Its end reloads the daemon (hbatune/operations/apply.py).
         assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
-        journal.until_said("all settings were scanned")
+        journal.until_reloaded()
     assert is_tuned()
 
 
@@ -47,12 +47,6 @@ def by_profile(disk: str) -> bool:
     return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
 
 
-def reloaded(journal: Journal) -> None:
-    """Have the daemon look at everything, and wait until it has."""
-    systemctl("reload", UNIT)
-    journal.until_said("all settings were scanned")
-
-
 @contextmanager
 def reconfigured(config: str = QUICK) -> Iterator[Journal]:
     """Have the daemon go on with this table and the rules that are there now.
@@ -63,7 +57,7 @@ def reconfigured(config: str = QUICK) -> Iterator[Journal]:
     CONFIGURATION.write_text(f'profile = "oltp"\n{config}')
     try:
         with Journal() as journal:
-            reloaded(journal)
+            journal.reload()
             yield journal
     finally:
         CONFIGURATION.write_text(before)

@@ -151,6 +151,18 @@ class Journal:
         """Return the next entry whose message has these words."""
         return self.until(lambda entry: words in str(entry.get("MESSAGE")))
 
+    def reload(self) -> None:
+        """Have the daemon scan everything, and wait until it has."""
+        systemctl("reload", UNIT)
+        self.until_reloaded()
+
+    def until_reloaded(self) -> None:
+        """Wait for the end of the pass that a reload has requested.
+
+        A changed configuration causes such a pass, too, and may do so just before.
+        """
+        self.until_said("all settings were scanned after a reload")
+
     def until_set(self, target: str, setting: str) -> dict[str, Any]:
         """Return the next entry about this setting of this target."""
         return self.until(

@@ -19,7 +19,6 @@ from tests.lab.guest.daemon_host import (
     by_profile,
     is_tuned,
     reconfigured,
-    reloaded,
     well,
 )
 from tests.lab.guest.kit import reading, settle, udev_paused, wait_a_moment
@@ -114,15 +113,14 @@ def test_manual_change_repaired_twice(lun: str) -> None:
         status = hbatune("status", "--json")
         assert status.code == 1
         assert [change["setting"] for change in status.json["status"]["open"]] == ["nr_requests"]
-        systemctl("reload", UNIT)
-        journal.until_set(lun, "nr_requests")
+        journal.reload()
         assert cat(lun, "queue/nr_requests") == "2048", "a reload starts anew"
 
 
 def test_rolled_back_disk_stays_excluded(lun: str) -> None:
     assert hbatune("rollback", lun).code == 0
     with Journal() as journal:
-        reloaded(journal)
+        journal.reload()
     assert not by_profile(lun)
     assert hbatune("apply", "--no-probe", lun).code == 0
     assert by_profile(lun)
@@ -168,11 +166,12 @@ def test_bad_reload_retains_last_configuration(lun: str) -> None:
         CONFIGURATION.write_text(good + "\nnonsense = 1\n")
         systemctl("reload", UNIT)
         journal.until_said("invalid configuration; the last valid one remains active")
+        journal.until_reloaded()
         put(lun, "queue/nr_requests", "100")
         journal.until_set(lun, "nr_requests")
         assert cat(lun, "queue/nr_requests") == "2048"
         CONFIGURATION.write_text(good)
-        reloaded(journal)
+        journal.reload()
 
 
 def test_full_disk_prevents_writes(lun: str) -> None:
@@ -191,8 +190,7 @@ def test_full_disk_prevents_writes(lun: str) -> None:
             journal.until_said("No space left on device")
             assert not by_profile(lun)
             (folder / "filler").unlink()
-            systemctl("reload", UNIT)
-            journal.until_set(lun, "nr_requests")
+            journal.reload()
             assert by_profile(lun)
         assert hbatune("rollback").code == 0
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, wait_a_moment
-from tests.lab.guest.service import QUICK, UNIT, Journal, running, systemctl
+from tests.lab.guest.service import QUICK, Journal, running
 from tests.lab.guest.values import BLOCK, cat, put
 
 KERNELS = ("6.12",)
@@ -76,8 +76,7 @@ def full(disk: str) -> Iterator[None]:
 @pytest.mark.deadline(600)
 def test_ramp_is_reported_once(lun: str) -> None:
     with Journal() as journal:
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
         with busy(lun), full(lun):
             while depth(lun) > DEPTH - 3:
                 wait_a_moment()
@@ -96,8 +95,7 @@ def test_ramp_is_reported_once(lun: str) -> None:
         with busy(lun):
             while depth(lun) < DEPTH:
                 wait_a_moment()
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
         assert hbatune("status", "--json").json["status"]["open"] == []
         depth_entries = [
             logged for logged in journal.entries if logged.get("HBATUNE_SETTING") == "queue_depth"
@@ -120,6 +118,5 @@ def test_explicit_apply_ends_ramp(lun: str) -> None:
     assert hbatune("apply", "--no-probe", lun).code == 0
     assert depth(lun) == DEPTH
     with Journal() as journal:
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
     assert hbatune("status", "--json").json["status"]["open"] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.irqbalance import banned_in_file, irqbalance, named_irqbalance, read_affinities
-from tests.lab.guest.service import QUIET, UNIT, Journal, running, systemctl
+from tests.lab.guest.service import QUIET, Journal, running
 
 KERNELS = ("6.12",)
 TOPOLOGY = "probed"
@@ -39,8 +39,7 @@ def test_unit_daemon_obeys_only_service(tmp_path: Path) -> None:
 
     def scan(journal: Journal, config: str = "") -> None:
         configure(f'profile = "oltp"\n{config}{QUIET}')
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
 
     with running(QUIET), named_irqbalance("-l", str(loop), banned="0"):
         rows = hbatune("diff", "--json").rows(setting="irq_affinity", state="ok")

@@ -11,13 +11,11 @@ import pytest
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import settle
 from tests.lab.guest.service import (
-    UNIT,
     Journal,
     daemon,
     only_announced,
     resident,
     running,
-    systemctl,
 )
 from tests.lab.guest.values import put
 from tests.soak.guest.results import save_results
@@ -56,19 +54,16 @@ def test_daemon_resources_stay_constant(scsi_debug: Callable[..., list[str]]) ->
     disks = scsi_debug(**LUN)
     with running(CONFIG), Journal() as journal:
         announce(disks, EVENTS // 10)
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
         first = footprint()
         announce(disks, EVENTS - EVENTS // 10)
-        systemctl("reload", UNIT)
-        journal.until_said("all settings were scanned")
+        journal.reload()
         after_events = footprint()
         for number, disk in zip(range(REPAIRS), cycle(disks), strict=False):
             put(disk, "queue/nr_requests", "100")
             journal.until_set(disk, "nr_requests")
             if number % LUNS == LUNS - 1:
-                systemctl("reload", UNIT)  # or it would step aside
-                journal.until_said("all settings were scanned")
+                journal.reload()  # or it would step aside
         last = footprint()
         status = hbatune("status", "--json").json["status"]
     save_results(

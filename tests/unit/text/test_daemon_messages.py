@@ -95,6 +95,20 @@ def test_ramp_is_logged_as_notice() -> None:
     assert (priority, fields["MESSAGE_ID"]) == (daemon_messages.NOTICE, MESSAGE_IDS["ramping"])
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (PassReason.RELOAD, "after a reload"),
+        (PassReason.CONFIGURED, "as the configuration has changed"),
+        (PassReason.OVERRUN, "after lost events"),
+    ],
+)
+def test_full_scan_names_its_cause(reason: PassReason, cause: str) -> None:
+    by = By()
+    JournalReporter(by).passed(reason, PassReport(subjects=Subjects()))
+    assert by.entries[-1][0] == f"all settings were scanned {cause}, 0 values set"
+
+
 def test_abandoned_setting_suggests_action() -> None:
     by = By()
     JournalReporter(by).left([LEFT])
