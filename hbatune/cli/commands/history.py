@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not entries:
         disk = args.targets[0] if args.targets else "DISK"
-        print_line(f"Nothing has been measured yet: `sudo hbatune probe depth-sweep {disk}` does.")
+        print_line(f"Nothing has been measured yet: run `sudo hbatune probe depth-sweep {disk}`.")
         return 0
     # Only the record of a sweep's knee has a workload itself, and it is not a run.
     shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]

@@ -29,7 +29,7 @@ def test_documented_configuration_loads(site: SiteFolder) -> None:
     configuration, options = blocks(README.parent / "docs/configuration.md")
     site.put("hbatune.toml", configuration)
     site.put("rules.d/options.toml", options)
-    assert load_config(site.library).site.exclude == ("sda", "0000:03:00.0")
+    assert load_config(site.library).site.exclude == ("wwn-0x5000c500a1b2c3d4", "0000:03:00.0")
     profile = load_profile("oltp", site.library)
     assert "deeper-nvme" in {option.name for option in profile.options}
 
