@@ -226,7 +226,7 @@ def command_on(host: audits.AuditedHost, words: str) -> str:
 def describe_outlier(outlier: audits.Outlier) -> str:
     """Describe a fact in which a host differs from its peers."""
     values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
-    share = f"{outlier.agreeing} of {outlier.compared} hosts"
+    share = f"{outlier.agreeing} of {format_count(outlier.compared, 'host')}"
     return f"{name_fact(outlier)} is {values}, and {usual} on {share}"
 
 
