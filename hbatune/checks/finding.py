@@ -68,7 +68,7 @@ class CheckEvidence(Struct, frozen=True):
         ).format_map(texts)
 
     def _has_facts(self, template: str) -> bool:
-        # The target, which is no field, is known.
+        # The target is always known. It is not a field.
         facts = [getattr(self, name, "") for name in re.findall(_FACT, template)]
         return not any(fact in (None, (), UNSET) for fact in facts)
 

@@ -40,6 +40,7 @@ def join_groups(groups: Iterable[Iterable[str]]) -> dict[str, str]:
 
     def find_leader(name: str) -> str:
         while (leader := leaders.setdefault(name, name)) != name:
+            leaders[name] = leaders[leader]  # thousands of volumes on a disk make a long chain
             name = leader
         return name
 

@@ -369,7 +369,7 @@ def make_situation(
     """
     machine = processors.with_probing(machine, isolated=config.probe.isolated)
     site = match.resolve_site_links(machine, config.site, devices.resolve_name)
-    machine = _note_uses(machine, site, profile)
+    machine = match.with_uses(machine, site, profile)
     return Situation(
         config,
         profile,
@@ -381,14 +381,6 @@ def make_situation(
         rendered=system.read_module_options(means.paths.modprobe),
         site=site,
     )
-
-
-def _note_uses(machine: Machine, site: configuration.Site, profile: Profile) -> Machine:
-    if match.list_rule_uses(profile):  # on few hosts
-        from hbatune.plan.advice import with_uses
-
-        machine = with_uses(machine, site, profile)
-    return machine
 
 
 def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situation:
@@ -408,7 +400,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
     return Situation(
         config,
         file.drop_unknown_rules(profile),
-        _note_uses(machine, policy.site, profile),
+        match.with_uses(machine, policy.site, profile),
         chosen=choose_targets(machine, request.targets),
         journal=Journal(machine.boot_id, reverted=policy.reverted),
         rollbacks=RollbackRecords((RollbackRecord("", policy.rolled_back),)),

@@ -14,27 +14,11 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
 from hbatune.plan.make import evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, RowKey, State
-from hbatune.policy.config import Site
-from hbatune.policy.match import SiteNames, find_matching_rules, list_rule_uses
-from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, Profile, VendorRule
+from hbatune.policy.match import SiteNames, find_matching_rules
+from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, VendorRule
 from hbatune.settings.setting import Device, Value
 from hbatune.settings.table import SCHEDULER, SETTINGS
 from hbatune.text.limit_text import LimitReason
-
-
-def with_uses(machine: Machine, site: Site, profile: Profile) -> Machine:
-    """Return the machine with the uses of each disk that the profile names, for its traits."""
-    rule_uses = list_rule_uses(profile)
-    names, endpoints = SiteNames(machine), []
-    ids_by_use = {use: names.meant(disks) for use, disks in site.uses.items()}
-    pools = {disk for stack in machine.stacks if stack.is_pool for disk in stack.disks}
-    for endpoint in machine.endpoints:
-        uses = {*endpoint.mounts, *endpoint.volumes}
-        uses.update(use for use, ids in ids_by_use.items() if endpoint.id in ids)
-        if not pools.isdisjoint((endpoint.target, endpoint.map)):
-            uses.add("zfs")
-        endpoints.append(replace(endpoint, used_for=tuple(sorted(uses & rule_uses))))
-    return replace(machine, endpoints=tuple(endpoints))
 
 
 class Stance(StrEnum):

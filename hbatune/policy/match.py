@@ -215,6 +215,23 @@ def list_rule_uses(profile: Profile) -> set[str]:
     return {use for condition in conditions for use in condition.use}
 
 
+def with_uses(machine: Machine, site: Site, profile: Profile) -> Machine:
+    """Return the machine with the uses of each disk that the profile names, for its traits."""
+    rule_uses = list_rule_uses(profile)
+    if not rule_uses:  # as on most hosts
+        return machine
+    names, endpoints = SiteNames(machine), []
+    ids_by_use = {use: names.meant(disks) for use, disks in site.uses.items()}
+    pools = {disk for stack in machine.stacks if stack.is_pool for disk in stack.disks}
+    for endpoint in machine.endpoints:
+        uses = {*endpoint.mounts, *endpoint.volumes}
+        uses.update(use for use, ids in ids_by_use.items() if endpoint.id in ids)
+        if not pools.isdisjoint((endpoint.target, endpoint.map)):
+            uses.add("zfs")
+        endpoints.append(replace(endpoint, used_for=tuple(sorted(uses & rule_uses))))
+    return replace(machine, endpoints=tuple(endpoints))
+
+
 def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, ...]:
     """Return the site's names that match nothing on this machine."""
     unmatched = list[UnmatchedName]()

@@ -119,7 +119,7 @@ class DecidingDevice(Struct, frozen=True):
 def find_deciding_devices(machine: Machine, rows: Collection[Row]) -> tuple[DecidingDevice, ...]:
     """Return the devices on the disks of these rows, with the settings that the rows are for.
 
-    The scheduler of a map counts even if no rule sets it: it replaces those of the paths.
+    A map's scheduler counts even if no rule sets it: it replaces the schedulers of the paths.
     """
     planned = {(row.target, row.setting) for row in rows}
     planned |= {(row.target, SCHEDULER) for row in rows}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hbatune.facts.names import add_siblings, natural_key, shorten_names
+from hbatune.facts.names import add_siblings, join_groups, natural_key, shorten_names
 
 IN_ORDER = [
     ["nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"],
@@ -64,3 +64,21 @@ def test_large_groups_have_no_siblings() -> None:
     chain = [(f"sd{number}", f"sd{number + 1}") for number in range(256)]
     assert add_siblings(["sd1"], chain) == {"sd1"}
     assert len(add_siblings(["sd1"], chain[1:])) == 256
+
+
+class CountedName(str):
+    """A name that counts its look-ups in dictionaries."""
+
+    __slots__ = ()
+    lookups = 0
+
+    def __hash__(self) -> int:
+        CountedName.lookups += 1
+        return super().__hash__()
+
+
+def test_many_volumes_on_disk_are_joined_fast() -> None:
+    """At an event, the daemon joins thousands of volumes on one array."""
+    disk, volumes = CountedName("sda"), [CountedName(f"dm-{number}") for number in range(2000)]
+    join_groups((volume, disk) for volume in volumes)
+    assert CountedName.lookups < 100 * len(volumes)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hbatune.facts import ids
 from hbatune.facts.health import Mount, TunedProfile, TunedWrite, UdevDisks, UdevRule
 from hbatune.facts.model import Attribute, Kind, Machine, Missing, Reason, StackedDevice
-from hbatune.plan.advice import with_uses
 from hbatune.plan.make import make_plan
 from hbatune.plan.rows import RevertedValue
 from hbatune.policy.config import ApprovedVersions, Site, SiteArray
+from hbatune.policy.match import with_uses
 from hbatune.policy.profile import Exactly, Match, Origin, Rule
 from hbatune.policy.vendors import list_uses, load_vendors
 from hbatune.shipped import find_shipped
