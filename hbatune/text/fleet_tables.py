@@ -155,33 +155,34 @@ def summarise_audit(audit: audits.Audit) -> str:
 
 
 def list_remedies(audit: audits.Audit) -> tuple[Remedy, ...]:
-    """Return the remedies of an audit: the worst first, then for the most hosts."""
-    ranks = {severity: -rank for rank, severity in enumerate(Severity)}
-    remedies = _yield_remedies(audit)
-    return tuple(sorted(remedies, key=lambda row: (ranks[row.severity], -len(row.hosts))))
+    """Return the remedies of an audit: faults first, then settings, then differences of peers.
 
-
-def _yield_remedies(audit: audits.Audit) -> Iterator[Remedy]:
+    A rollout mends no faulty link or disk. Of each kind, the remedies for the most hosts are first.
+    """
+    remedies: list[Remedy] = []
     hosts = {host.name: host for host in audit.hosts}
-    for (state, profile, *_), group in group_items(audit.hosts, _get_situation).items():
-        if state is not HostState.OK:
-            names = tuple(host.name for host in group)
-            text = fill_message("host_problem", state, profile=profile)
-            yield Remedy(Severity.WARNING, names, text, find_command(audit, group))
     for entry in audit.findings:
         if entry.severity in (Severity.CRITICAL, Severity.WARNING):
             command = command_on(hosts[entry.hosts[0]], "check")
-            yield Remedy(entry.severity, entry.hosts, entry.evidence, command)
+            remedies.append(Remedy(entry.severity, entry.hosts, entry.evidence, command))
+    groups = group_items(audit.hosts, _get_situation).items()
+    for (state, profile, *_), group in sorted(groups, key=lambda item: -len(item[1])):
+        if state is not HostState.OK:
+            names = tuple(host.name for host in group)
+            text = fill_message("host_problem", state, profile=profile)
+            remedies.append(Remedy(Severity.WARNING, names, text, find_command(audit, group)))
     for file in map(with_reason, audit.unusable):
         text = f"{file.file} could not be read: {file.reason}. Take it again with this hbatune"
-        yield Remedy(Severity.WARNING, (), text, _find_snapshot_command(Path(file.file)))
+        remedies.append(Remedy(Severity.WARNING, (), text, _find_snapshot_command(Path(file.file))))
     odd = {outlier.host for outlier in audit.odd}
     for outlier in audit.odd:
         host = hosts[outlier.host]
         peers = [peer for peer in audit.hosts if peer.group == host.group and peer.name not in odd]
         files = [peer.file for peer in (*peers[:1], host) if peer.file != THIS_HOST]
         command = f"hbatune compare {shlex.join(files)}" if peers else command_on(host, "check")
-        yield Remedy(Severity.ADVICE, (outlier.host,), describe_outlier(outlier), command)
+        text = describe_outlier(outlier)
+        remedies.append(Remedy(Severity.ADVICE, (outlier.host,), text, command))
+    return tuple(remedies)
 
 
 def _get_situation(host: audits.AuditedHost) -> tuple[HostState, str | None, bool, int | None]:

@@ -101,8 +101,9 @@ def test_page_starts_with_answer_and_remedies(page: str) -> None:
     sections = re.findall(r'<section id="(\w+)">', page)
     assert sections == ["first", "odd", "drift", "findings", "hosts", "inventory", "unusable"]
     header = " ".join(page.split("<header>")[1].split("</header>")[0].split())
-    assert "22 hosts: 19 drifted, 2 not set up, 1 not read. The worst problem is on db0" in header
-    assert "Next, run <code>ansible-playbook hbatune.hbatune.rollout" in header
+    assert "22 hosts: 19 drifted, 2 not set up, 1 not read. The worst problem is on db99" in header
+    assert "Next, run <code>hbatune -H db99 check</code>" in header, "a fault comes before drift"
+    assert "<code>ansible-playbook hbatune.hbatune.rollout" in page
     rows = re.findall(r'<td data-label="State" class="second">([^<]*)</td>', page)
     assert rows.count("not set up") == 2
     assert "<code>hbatune -H db50 diff --profile oltp</code>" in page
