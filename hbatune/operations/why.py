@@ -104,7 +104,8 @@ def _choose_disk(machine: Machine, names: Collection[str]) -> Endpoint:
         disks[disk.target] = disk
     if len(disks) != 1:
         problem = f"{' '.join(names)} means {len(disks)} disks, and only one is traced"
-        raise UsageError(problem, hint="name a single disk: `hbatune list --all` shows them")
+        command = f"sudo hbatune why {next(iter(disks))}" if disks else "hbatune list --all"
+        raise UsageError(problem, hint=f"name one disk; start with `{command}`")
     [disk] = disks.values()
     if disk.kind is Kind.MAP and isinstance(disk.tags, Missing):
         problem = f"{disk.target} has no requests: its I/O goes to hidden paths"

@@ -7,6 +7,7 @@ from hbatune.errors import ExitCode
 from hbatune.operations.differences import Differences, find_differences
 from hbatune.operations.situation import SituationRequest
 from hbatune.text import leftovers, plan_tables, terminal
+from hbatune.text.basic_output import format_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,12 @@ def run(args: argparse.Namespace) -> int:
         named = ["--profile", args.profile] if args.profile else []  # else by the same rules
         explain = " ".join(["hbatune explain", row.target, row.setting, *named])
         apply = " ".join(["sudo hbatune apply", *args.targets, *named])
-        terminal.show_next([(apply, "set them"), (explain, "one of them in full")])
+        purpose = "set them"
+        # If an apply names targets, it overrides a rollback and an administrator's decisions.
+        planned = differences.situation.plan(named=True) if args.targets else plan
+        if overridden := len(planned.drift) - len(plan.drift):
+            purpose += f", and {format_count(overridden, 'excluded setting')}"
+        terminal.show_next([(apply, purpose), (explain, "one of them in full")])
     return code
 
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.model import Kind, Protocol, Storage
@@ -42,6 +43,23 @@ def test_answer_comes_first_and_counts_disks_without_a_rule(
     assert "left alone" not in out
     assert main(["diff", "--profile", "oltp", "sdb"]) == 0
     assert "Next" not in capsys.readouterr().out
+
+
+def test_next_command_counts_exclusions_that_it_overrides(
+    see: See, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = endpoint(**lun(0))
+    bfq = {**chosen.attributes, "queue/scheduler": "mq-deadline [bfq] none"}
+    see(machine(replace(chosen, attributes=bfq), endpoint(**lun(1))))
+    monkeypatch.setattr("hbatune.text.terminal.get_width", lambda stream=None: 100)
+    main(["diff", "--profile", "oltp", "sda", "sdb"])
+    out = capsys.readouterr().out
+    assert "1 excluded" in out
+    assert re.search(r"apply sda sdb --profile oltp +set them, and 1 excluded setting\n", out)
+    main(["diff", "--profile", "oltp"])
+    assert "and 1 excluded setting" not in capsys.readouterr().out, "this apply keeps the decision"
+    main(["diff", "--profile", "oltp", "sdb"])
+    assert re.search(r"apply sdb --profile oltp +set them\n", capsys.readouterr().out)
 
 
 def test_map_of_planned_paths_is_not_left_alone(

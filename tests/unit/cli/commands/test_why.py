@@ -221,7 +221,9 @@ def test_bad_requests_are_usage_errors(
     command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     assert command(deep(), "0000:01:00.0") == 2
-    assert "0000:01:00.0 means 2 disks, and only one is traced" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "0000:01:00.0 means 2 disks, and only one is traced" in message
+    assert "start with `sudo hbatune why sda`" in message
     head = endpoint(target="nvme0n1", kind=Kind.MAP, adapter=None, tags=ABSENT)
     assert command(deep(), "nvme0n1", on=machine(head)) == 2
     assert "its I/O goes to hidden paths" in capsys.readouterr().err
