@@ -113,9 +113,8 @@ class UdevMonitor:
                 continue
             if device is None:
                 return tuple(events), overrun
-            event = interpret_event(
-                device.action, device.subsystem, device.sys_name, device.properties
-            )
+            name, properties = device.sys_name, device.properties
+            event = interpret_event(device.action, device.subsystem, name, properties)
             if event is not None and _resets_settings(event):
                 events[event] = None
 

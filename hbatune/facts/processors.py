@@ -90,9 +90,8 @@ def _read_restrictions(
         from hbatune.facts import tuned  # few hosts have TuneD
 
         if with_tuned or tuned.is_one_shot():
-            sockets = {
-                read_cpu_list(f"{_CPU}/cpu{cpu}/topology/package_cpus_list") for cpu in online
-            }
+            files = [f"{_CPU}/cpu{cpu}/topology/package_cpus_list" for cpu in online]
+            sockets = set(map(read_cpu_list, files))
             excluded[CpuRestriction.TUNED] = tuned.read_isolated_cores(sockets)
     restrictions: dict[CpuRestriction, tuple[int, ...]] = {}
     for restriction, cpus in excluded.items():

@@ -259,9 +259,8 @@ class DiskSearch:
     ) -> tuple[tournaments.Tournament, dict[int, list[ProbeResult]]]:
         """Play a tournament to its end, and return it with the probes of each candidate."""
         means = self._means
-        played = tournaments.Tournament(
-            len(candidates), 0, tolerance=means.tolerance, seed=means.seed
-        )
+        count, tolerance = len(candidates), means.tolerance
+        played = tournaments.Tournament(count, 0, tolerance=tolerance, seed=means.seed)
         results: dict[int, list[ProbeResult]] = {}
         while (number := tournaments.choose_next_candidate(played)) is not None:
             if not self._probes.takes({**self._depth, **candidates[number].values}):

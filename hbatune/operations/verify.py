@@ -127,11 +127,13 @@ class Verification:
         if request.thorough:
             self._originals, self._set_rows = _find_set_rows(situation, plan, context.paths.spent)
         rows = (*plan.drift, *self._set_rows)
-        self._selection, self._filed = _select_representatives(situation, rows, request)
+        selection, self._filed = _select_representatives(situation, rows, request)
         self._workloads: dict[str, Workload] = {}
         self._bursts: dict[str, Workload] = {}
         self._pairs = config.verify_pairs if request.thorough else MIN_PAIRS
-        self.budget = _fit_time(self._selection.subjects, self._pairs, config, request)
+        self.budget = _fit_time(selection.subjects, self._pairs, config, request)
+        left_out = [Skipped(subject.target, Skip.NO_TIME) for subject in self.budget.left_out]
+        self._skipped = (*selection.skipped, *left_out)
         knees: dict[str, int] = {}
         with suppress(history.HistoryError):  # an unreadable history has no knees
             records = history.load(context.paths.history).records
@@ -172,11 +174,10 @@ class Verification:
     def preview(self) -> ComparisonPreview:
         """Return the comparisons of this run; nothing is measured."""
         targets = tuple(subject.target for subject in self.budget.subjects)
-        skipped = list(self._selection.skipped)
-        skipped += [Skipped(subject.target, Skip.NO_TIME) for subject in self.budget.left_out]
+        skipped = self._skipped
         if which("fio") is None:
-            skipped, targets = [Skipped(target, Skip.NO_FIO) for target in targets], ()
-        return ComparisonPreview(targets, self.budget.seconds, self._limit, tuple(skipped))
+            skipped, targets = tuple(Skipped(target, Skip.NO_FIO) for target in targets), ()
+        return ComparisonPreview(targets, self.budget.seconds, self._limit, skipped)
 
     def before(self, means: Means) -> None:
         """Note the duration, and measure the endpoints that cannot be switched on and off."""
@@ -198,21 +199,18 @@ class Verification:
         Raises JournalError and HoldError if the switching could not begin: then nothing was
         switched.
         """
-        verified = VerificationResult(
-            rows, unmeasured=self._selection.skipped, thorough=self._request.thorough
-        )
+        thorough = self._request.thorough
+        verified = VerificationResult(rows, unmeasured=self._skipped, thorough=thorough)
         verified.originals, verified.watched = self._originals, self._request.watched
-        for subject in self.budget.left_out:
-            verified.unmeasured += (Skipped(subject.target, Skip.NO_TIME),)
         applied = [*(row for row in rows if row.outcome is Outcome.WRITTEN), *self._set_rows]
         todo = self._make_parts(applied)
         if not todo:
-            if self._request.thorough and not verified.unmeasured:
+            if thorough and not verified.unmeasured:
                 self._context.note_event(Event.NOTHING_COMPARED)
             return verified
         machine = self._situation.machine
         steps = sum(self._count_steps(part.subject.target) for part in todo)
-        command = "apply --verify" if self._request.thorough else "apply"
+        command = "apply --verify" if thorough else "apply"
         holds = self._context.paths.holds
         with (
             self._context.progress(Phase.COMPARING, steps) as advance,

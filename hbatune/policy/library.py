@@ -284,9 +284,7 @@ def load_profile(
     _gather_parts(library, location, parts, (), doubts)
     main_part = parts[path]
     if main_part.title is None:
-        problem = (
-            "has no title, so it is a part for profiles to include and cannot be chosen itself"
-        )
+        problem = "has no title, so it is a part for profiles to include and cannot be chosen"
         raise PolicyError(problem, file=path, key="title")
     profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(source="D4-11"), ())
     for part in parts.values():

@@ -48,9 +48,7 @@ def load_vendors(shipped: Path) -> tuple[VendorRule, ...]:
         for number, (rule, table) in enumerate(zip(rules, content.rule, strict=True)):
             # A paper does not know the number of hosts that share the array: it may only raise.
             if rule.setting == QUEUE_DEPTH and isinstance(rule.effect, Exactly):
-                problem = (
-                    "a vendor's rule for queue_depth has `at_least` or `leave`: it lowers none"
-                )
+                problem = "a vendor's rule only raises queue_depth: use `at_least` or `leave`"
                 raise schema.make_error(file, ("rule", number), problem)
             vendor_rules.append(VendorRule(rule, content.vendor, table.use, table.note))
     return tuple(vendor_rules)

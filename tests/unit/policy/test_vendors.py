@@ -39,7 +39,7 @@ def test_exact_vendor_depth_is_refused(tmp_path: Path) -> None:
             '\n[[rule]]\nname = "low"\nsetting = "queue_depth"\nvalue = 8\n'
             'because = "so"\nsource = "V-nimble-fc"\n'
         )
-    with pytest.raises(PolicyError, match=r'pure\.toml: line \d+: rule "low".*it lowers none'):
+    with pytest.raises(PolicyError, match=r'pure\.toml: line \d+: rule "low".*use `at_least`'):
         load_vendors(rules)
 
 
