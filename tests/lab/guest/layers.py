@@ -23,16 +23,22 @@ def mirrored(disks: list[str]) -> Iterator[None]:
     options = ("--level=1", "--raid-devices=2", "--assume-clean", "--bitmap=none", "--run")
     run("mdadm", "--create", "/dev/md127", *options, *nodes)
     try:
-        with volume("vg-0", "pg", "/dev/md127"):
-            run("mke2fs", "-q", "-t", "ext4", "/dev/vg-0/pg")
-            run("mount", "/dev/vg-0/pg", str(MOUNT))
-            try:
-                yield
-            finally:
-                run("umount", str(MOUNT))
+        with volume("vg-0", "pg", "/dev/md127"), mounted("/dev/vg-0/pg"):
+            yield
     finally:
         settle()
         run("mdadm", "--stop", "/dev/md127")
+
+
+@contextmanager
+def mounted(node: str) -> Iterator[None]:
+    """Make a file system on a device, and mount it."""
+    run("mke2fs", "-q", "-t", "ext4", node)
+    run("mount", node, str(MOUNT))
+    try:
+        yield
+    finally:
+        run("umount", str(MOUNT))
 
 
 @contextmanager

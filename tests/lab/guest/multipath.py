@@ -13,7 +13,7 @@ from tests.lab.guest.values import BLOCK
 _CONFIGURATION = """
 defaults {
     find_multipaths no
-    user_friendly_names no
+    user_friendly_names yes
 }
 blacklist {
     device {

@@ -1,6 +1,8 @@
 """One LUN over two hosts under a real dm-multipath map: what is set, and on which device."""
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from tests.lab.guest import appear, layers, multipath, virtual
@@ -8,6 +10,7 @@ from tests.lab.guest.boot import close_after_writing, database, idle_daemon
 from tests.lab.guest.command import configure, hbatune
 from tests.lab.guest.kit import loaded_scsi_debug, settle
 from tests.lab.guest.known import few_pairs
+from tests.lab.guest.test_stacks import COMMANDS
 from tests.lab.guest.values import cat, everything, put, put_back, scheduler
 
 KERNELS = ("6.12",)
@@ -168,3 +171,29 @@ def test_scheduler_of_map_is_shown_with_paths(joined: tuple[str, list[str]]) -> 
     label = cat(name, "dm/name")
     assert devices[label]["disks"] == sorted(paths)
     assert devices[label]["settings"]["scheduler"] == "mq-deadline"
+
+
+def test_every_name_of_a_map_is_a_target(joined: tuple[str, list[str]]) -> None:
+    name, paths = joined
+    with layers.volume("vg1", "data", f"/dev/{name}"), layers.mounted("/dev/vg1/data"):
+        nodes = {name, os.path.realpath("/dev/vg1/data").removeprefix("/dev/")}
+        links = [
+            str(link) for link in Path("/dev/disk").glob("by-*/*") if link.readlink().name in nodes
+        ]
+        assert any("dm-uuid-mpath-" in link for link in links)
+        names = [name, "mpatha", "/dev/mapper/mpatha", *links, "vg1/data", "/dev/vg1/data"]
+        names += [str(layers.MOUNT), f"{layers.MOUNT}/lost+found"]
+        for target in names:
+            listed = hbatune("list", "--json", target).json["endpoints"]
+            assert name in {endpoint["target"] for endpoint in listed}, target
+        for command, options in COMMANDS.items():
+            # `explain` takes one target, and `list` has followed the links one by one.
+            single = [("mpatha",), ("vg1/data",), (str(layers.MOUNT),)]
+            for group in single if command == "explain" else [tuple(names)]:
+                done = hbatune(command, *options, *group)
+                assert done.code in (0, 1), (group, done.err)
+                assert name in done.out or paths[0] in done.out, (group, done.out)
+        refused = hbatune("probe", "--destructive", "qd1-writes", "vg1/data")
+        assert (refused.code, "name the empty disk" in " ".join(refused.err.split())) == (2, True)
+        refused = hbatune("probe", "--destructive", "qd1-writes", "mpatha")
+        assert refused.code != 0, "it holds a volume"

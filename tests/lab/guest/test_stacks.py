@@ -1,4 +1,4 @@
-"""Real md, LVM, LUKS and a map on scsi_debug: their names, settings that decide, and limits."""
+"""Real md, LVM and LUKS on scsi_debug: their names, settings that decide, and limits."""
 
 import os
 from collections.abc import Iterator
@@ -82,8 +82,10 @@ def test_every_name_is_listed(stack: list[str]) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_name_is_a_target(stack: list[str], command: str) -> None:
     names = list_names(stack)
-    targets = [(name,) for name in names] if command == "explain" else [tuple(names)]
-    for group in targets:
+    groups = [tuple(names)]
+    if command == "explain":  # it takes one; `list` has followed the links one by one
+        groups = [(name,) for name in names if not name.startswith("/dev/")]
+    for group in groups:
         done = hbatune(command, *COMMANDS[command], *group)
         assert done.code in (0, 1), done.err
         messages = " ".join(done.err.split())
