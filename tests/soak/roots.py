@@ -33,6 +33,8 @@ for device in null zero full random urandom tty; do
     mount --bind /dev/$device dev/$device
 done
 mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 mount --bind "$machine/sys" sys
 mount --bind "$machine/proc/irq" proc/irq

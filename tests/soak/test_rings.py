@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,6 @@ COMPANIONS = "python3-systemd tuned irqbalance bpftrace multipath-tools zsh fish
 """Packages that hbatune may meet. They must not change what a test sees."""
 PLACES = {"/root/clone": "", "/tmp/clone": COMPANIONS, "/srv/my clone": COMPANIONS}
 """The directories of the clones in a root, with the additional packages."""
-RESULTS: dict[str, dict[str, object]] = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _save_results() -> Iterator[None]:
-    yield
-    if RESULTS.keys() == PLACES.keys():
-        description = "`make unit` and `make hosts` in a clone on a minimal Debian 12 root"
-        save_results(description, name="rings", clones=RESULTS)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -47,8 +37,10 @@ def test_rings_pass_in_a_clone(place: str, tmp_path: Path) -> None:
     )
     summaries = re.findall(r"^(\d+ passed.*) in [\d.]+s.*$", printed, re.MULTILINE)
     assert len(summaries) == 2, printed
-    RESULTS[place] = {
-        "packages": PLACES[place].split(),
-        "unit": summaries[0],
-        "hosts": summaries[1],
-    }
+    save_results(
+        f"`make unit` and `make hosts` in {place} on a minimal Debian 12 root",
+        name=f"rings-{place.split('/')[1]}",
+        packages=PLACES[place].split(),
+        unit=summaries[0],
+        hosts=summaries[1],
+    )
