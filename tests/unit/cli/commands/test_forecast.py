@@ -1,6 +1,7 @@
 """`hbatune forecast`: exit codes, the table and the JSON document."""
 
 import json
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,11 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.operations import forecast
+from hbatune.plan.kernel_changes import SERIES
 from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
+from tests.hosts.parts import MODULES
+from tests.recorded_boots import FOLDER
 from tests.unit.check_inputs import ADAPTER
 from tests.unit.fleets import host
 from tests.unit.machines import adapter
@@ -44,13 +48,15 @@ def describe_host(series: str, driver: str, *other_drivers: str) -> Snapshot:
             *(adapter(driver=name, target=name) for name in other_drivers),
         ),
     )
-    return replace(snapshot, machine=machine)
+    [health] = snapshot.health.adapters.values()
+    adapters = {hba.target: health for hba in machine.adapters}
+    return replace(snapshot, machine=machine, health=replace(snapshot.health, adapters=adapters))
 
 
-def save_host(folder: Path, series: str, driver: str = "vmw_pvscsi") -> str:
+def save_host(folder: Path, series: str, *drivers: str) -> str:
     """Save the snapshot of a host, and return its path."""
     path = folder / "db1.snap"
-    path.write_bytes(encode_snapshot(describe_host(series, driver)))
+    path.write_bytes(encode_snapshot(describe_host(series, *(drivers or ("vmw_pvscsi",)))))
     return str(path)
 
 
@@ -121,6 +127,29 @@ def test_json_has_a_row_for_each_value(tmp_path: Path, capsys: Capture) -> None:
     assert (rows["queue/read_ahead_kb"]["now"], rows["queue/read_ahead_kb"]["then"]) == (128, 8192)
     assert rows["queue/async_depth"]["now"] is None
     assert rows["queue/async_depth"]["effect"]
+
+
+@pytest.mark.parametrize(("now", "then"), list(permutations(SERIES, 2)))
+def test_every_row_has_an_effect(tmp_path: Path, capsys: Capture, now: str, then: str) -> None:
+    """The rows of the recorded machines, and the options of all drivers that the rules cover."""
+    packages = json.loads(MODULES.read_text()).values()
+    drivers = sorted({module for modules in packages for module in modules})
+    effects: dict[str, set[str]] = {}
+    for path in (save_host(tmp_path, now, *drivers), *map(str, FOLDER.glob(f"*-{now}.snap"))):
+        assert main(["forecast", "--kernel", then, "--snapshot", path, "--json"]) == 1
+        for row in json.loads(capsys.readouterr().out)["rows"]:
+            effects.setdefault(row["attribute"], set()).add(row["effect"])
+    assert {attribute for attribute in effects if "." in attribute}
+    assert [attribute for attribute, texts in effects.items() if "" in texts] == []
+
+
+def test_controller_timeouts_have_their_own_effects(capsys: Capture) -> None:
+    path = str(FOLDER / "mixed-6.12.snap")
+    assert main(["forecast", "--kernel", "7.3", "--snapshot", path, "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    effects = {row["attribute"]: row["effect"] for row in rows}
+    assert "namespaces" in effects["io_timeout"]
+    assert "admin commands" in effects["admin_timeout"]
 
 
 def test_same_kernel_exits_0(tmp_path: Path, capsys: Capture) -> None:
