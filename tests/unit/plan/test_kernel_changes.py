@@ -4,8 +4,10 @@ The values were read in virtual machines with Debian's kernels, before anything 
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from hbatune.plan.rows import Row, State
 from tests.hosts.parts import MODULES
 from tests.unit.machines import adapter, attributes, control, endpoint, machine
 
+CHECKOUT = Path(__file__).resolve().parents[3]
 RELEASES = {"6.1": "6.1.0-56-amd64", "6.12": "6.12.117+deb12-amd64", "7.3": "7.3.4+deb13-amd64"}
 
 
@@ -258,6 +261,9 @@ def test_map_of_bios_loses_queue_files() -> None:
         "queue/nr_requests": (128, None),
         "queue/rq_affinity": (0, None),
     }
+    page = (CHECKOUT / "docs" / "kernels.md").read_text()
+    [row] = re.findall(r"\| (.*) of maps without requests \| exist on 6\.1", page)
+    assert re.findall(r"`(.*?)`", row) == [path.removeprefix("queue/") for path in changes]
 
 
 def test_refused_profile_value_is_reported() -> None:
