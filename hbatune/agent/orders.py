@@ -159,10 +159,10 @@ class PassReport(Struct, frozen=True):
 
     ``unreadable`` is the number of unread settings. ``counts`` are all settings of a full pass by
     state, ``skipped`` describes the first excluded ones, ``adapters`` are those with disks.
-    ``findings`` of the checks are counted by severity, or None if they did not run. ``looked`` are
-    the ids of endpoints that events named. ``levels`` are the levels of queue depths that a full
-    queue lowers. ``resettable`` are by target the wrong queue depths that show that the driver has
-    restored its own, without an event.
+    ``findings`` of the checks are counted by severity, or None if they did not run. ``lost_rules``
+    are udev rules of others without effect. ``looked`` are the ids of endpoints that events named.
+    ``levels`` are the levels of queue depths that a full queue lowers. ``resettable`` are by target
+    the wrong queue depths that show that the driver has restored its own, without an event.
 
     ``locked`` is whether another hbatune process held the lock, so nothing was scanned. ``error``
     and ``hint`` describe a failure that ended the pass early or accompanied it. ``subjects`` are
@@ -187,6 +187,7 @@ class PassReport(Struct, frozen=True):
     subjects: Subjects | None = None
     places: SampledPlaces = SampledPlaces()
     findings: dict[str, int] | None = None
+    lost_rules: tuple[str, ...] = ()
     whole: bool = True
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, tuple[Value, ...]] = {}
@@ -211,7 +212,7 @@ PIECE_SIZE = 64
 encode = msgpack.Encoder().encode
 """Encodes an order or an error."""
 decode_error = msgpack.Decoder(str | None).decode
-decode_findings = msgpack.Decoder(dict[str, int]).decode
+decode_findings = msgpack.Decoder(tuple[dict[str, int], tuple[str, ...]]).decode
 decode_order = msgpack.Decoder(Order).decode
 _decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
 _decode_piece = msgpack.Decoder(PassReport).decode

@@ -167,7 +167,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         return PassReport(profile=profile.name, locked=True)
     endpoints = reconciled.machine.endpoints
     memory.levels = judge.levels if order.names is None else {**order.levels, **judge.levels}
-    findings = _run_checks(config, profile) if order.checks else None
+    findings, lost_rules = _run_checks(config, profile) if order.checks else (None, ())
     if reconciled.whole:
         memory.knees = {}
         with suppress(HbatuneError):  # if the history cannot be read
@@ -190,6 +190,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         subjects=_choose_subjects(reconciled, profile, memory),
         places=sampler.find_sampled_places(reconciled.machine),
         findings=findings,
+        lost_rules=lost_rules,
         whole=reconciled.whole,
         levels=judge.levels,
         resettable=judge.resettable,
@@ -197,10 +198,10 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
     )
 
 
-def _run_checks(config: Config, profile: Profile) -> dict[str, int] | None:
-    """Run the checks in a fork, whose memory is released. Return the findings by severity.
+def _run_checks(config: Config, profile: Profile) -> tuple[dict[str, int] | None, tuple[str, ...]]:
+    """Run the checks in a fork, whose memory is released. Return ``check_for_daemon``'s answer.
 
-    Its failure must not lose the report of the writes, so it is None.
+    Its failure must not lose the report of the writes, so the findings are None.
     """
 
     def answer(_: bytes) -> bytes:
@@ -210,8 +211,8 @@ def _run_checks(config: Config, profile: Profile) -> dict[str, int] | None:
 
     with suppress(ChildError):
         sent = await_answer(start_server(answer), CHECKS_TIMEOUT_S)
-        return orders.decode_findings(sent) if sent else None
-    return None
+        return orders.decode_findings(sent) if sent else (None, ())
+    return None, ()
 
 
 def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -> Subjects:

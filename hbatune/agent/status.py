@@ -66,9 +66,9 @@ class Status(Struct, frozen=True):
     handled drift counts as ok (``plan.rows.count_settings``). ``rolled_back`` is whether nothing is
     tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
     missing in a status of an older version. ``unwritten`` are files that could not be written.
-    ``findings`` of the checks, by severity, were ``checked`` at this time, without the kernel's
-    log. ``last_profile`` was active before a rollback. ``abandoned`` is the number of abandoned
-    processes that hang in the kernel. ``doubts`` are the errors of rules that have no effect.
+    ``findings`` of the checks, by severity, and ``lost_rules``, other udev rules without effect,
+    were ``checked`` at this time, without the kernel's log. A rollback ended ``last_profile``.
+    ``abandoned`` processes hang in the kernel. ``doubts`` are the errors of rules without effect.
     """
 
     process: Process
@@ -94,6 +94,7 @@ class Status(Struct, frozen=True):
     skipped: tuple[LongText, ...] = ()
     adapters: tuple[ServingAdapter, ...] = ()
     findings: dict[ShortText, int] | None = None
+    lost_rules: tuple[LongText, ...] = ()
     checked: Moment | None = None
     last_profile: ShortText | None = None
     schema: ShortText = SCHEMA
@@ -160,6 +161,7 @@ class Status(Struct, frozen=True):
             skipped=report.skipped if report.whole else self.skipped,
             adapters=report.adapters if report.whole else self.adapters,
             findings=report.findings if has_checked else self.findings,
+            lost_rules=report.lost_rules if has_checked else self.lost_rules,
             checked=epoch if has_checked else self.checked,
             rolled_back=False,
             error=report.error,
@@ -188,6 +190,7 @@ def make_host_look(status: Status, paths: Paths) -> HostLook:
         rolled_back=status.rolled_back or rollback_record.load(paths).covers_all,
         values=values,
         findings=status.findings,
+        lost_rules=status.lost_rules,
         checked=status.checked,
     )
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,12 +177,12 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
         findings = _check_input(make_check_input(snapshot, situation, ()))
     except UsageError as error:
         return replace(look, mistake=error.message)
-    lost = [finding.evidence.describe() for finding in findings if finding.id == "udev-rule-lost"]
-    return replace(look, findings=_count_severities(findings), lost_rules=tuple(lost))
+    severities, lost_rules = _summarize(findings)
+    return replace(look, findings=severities, lost_rules=lost_rules)
 
 
-def check_for_daemon(config: Config, profile: Profile) -> dict[str, int]:
-    """Check this machine, and return the number of findings by severity.
+def check_for_daemon(config: Config, profile: Profile) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Check this machine, and return the number of findings by severity and the lost rules.
 
     Store the error counters, so `check`, which writes nothing, can report increases. The daemon's
     unit may not read the kernel's log, so its failures are not counted.
@@ -192,7 +192,7 @@ def check_for_daemon(config: Config, profile: Profile) -> dict[str, int]:
     findings = _check_input(make_check_input(snapshot, situation, ()))
     observations = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
     marks.save_counted(Paths().counters, observations)
-    return _count_severities(findings)
+    return _summarize(findings)
 
 
 def _check_input(inputs: CheckInput) -> tuple[Finding, ...]:
@@ -201,8 +201,10 @@ def _check_input(inputs: CheckInput) -> tuple[Finding, ...]:
     return run_checks(inputs)
 
 
-def _count_severities(findings: Iterable[Finding]) -> dict[str, int]:
-    return Counter(str(finding.severity) for finding in findings)
+def _summarize(findings: Sequence[Finding]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the number of findings by severity, and the udev rules of others without effect."""
+    lost = [finding.evidence.describe() for finding in findings if finding.id == "udev-rule-lost"]
+    return Counter(str(finding.severity) for finding in findings), tuple(lost)
 
 
 def make_check_input(

@@ -33,7 +33,7 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     daemon ``checked`` them, or now without a daemon. ``journal`` has the number of original
     ``values``. Both are null if unknown. ``next`` are commands with their purposes. ``unset`` are
     the settings that udev's rules could not set as a disk appeared, and that the daemon has not set
-    since. ``lost_rules`` describes other udev rules that did not take effect, if no daemon runs.
+    since. ``lost_rules`` describes other udev rules that did not take effect.
     ``rule_changes`` is the number of settings that the next apply changes because of new shipped
     rules, or null if unknown. ``drift`` describes the changes to make. ``verdicts`` are null if
     only root can read them.

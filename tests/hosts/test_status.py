@@ -19,11 +19,6 @@ from tests.hosts.tree import Described, Disk, Mapped
 Build = Callable[[Described], Path]
 _FROM_KERNEL_LOG = ("medium-errors", "space-errors", "transport-errors", "io-errors")
 
-_LOST_RULE = """
-rule='ACTION=="add", SUBSYSTEM=="block", KERNEL=="sd*", ATTR{queue/scheduler}="kyber"'
-echo "$rule" > /usr/lib/udev/rules.d/60-io-scheduler.rules
-"$@" || test $? = 4
-"""
 _DRIVER = """
 import json
 import os
@@ -371,9 +366,31 @@ def test_daemon_follows_rules_of_last_apply_until_next(built: Build) -> None:
     assert (answers["apply again"][0], answers["repaired"][0]) == (0, 0)
 
 
+_LOST_RULE = """
+rule = 'ACTION=="add", SUBSYSTEM=="block", KERNEL=="sd*", ATTR{queue/scheduler}="kyber"'
+Path("/usr/lib/udev/rules.d/60-io-scheduler.rules").write_text(rule + "\\n")
+note("without a daemon")
+profile = Path("/etc/hbatune/profiles/merging.toml")
+profile.parent.mkdir(parents=True)
+profile.write_text('''title = "Merging"
+[[rule]]
+name = "merging"
+setting = "nomerges"
+value = 0
+because = "a test"
+source = "site"
+''')
+configure('profile = "merging"\\n[daemon]\\naudit_seconds = 1')
+with daemon():
+    until(lambda document: document["findings"])
+    note("with a daemon")
+"""
+
+
 def test_lost_rule_of_distribution_is_shown(built: Build) -> None:
-    status = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
-    words = ["sh", "-c", _LOST_RULE, "sh", *status, "status", "--json"]
-    document = json.loads(run(built(hbas.mpt3sas()), words))
-    [lost] = document["lost_rules"]
-    assert "60-io-scheduler.rules, line 1, sets scheduler to kyber, but sd" in lost
+    answers = see(built(hbas.mpt3sas()), _LOST_RULE)
+    assert [answer[2]["running"] for answer in answers.values()] == [False, True]
+    for _, text, document, _ in answers.values():
+        [lost] = document["lost_rules"]
+        assert "60-io-scheduler.rules, line 1, sets scheduler to kyber, but sd" in lost
+        assert f"udev {lost}" in " ".join(text.split())

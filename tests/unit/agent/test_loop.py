@@ -316,7 +316,9 @@ def test_audits_check_every_ten_minutes(bench: Bench, monkeypatch: pytest.Monkey
     def answer(order: Order) -> PassReport:
         with file.open("a") as lines:
             print(order.reason, order.checks, file=lines)
-        return make_report(1, findings={"warning": 1} if order.checks else None)
+        if not order.checks:
+            return make_report(1)
+        return make_report(1, findings={"warning": 1}, lost_rules=("60-io.rules",))
 
     bench.reports = answer
     ten_minutes_pass = partial(monkeypatch.setattr, loop, "CHECK_INTERVAL_S", 0.0)
@@ -324,6 +326,7 @@ def test_audits_check_every_ten_minutes(bench: Bench, monkeypatch: pytest.Monkey
     checks = ["start False", "audit True", "audit False", "audit True"]
     assert file.read_text().splitlines() == checks
     assert [status.findings for status in statuses[:3]] == [None, *[{"warning": 1}] * 2]
+    assert [status.lost_rules for status in statuses[:3]] == [(), *[("60-io.rules",)] * 2]
     first, second, third = [status.checked for status in statuses[1:4]]
     assert first == second != third
 
