@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.act import journal, rollback_record
-from hbatune.act.chain import Chain, WriteResult, decode_reply
+from hbatune.act.chain import LOCKING_LUNS, Chain, WriteResult, decode_reply
 from hbatune.act.journal import Journal
 from hbatune.facts.sampler import CpuTime, read_cpu_time
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
@@ -70,9 +70,6 @@ STUCK_LIMIT = 3
 INITIAL_WORKERS = 16
 """Initial size of a crew. A crew that is configured smaller does not grow."""
 MAX_WORKERS = 64
-LOCKING_LUNS = 3
-"""LUNs of an adapter that the kernel locks: one writes while the next two read their files. 96 LUNs
-on 7.3 took longer with two and with four."""
 IDLE_WINDOW_S = 0.1
 """Seconds over which idle CPU time is measured: several ticks of the kernel."""
 PROMPT_WRITE_S = 1.0
@@ -239,6 +236,8 @@ class Executor:
                     chain, (result, is_busy) = event.task, decode_reply(event.reply)
                     lane = self._lanes[chain.adapter]
                     lane.busy |= is_busy
+                    if result is None:
+                        continue
                     lane.pass_turn(chain, result.setting)
                     may_grow = self._count_startable() > 0 and not is_busy and self._has_idle_cpu()
                     self._crew.heard(chain, self._clock(), may_grow=may_grow)

@@ -8,4 +8,5 @@ from hbatune.act.rollback_record import UNGUARDED
 
 def write_chain(chain: Chain) -> Iterator[WriteResult]:
     """Execute the steps of a chain in their order, and yield the result of each."""
-    return (decode_reply(reply)[0] for reply in ChainWriter(5.0, UNGUARDED)(chain))
+    replies = (decode_reply(reply)[0] for reply in ChainWriter(5.0, UNGUARDED)(chain))
+    return (result for result in replies if result is not None)

@@ -3,12 +3,20 @@
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hbatune.act.chain import Chain, ChainWriter, Step, add_jitter, decode_reply
+from hbatune.act.chain import (
+    LOCKING_LUNS,
+    Chain,
+    ChainWriter,
+    Step,
+    WriteResult,
+    add_jitter,
+    decode_reply,
+)
 from hbatune.act.rollback_record import UNGUARDED, RollbackGuard
 from hbatune.facts.attributes import reread_attribute
 from hbatune.facts.model import Missing
@@ -96,8 +104,8 @@ def test_rollback_during_wait_cancels_write(
     )
     step = Step("nr_requests", 128, 64)
     chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
-    [reply] = ChainWriter(5.0, RollbackGuard((records,)))(chain)
-    assert decode_reply(reply)[0].outcome is Outcome.CANCELLED
+    results = read_results(ChainWriter(5.0, RollbackGuard((records,)))(chain))
+    assert [result and result.outcome for result in results] == [None, Outcome.CANCELLED]
     assert sda.value("queue/nr_requests") == "64"
 
 
@@ -113,9 +121,34 @@ def test_late_turn_loses_no_write(disk: Callable[..., Disk]) -> None:
     other = take_lock(sda.path)
     step = Step("nr_requests", 128, 64)
     chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
-    [reply] = ChainWriter(0.1, UNGUARDED)(chain)
-    assert decode_reply(reply)[0].outcome is Outcome.WRITTEN
+    *waits, result = read_results(ChainWriter(0.1, UNGUARDED)(chain))
+    assert waits == [None] * (LOCKING_LUNS - 1), "one for each LUN that may be before it"
+    assert result is not None
+    assert result.outcome is Outcome.WRITTEN
     os.close(other)
+
+
+def test_deadline_begins_with_turn(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait has used up the time for retries, and the kernel still answers EBUSY once."""
+    sda = disk(queue__nr_requests="64")
+    other = take_lock(sda.path)
+    step = Step("nr_requests", 128, 64)
+    chain = Chain("sda", "id", None, None, str(sda.path), (step,), turn=str(sda.path))
+    results = read_results(ChainWriter(0.1, UNGUARDED)(chain))
+    assert next(results) is None, "it still waits"
+    os.close(other)
+    assert next(results) is None, "it has the turn"
+    pauses = busy(monkeypatch, times=1)
+    result = next(results)
+    assert result is not None
+    assert (result.outcome, len(pauses)) == (Outcome.WRITTEN, 1)
+
+
+def read_results(replies: Iterable[bytes]) -> Iterator[WriteResult | None]:
+    """Yield the results, None where a worker only reports that it waits or has its turn."""
+    return (decode_reply(reply)[0] for reply in replies)
 
 
 def test_retry_pauses_are_jittered() -> None:

@@ -3,6 +3,7 @@
 import errno
 import heapq
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,21 +13,29 @@ from typing import Any
 
 import pytest
 
-from hbatune.act.chain import Chain, Step, WriteResult, encode_reply
+from hbatune.act import chain as chain_module
+from hbatune.act.chain import (
+    LOCKING_LUNS,
+    Chain,
+    ChainWriter,
+    Step,
+    WriteResult,
+    encode_reply,
+)
 from hbatune.act.executor import (
     IDLE_WINDOW_S,
     INITIAL_WORKERS,
-    LOCKING_LUNS,
     MAX_WORKERS,
     Executor,
     IdleCpus,
     Report,
     compute_max_workers,
 )
+from hbatune.act.rollback_record import UNGUARDED
 from hbatune.facts.sampler import CpuTime
 from hbatune.plan.rows import Outcome
 from hbatune.workers import Finished, Pool, Process, Replied, Stuck
-from tests.unit.disk_files import chains
+from tests.unit.disk_files import Disk, chains
 
 STEPS = (Step("scheduler", "mq-deadline", "none"), Step("nr_requests", 2048, 256))
 
@@ -314,6 +323,29 @@ def test_stuck_disk_spares_siblings(tmp_path: Path) -> None:
         report = Executor(pool).run(disk_chains)
     outcomes = [report.results[chain.id, "nomerges"].outcome for chain in disk_chains]
     assert outcomes == [Outcome.STUCK] + [Outcome.WRITTEN] * 6
+
+
+def test_deadline_of_lun_starts_with_its_turn(
+    disk: Callable[..., Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write takes 0.6 of the deadline, so the third LUN ends at 1.8 of it."""
+    deadline = 2.0
+
+    def write(path: str, text: str) -> None:
+        time.sleep(0.6 * deadline)  # the kernel waits for the commands in flight
+        Path(path).write_text(text)
+
+    monkeypatch.setattr(chain_module, "_store", write)
+    step = Step("nr_requests", 128, 64)
+    disk_chains = []
+    for name in ("sda", "sdb", "sdc", "sdd"):
+        files = {"queue__nr_requests": "64", "queue__async_depth": "64"}
+        path = str(disk(name, **files).path)
+        disk_chains.append(Chain(name, name, "adapter", None, path, (step,)))
+    with Pool(ChainWriter(deadline, UNGUARDED), size=4, deadline=deadline) as pool:
+        report = Executor(pool).run(disk_chains)
+    results = [report.results[chain.id, "nr_requests"] for chain in disk_chains]
+    assert [result.outcome for result in results] == [Outcome.WRITTEN] * 4
 
 
 def test_stop_request_cancels_disks(tmp_path: Path) -> None:
