@@ -253,6 +253,8 @@ _REMOVED_OPTIONS = {
     "6.12": ("ipr.testmode",),
     "7.3": ("qla2xxx.ql2xetsenable", "qla2xxx.ql2xiidmaenable"),
 }
+# From drivers/scsi: the first series that differs, and whether it adds the driver.
+_DRIVERS = {"cxlflash": ("7.3", False), "leapraid": ("7.3", True)}
 
 
 def list_modules(machine: Machine) -> dict[str, str]:
@@ -280,7 +282,9 @@ def _compare_modules(
     """Yield the drivers that disappear and the options that change, once for each driver."""
     targets = list_modules(machine)
     for driver, target in targets.items():
-        if installed is not None and driver not in installed.options:
+        since, is_new = _DRIVERS.get(driver, (SERIES[0], True))
+        is_missing = _is_since(then, since) is not is_new
+        if (driver not in installed.options) if installed else is_missing:
             yield KernelChange(target, target, "driver", driver, None, ChangeKind.DRIVER)
     for since, new_options in _NEW_OPTIONS.items():
         for attribute in (*new_options, *_REMOVED_OPTIONS[since]):

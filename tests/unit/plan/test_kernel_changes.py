@@ -22,6 +22,7 @@ from hbatune.plan.kernel_changes import (
     KernelChange,
     find_series,
     forecast_changes,
+    list_modules,
 )
 from hbatune.plan.rows import Row, State
 from tests.hosts.parts import MODULES
@@ -239,6 +240,23 @@ def test_installed_modules_decide() -> None:
     changes = forecast_changes(host, "7.3", installed=InstalledModules("7.3.9", {}))
     [driver] = [change for change in changes if change.attribute == "driver"]
     assert (driver.now, driver.then, driver.kind) == ("mpi3mr", None, ChangeKind.DRIVER)
+
+
+@pytest.mark.parametrize(
+    ("series", "other", "driver"), [("6.12", "7.3", "cxlflash"), ("7.3", "6.1", "leapraid")]
+)
+def test_missing_driver_is_known_without_installed_kernel(
+    series: str, other: str, driver: str
+) -> None:
+    hbas = [adapter(driver=name, target=name) for name in ("cxlflash", "leapraid", "mpi3mr")]
+    host = boot(series, adapters=tuple(hbas))
+    changes = [change for change in forecast_changes(host, other) if change.attribute == "driver"]
+    assert [(change.target, change.now, change.then) for change in changes] == [
+        (driver, driver, None)
+    ]
+    installed = InstalledModules("7.3.9", dict.fromkeys(list_modules(host), frozenset()))
+    kinds = [change.kind for change in forecast_changes(host, other, installed=installed)]
+    assert ChangeKind.DRIVER not in kinds, "the modules of an installed kernel decide"
 
 
 def test_merges_of_tri_mode_drives_change() -> None:
