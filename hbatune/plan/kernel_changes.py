@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import UsageError
-from hbatune.facts.attributes import BLOCK_SIZE_FILE, get_text, parse_integer
+from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing, Protocol, TargetKind
 from hbatune.plan.rows import Row
-from hbatune.settings.limits import MAX_HW_SECTORS, SCHEDULER_FILE
-from hbatune.settings.setting import Value, parse_selected
+from hbatune.settings.limits import MAX_HW_SECTORS, SCHEDULER_FILE, find_scheduler
+from hbatune.settings.setting import Value
 
 SERIES = ("6.1", "6.12", "7.3")
 """The series that the rules cover, oldest first."""
@@ -115,13 +115,12 @@ def _read_disk(endpoint: Endpoint) -> _Disk | None:
             numbers[path] = number
     if not {MAX_HW_SECTORS, OPTIMAL_SIZE, "queue/rotational"} <= numbers.keys():
         return None
-    scheduler = get_text(endpoint.attributes, SCHEDULER_FILE)
     return _Disk(
         endpoint=endpoint,
         hardware_kb=numbers[MAX_HW_SECTORS],
         optimal_kb=numbers[OPTIMAL_SIZE] // 1024,
         rotational=numbers["queue/rotational"] == 1,
-        scheduler="" if isinstance(scheduler, Missing) else parse_selected(scheduler),
+        scheduler=str(find_scheduler(endpoint.attributes) or ""),
         max_sectors=numbers.get(_MAX_SECTORS),
         requests=numbers.get(_REQUESTS),
         tags=numbers.get(_TAGS),
@@ -289,16 +288,15 @@ def _compare_modules(
     for since, new_options in _NEW_OPTIONS.items():
         for attribute in (*new_options, *_REMOVED_OPTIONS[since]):
             module, _, option = attribute.partition(".")
-            if module not in targets:
+            if (adapter := targets.get(module)) is None:
                 continue
             is_new = attribute in new_options
             before, after = (_is_since(kernel, since) is is_new for kernel in (running, then))
             if installed is not None and module in installed.options:
                 after = option in installed.options[module]
             if before != after:
-                present, present_then = ("present", None) if before else (None, "present")
-                values = (attribute, present, present_then, ChangeKind.OPTION)
-                yield KernelChange(targets[module], targets[module], *values)
+                now, later = ("present", None) if before else (None, "present")
+                yield KernelChange(adapter, adapter, attribute, now, later, ChangeKind.OPTION)
 
 
 def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[KernelChange]:

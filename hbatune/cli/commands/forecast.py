@@ -65,11 +65,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_row(change: KernelChange) -> ForecastRow:
-    is_removed = change.kind is ChangeKind.OPTION and change.then is None
+    kind = "removed" if change.kind is ChangeKind.OPTION and change.then is None else change.kind
     effects = load_texts("messages.toml")["kernel_change"]
-    kind_effect = effects.get("removed" if is_removed else change.kind)
     values = (change.target, change.id, change.attribute, change.now, change.then)
-    return ForecastRow(*values, kind_effect or effects.get(change.attribute, ""))
+    return ForecastRow(*values, effects.get(kind) or effects.get(change.attribute, ""))
 
 
 def _show_forecast(forecast: Forecast, rows: tuple[ForecastRow, ...]) -> None:
