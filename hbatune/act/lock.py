@@ -243,10 +243,11 @@ _EMPTY = b"\0"
 
 
 class Claim(Process, frozen=True):
-    """A process and the endpoint that it writes to."""
+    """A process and the endpoint that it writes to, and whether the kernel locks its adapter."""
 
     target: str
     id: str
+    locks: bool = False
 
 
 class ClaimTable:
@@ -285,7 +286,7 @@ class ClaimTable:
 
     def started(self, worker: Process, chain: "Chain") -> None:
         """Record the target that a worker is about to write to."""
-        claim = Claim(worker.pid, worker.start_time, chain.target, chain.id)
+        claim = Claim(worker.pid, worker.start_time, chain.target, chain.id, bool(chain.turn))
         data = msgspec.json.encode(claim) + _EMPTY
         if self._free and len(data) <= _SLOT_BYTES:
             slot = self._slots[worker.pid] = self._free.pop()

@@ -10,6 +10,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
 from hbatune.policy.config import UnmatchedName
+from hbatune.settings.table import NR_REQUESTS, SCHEDULER
 from hbatune.shipped import fill_message, load_texts
 from hbatune.text.terminal import print_note
 
@@ -39,10 +40,13 @@ def print_leftovers(
     if journal.losses:
         _print_error(LostError(journal.losses))
     run = journal.run
+    texts = load_texts("notes.toml")["messages"]
     if run is not None and not run.process.alive():
-        print_note(load_texts("notes.toml")["messages"]["interrupted"].format(run=run))
+        print_note(texts["interrupted"].format(run=run))
+    locking = {e.id for e in journal.entries if e.doubt and e.setting in (SCHEDULER, NR_REQUESTS)}
     for claim in stuck:
-        print_note(load_texts("notes.toml")["messages"]["stuck"].format(claim=claim))
+        waits = texts["adapter-waits"] if claim.locks and claim.id in locking else ""
+        print_note(texts["stuck"].format(claim=claim, waits=waits))
     _report_doubts(journal, machine, stuck)
 
 
