@@ -38,7 +38,7 @@ dd() {{
     echo "dd: error writing 'x': {error}" >&2
     return 1
 }}
-sleep() {{ :; }}
+sleep() {{ printf '%s\\n' "$1" >>"{count}.pauses"; }}
 """
 
 
@@ -157,6 +157,15 @@ def test_lost_scheduler_keeps_nr_requests(disk: Disk, schedulers: str) -> None:
     assert disk.read("queue/nr_requests") == "64"
 
 
+@pytest.mark.parametrize("schedulers", ["[none] mq-deadline kyber", "none mq-deadline [kyber]"])
+def test_active_scheduler_is_not_written_again(disk: Disk, schedulers: str) -> None:
+    """Since 7.2, `none` over `none` resets nr_requests."""
+    disk.put("queue/scheduler", schedulers)
+    active = schedulers.partition("[")[2].partition("]")[0]
+    assert disk.run(SCHEDULER.format(active)) == ""
+    assert disk.read("queue/scheduler") == schedulers, "a write would leave only the name"
+
+
 def test_existing_scheduler_allows_nr_requests(disk: Disk) -> None:
     disk.put("queue/scheduler", "none [kyber] mq-deadline")
     assert disk.run(SCHEDULER.format(""), REQUESTS.format(2048)) == ""
@@ -197,6 +206,15 @@ def test_busy_write_is_repeated(disk: Disk) -> None:
     assert disk.run(*wishes) == ""
     assert disk.read("queue/nr_requests") == "2048"
     assert int(count.read_text()) > 7
+
+
+def test_pauses_between_writes_vary(disk: Disk) -> None:
+    """Otherwise two disks of an adapter that have collided would collide each time."""
+    count = disk.refuse_writes("Device or resource busy", times=40)
+    assert disk.run(SCHEDULER.format("mq-deadline")) == ""
+    pauses = Path(f"{count}.pauses").read_text().split()
+    assert set(pauses) <= {"0.01", "0.02", "0.03", "0.04", "0.05", "0.06"}
+    assert len(set(pauses)) > 1
 
 
 @pytest.mark.parametrize(
