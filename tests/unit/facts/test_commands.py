@@ -136,6 +136,42 @@ def test_number_and_age_of_hanging_commands_are_found() -> None:
     assert find_hang(Loads(QueueLoad(2, 5)), 0) == Hang(2, 31)
 
 
+class Clock:
+    """The time in seconds, which passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class LateLoads(CommandCounters):
+    """Counters of a disk that completes its only command at a time of the clock."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    def read(self) -> QueueLoad:
+        return QueueLoad(1, int(self.clock.seconds >= self.seconds))
+
+    def read_age(self) -> int | None:
+        return None
+
+
+@pytest.mark.parametrize(("completes_at", "hang"), [(0.9, None), (1.2, Hang(1, 1))])
+def test_observation_ends_after_a_second(
+    completes_at: float, hang: Hang | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(commands, "time", clock)
+    assert find_hang(LateLoads(clock, completes_at)) == hang
+    assert clock.seconds == pytest.approx(min(completes_at, 1.0), abs=0.05)
+
+
 def test_state_is_found_unless_it_passes() -> None:
     recovering = QueueLoad(0, 0, "the host is recovery")
     assert find_hang(Loads(recovering, QueueLoad())) is None
