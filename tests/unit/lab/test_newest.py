@@ -1,5 +1,6 @@
 """The newest kernel: found in the archive or the cache, and the last good one where CI wants it."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,17 @@ def test_silent_archive_leaves_last_good_kernel(
 def test_unknown_kernel_is_refused(cache: Path) -> None:
     with pytest.raises(LabError, match=r"no kernel 6\.13: it has 6\.1, 6\.12, "):
         kernels.find_series("6.13")
+
+
+def test_ci_boots_last_good_kernel(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new backport must not break an unrelated change."""
+    (archive / "make").write_text('#!/bin/sh\necho "$HBATUNE_LAB_NEWEST $*"\n')
+    (archive / "make").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{archive}:/usr/bin:/bin")
+    words = [LAST_GOOD.parents[2] / ".ci/run"]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == (
+        "last-good test\n"
+    )
 
 
 def test_last_good_file_has_one_release() -> None:
