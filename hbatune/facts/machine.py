@@ -109,9 +109,11 @@ def _gather_disks(
     paths or over fabrics, since their ids depend on all devices.
     """
     disks = {name.removeprefix(_DEV) for name in names}
-    stacks = list_stacks(devices.stack, devices.disks)
-    siblings = add_siblings(disks, ({upper, *lowers} for upper, _, lowers in stacks))
-    disks |= siblings & {*map(get_kernel_name, devices.places), *devices.maps}
+    disks.update(part.find_related_disks(disks)[0])
+    paths = {path for name in devices.maps for path in devices.stack.below[name]}
+    members = {*map(get_kernel_name, devices.places), *devices.maps} - paths
+    stacks = (lowers & members for _, _, lowers in list_stacks(devices.stack, devices.disks))
+    disks = add_siblings(disks, filter(None, stacks))
     directories, _ = part.find_related_disks(disks)
     wanted = directories.keys()
     # The ids of NVMe with several paths depend on all devices.

@@ -164,8 +164,10 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
             raise InsufficientFactsError(f"{name} is an adapter or a new host")
         else:
             disk_names.add(name)
-    stacks = ((stack.target, *stack.disks) for stack in cached.rest.stacks)
-    directories, maps = find_related_disks(add_siblings(disk_names, stacks))
+    # Volumes on paths name only the map.
+    disk_names.update(find_related_disks(disk_names)[0])
+    siblings = add_siblings(disk_names, (stack.disks for stack in cached.rest.stacks))
+    directories, maps = find_related_disks(siblings)
     disks = dict(sorted(directories.items(), key=itemgetter(1)))
     places, joining, parallel = {}, {}, set()
     for name, path in disks.items():

@@ -101,7 +101,7 @@ def _make_peer_key(endpoint: model.Endpoint) -> object:
 def group_members(machine: model.Machine) -> dict[str, object]:
     """Return, by target, the disks' group with equal values: of a map, or of a stack and a type."""
     groups: dict[str, object] = {}
-    leaders = join_groups((stack.target, *stack.disks) for stack in machine.stacks)
+    leaders = join_groups(stack.disks for stack in machine.stacks)
     for endpoint in machine.endpoints:
         if endpoint.map is not None:
             groups[endpoint.target] = endpoint.map

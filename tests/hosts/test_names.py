@@ -4,14 +4,15 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.stacks import ZFS_MEMBERS, stacks
-from tests.hosts.tree import build
+from tests.hosts.tree import Described, Disk, Mapped, build
 
 MIRROR = ("sda", "sdb")
 MAP = ("dm-3", "sde", "sdf")
@@ -328,6 +329,21 @@ def test_members_of_stack_are_scanned_together(root: Path) -> None:
         *[["sda", "sdb"]] * 2,
         *[["sdd"]] * 2,
         *[["dm-3", "sde", "sdf"]] * 2,
+    ]
+
+
+def test_many_volumes_do_not_separate_members(built: Callable[[Described], Path]) -> None:
+    """A volume on a map and a disk joins the map's paths with this disk."""
+    volumes = [
+        Mapped(Disk(f"dm-{number}", tags=None), "LVM-c", below, name=f"vg2-{number}")
+        for number, below in enumerate([("dm-3", "sdd"), *[("sda", "sdb")] * 300], start=10)
+    ]
+    host = stacks()
+    root = built(replace(host, mapped=(*host.mapped, *volumes)))
+    scanned = json.loads(run(root, [sys.executable, "-c", _SCAN, "sda", "sde"]))
+    assert [sorted(names) for names in scanned] == [
+        *[["sda", "sdb"]] * 2,
+        *[["dm-3", "sdd", "sde", "sdf"]] * 2,
     ]
 
 

@@ -139,12 +139,12 @@ def test_unmapped_disks_are_independent() -> None:
 
 
 def members(
-    *disks: Endpoint, upper: str = "md127", only: set[str] | None = None, **how: Any
+    *disks: Endpoint, volumes: int = 1, only: set[str] | None = None, **how: Any
 ) -> dict[str, Row]:
     """Return the rows of disks below one device; further devices share a disk with it."""
     names = tuple(disk.target for disk in disks)
-    stacks = (StackedDevice(upper, upper, names[:2]), StackedDevice("dm-1", "vg0/pg", names[1:]))
-    host = replace(machine(*disks), stacks=stacks)
+    shared = [StackedDevice(f"dm-{n}", f"vg0/{n}", names[1:]) for n in range(volumes)]
+    host = replace(machine(*disks), stacks=(StackedDevice("md127", "md127", names[:2]), *shared))
     named = make.EarlierChanges(targets_named=True)
     plan = make.make_plan(host, profile(AT_LEAST_128), only=only, earlier=named, **how)
     return {row.target: row for row in plan.rows}
@@ -181,6 +181,13 @@ def test_members_of_other_types_differ() -> None:
     """An SSD in front of a hard disk, as of bcache and LVM's cache, is unlike it on purpose."""
     first, second = path("sda", **LONE), path("sdb", cap=64, medium=Medium.HDD, **LONE)
     assert [row.value for row in members(first, second).values()] == [128, 64]
+
+
+def test_volumes_do_not_make_a_group_large() -> None:
+    """The limit is for disks: a mirror with hundreds of volumes has two."""
+    first, second, third = path("sda", **LONE), path("sdb", cap=64, **LONE), path("sdc", **LONE)
+    planned_rows = members(first, second, third, volumes=300)
+    assert [row.value for row in planned_rows.values()] == [64, 64, 64]
 
 
 def test_large_stacks_are_not_joined() -> None:
