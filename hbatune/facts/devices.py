@@ -70,6 +70,8 @@ _BLOCK = "/sys/class/block"
 _NUMBERS = "/sys/dev/block"
 _VIRTUAL = "/sys/devices/virtual/block"
 _BTRFS = "/sys/fs/btrfs"
+# The module's statistics: a directory for each imported pool (OpenZFS, spa_stats.c), and files.
+_POOLS = "/proc/spl/kstat/zfs"
 _SCSI = "/sys/bus/scsi/devices"
 SWAP = "[SWAP]"
 _MOUNTINFO = "/proc/self/mountinfo"
@@ -202,12 +204,14 @@ def find_named_stack(name: str, *, deadline: float | None = 5.0) -> NamedStack |
             return NamedStack(name, (), (device,))
         layers.append((device,))
     elif "/" not in pool:
-        layers.append(tuple(find_pools().get(pool, ())))
+        # Without this directory, the search decides. It reads udev's entries of all block devices.
+        if pool in (list_names(_POOLS) or (pool,)):
+            layers.append(tuple(find_pools().get(pool, ())))
     elif deadline is not None:
         layers.append(_find_file_devices(name, deadline))
     # The last mount hides earlier ones at the same point.
     elif mount := {mount.point: mount for mount in _read_mounts()}.get(name):
-        layers.append(_find_mounted_devices(mount, find_pools()))
+        layers.append(_find_mounted_devices(mount))
     disks: list[str] = []
     for layer in layers:  # grows in the loop
         lowers: dict[str, None] = {}
@@ -242,7 +246,7 @@ def _find_file_devices(name: str, deadline: float) -> tuple[str, ...]:
     mounts = [mount for mount in _read_mounts() if mount.point in parents]
     # The last mount hides earlier ones at the same point.
     mount = max(reversed(mounts), key=lambda mount: len(mount.point), default=None)
-    devices = _find_mounted_devices(mount, find_pools()) if mount else ()
+    devices = _find_mounted_devices(mount) if mount else ()
     if mount and not devices:
         problem = f"{name!r} is on {mount.filesystem} ({mount.source}), not on a block device"
         hint = "name its disks: `zpool status -LP` lists them"
@@ -415,9 +419,10 @@ def _iterate_mounts(pools: Lowers) -> Iterator[tuple[str, str]]:
             yield swap, SWAP
 
 
-def _find_mounted_devices(mount: _Mount, pools: Lowers) -> tuple[str, ...]:
+def _find_mounted_devices(mount: _Mount, pools: Lowers | None = None) -> tuple[str, ...]:
     """Return the block devices of a mount, which are several only for btrfs and ZFS."""
     if mount.filesystem == "zfs":  # the source is a dataset: POOL/NAME
+        pools = find_pools() if pools is None else pools
         return tuple(pools.get(mount.source.partition("/")[0], ()))
     with suppress(OSError):
         return (os.readlink(f"{_NUMBERS}/{mount.number}").rpartition("/")[2],)

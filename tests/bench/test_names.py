@@ -20,7 +20,13 @@ from tools.benchmarks_page import NAMES
 
 LUNS = 4096
 MAX_SECONDS = 0.05
-DISKS = {"sdc": "sdc", "mpath2000": "dm-2000", "vg0/pg-data": "dm-7", "/srv": "dm-7", "none": None}
+POOL = "tank"
+POOL_MAX_SECONDS = 1.5
+"""libudev searches the entries of all block devices for the members of a pool."""
+DISKS = {
+    **{"sdc": "sdc", "mpath2000": "dm-2000", "vg0/pg-data": "dm-7", "/srv": "dm-7", "none": None},
+    **{"host0": None, POOL: "dm-9"},
+}
 """By name, the disk or the map."""
 
 _RESOLVE = """
@@ -28,7 +34,16 @@ import json
 import resource
 import sys
 import time
-from hbatune.facts.devices import find_named_stack
+from pathlib import Path
+from hbatune.facts import devices
+devices._POOLS = "/run/kstat"  # this kernel may not have the module
+Path("/run/kstat/tank").mkdir(parents=True)
+entries = Path("/run/udev/data")
+entries.mkdir(parents=True)
+for directory in Path("/sys/class/block").iterdir():
+    kind = "zfs_member" if directory.name == "dm-9" else "mpath_member"
+    text = f"E:ID_FS_TYPE={kind}\\nE:ID_FS_LABEL=tank\\nV:1\\n"
+    (entries / ("b" + (directory / "dev").read_text().strip())).write_text(text)
 def read_cpu_time():
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
@@ -37,7 +52,7 @@ for name in sys.argv[1:]:
     cpu_times, wall_times = [], []
     for _ in range(9):
         began, used = time.perf_counter(), read_cpu_time()
-        stack = find_named_stack(name)
+        stack = devices.find_named_stack(name)
         cpu_times.append(read_cpu_time() - used)
         wall_times.append(time.perf_counter() - began)
     answers.append((stack.disks[0] if stack else None, cpu_times, wall_times))
@@ -47,7 +62,7 @@ print(json.dumps(answers))
 
 
 def build_many_maps() -> Described:
-    """Build a machine with a map on each LUN, and a volume on one of the maps."""
+    """Build a machine with a map on each LUN, a volume on one of the maps, and ZFS."""
     machine = build_many_luns(LUNS)
     hosts = [host for function in machine.functions for host in function.hosts]
     names = [lun.disk.name for host in hosts for lun in host.luns]
@@ -57,7 +72,8 @@ def build_many_maps() -> Described:
         mapped.append(Mapped(disk, f"mpath-{number}", (name,), name=f"mpath{number}"))
     volume = Disk(f"dm-{LUNS}", tags=None)
     mapped.append(Mapped(volume, "LVM-a", ("dm-7",), name="vg0-pg--data"))
-    return replace(machine, mapped=tuple(mapped), mounts=((volume.name, "/srv"),))
+    mounts = ((volume.name, "/srv"),)
+    return replace(machine, mapped=tuple(mapped), mounts=mounts, modules={"zfs": {}})
 
 
 @pytest.mark.skipif(not can_enter(), reason="needs root and mount namespaces")
@@ -82,4 +98,4 @@ def test_name_among_thousands_is_instant() -> None:
     NAMES.write_bytes(text + b"\n")
     assert {name: answer[0] for name, answer in zip(DISKS, answers, strict=True)} == DISKS
     for name, times in seconds.items():
-        assert times["cpu"].median <= MAX_SECONDS, name
+        assert times["cpu"].median <= (POOL_MAX_SECONDS if name == POOL else MAX_SECONDS), name

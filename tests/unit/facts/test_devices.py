@@ -64,6 +64,41 @@ def test_name_finds_block_device(dev: Path, name: str, device: str | None) -> No
         assert devices.find_block_device(f"{devices._DEV}{name}") in (device, None)
 
 
+def test_pools_are_searched_only_if_needed(
+    dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search reads udev's entries of all block devices, of which there may be thousands."""
+    searches = []
+
+    def find_pools() -> dict[str, list[str]]:
+        searches.append("all")
+        return {"tank": ["sda1"], "exported": ["dm-0"]}
+
+    pool, volume = f"{tmp_path}/pool", f"{tmp_path}/volume"
+    for folder in (pool, volume, f"{tmp_path}/kstat/tank"):
+        Path(folder).mkdir(parents=True)
+    (tmp_path / "kstat/arcstats").touch()
+    (tmp_path / "mountinfo").write_text(
+        f"20 1 0:98 / {volume} rw - ext4 {dev}/dm-0 rw\n21 1 0:99 / {pool} rw - zfs tank/pg rw\n"
+    )
+    monkeypatch.setattr(devices, "find_pools", find_pools)
+    monkeypatch.setattr(devices, "_MOUNTINFO", str(tmp_path / "mountinfo"))
+    monkeypatch.setattr(devices, "_POOLS", str(tmp_path / "kstat"))
+    for name, disk in {"tank": "sda", pool: "sda", volume: "dm-0", "dm-0": "dm-0"}.items():
+        for deadline in (5, None):
+            searches.clear()
+            stack = devices.find_named_stack(name, deadline=deadline)
+            assert stack is not None
+            assert stack.disks == (disk,)
+            assert len(searches) == (disk == "sda")
+    searches.clear()
+    for name in ("host0", "0000:01:00.0", "irq27", "naa.6000a", "exported"):
+        assert devices.find_named_stack(name) is None
+    assert searches == []
+    monkeypatch.setattr(devices, "_POOLS", str(tmp_path / "none"))  # if /proc hides it
+    assert devices.resolve_name("tank") == ("sda",)
+
+
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ESTALE])
 def test_unreadable_file_is_reported(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     def raise_error(name: str, **options: object) -> str:
