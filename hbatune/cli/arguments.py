@@ -100,11 +100,11 @@ def resolve_targets(
         text = _describe_stack(stack)
         if getattr(args, "destructive", False):
             raise UsageError(text, hint="with --destructive, name the empty disk itself")
-        if not args.json:
+        if shows_uses or not args.json:
             print_note(text)
-            if shows_uses and (uses := find_other_uses(stack)):
-                text = ", ".join(fold_names(uses, count=False))
-                print_note(f"the same disks also carry {text}")
+        if shows_uses and (uses := find_other_uses(stack)):
+            text = ", ".join(fold_names(uses, count=False))
+            print_note(f"the same disks also carry {text}")
     return targets
 
 

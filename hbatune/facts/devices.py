@@ -267,14 +267,17 @@ def _locate_file(name: str) -> Iterator[tuple[str, int, int]]:  # pragma: no cov
 
 
 def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
-    """Return the other top devices on a stack's disks, and the other mount points."""
+    """Return the other top devices and pools on a stack's disks, and the other mount points."""
     devices, members = find_devices(), {device for layer in stack.layers for device in layer}
     points = find_mounts(devices.stack, devices.disks)
     uses = {point for disk in stack.disks for point in points.get(disk, ())}
     uses -= {point for device, point in _iterate_mounts(devices.stack.pools) if device in members}
-    for name in devices.stack.below.keys() - members - devices.maps.keys():
-        is_top = not devices.stack.holders(name)
-        if is_top and not devices.stack.foundations(name).isdisjoint(stack.disks):
+    # A pool of exactly the top devices is the name itself, or the name is in it.
+    pools, top = devices.stack.pools.items(), {*stack.layers[0]}
+    members.update(devices.maps, (pool for pool, lowers in pools if {*lowers} == top))
+    for name, _, below in list_stacks(devices.stack, devices.disks):
+        is_top = name not in members and not devices.stack.holders(name)
+        if is_top and not below.isdisjoint(stack.disks):
             uses.add(read_label(name))
     return tuple(sorted(uses))
 

@@ -196,12 +196,19 @@ def test_apply_reports_other_uses(root: Path) -> None:
         (*apply, "vg-0/pg-data", "/boot"),
         ("diff", *_PLAN, "/srv"),
         (*apply, "--json", "/srv"),
+        (*apply, "sdi9"),
+        (*apply, "tank", "/dev/zvol/tank/x"),
     )
     messages = [answer[2] for answer in answers]
     assert "the same disks also carry /home, vg-0/home" in messages[0]
     assert "the same disks also carry /opt, secret" in messages[0]
     assert "carry /srv" not in messages[0]
-    assert "carry" not in messages[1] + messages[2]
+    assert messages[2] == (
+        "hbatune: /srv is on vg-0/pg-data, on md127, on sda and sdb "
+        "hbatune: the same disks also carry /home, vg-0/home"
+    )
+    assert "the same disks also carry /tmp, /var/tmp, tank" in messages[3]
+    assert "carry" not in messages[1] + messages[4]
 
 
 @pytest.mark.parametrize(
