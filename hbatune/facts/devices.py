@@ -144,13 +144,14 @@ def find_block_device(name: str) -> str | None:
 
 
 def read_label(kernel: str) -> str:
-    """Return the name that people use for a block device: ``mpatha``, ``vg0/pg``, or ``sda``.
+    """Return the name that people use: ``mpatha``, ``vg0/pg``, a btrfs's label, or ``sda``.
 
     drivers/md/dm-sysfs.c: dm_attr_name_show. LVM joins the names of the group and the volume with
     a hyphen, and doubles the hyphens in both (libdm-string.c: dm_build_dm_name).
     """
     folder = f"{_BLOCK}/{kernel}/dm"
-    name = read_text(f"{folder}/name").strip() if kernel.startswith("dm-") else ""
+    is_mapped = kernel.startswith("dm-")
+    name = read_text(f"{folder}/name" if is_mapped else f"{_BTRFS}/{kernel}/label").strip()
     volume = re.fullmatch(r"((?:[^-]|--)+)-((?:[^-]|--)+)", name)
     if volume and read_text(f"{folder}/uuid").startswith("LVM-"):
         name = "/".join(volume.groups()).replace("--", "-")
@@ -274,7 +275,8 @@ def find_other_uses(stack: NamedStack) -> tuple[str, ...]:
     uses -= {point for device, point in _iterate_mounts(devices.stack.pools) if device in members}
     # A pool of exactly the top devices is the name itself, or the name is in it.
     pools, top = devices.stack.pools.items(), {*stack.layers[0]}
-    members.update(devices.maps, (pool for pool, lowers in pools if {*lowers} == top))
+    members.update(devices.maps)
+    members.update(get_kernel_name(pool) for pool, lowers in pools if {*lowers} == top)
     for name, _, below in list_stacks(devices.stack, devices.disks):
         is_top = name not in members and not devices.stack.holders(name)
         if is_top and not below.isdisjoint(stack.disks):
@@ -289,7 +291,7 @@ class Stack:
     """The whole disks under each disk, and the reverse; by kernel name.
 
     ``slaves`` are the kernel's links, ``hidden`` the paths of NVMe heads, which have no links.
-    ``pools`` are the devices of each ZFS pool.
+    ``pools`` are the devices of each ZFS pool, and of each btrfs by its directory.
     """
 
     def __init__(self, slaves: Lowers, hidden: Lowers, pools: Lowers | None = None) -> None:
@@ -366,18 +368,20 @@ def find_mounts(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, 
 def list_stacks(stack: Stack, disks: Mapping[str, str]) -> Iterator[tuple[str, str, set[str]]]:
     """Yield the devices on others with their directories, and all devices below each.
 
-    A ZFS pool has an empty directory. NVMe heads are omitted: their hidden paths name them.
+    A ZFS pool has no directory, and a btrfs is named by its UUID. NVMe heads are omitted: their
+    hidden paths name them.
     """
     for name, lowers in stack.below.items():
         if lowers and not routes.is_head(disks[name]):
             yield name, disks[name], stack.foundations(name) - {name}
     for pool, members in stack.pools.items():
         wholes = filter(None, (_find_whole_disk(member, disks) for member in members))
-        yield pool, "", set[str]().union(*map(stack.foundations, wholes))
+        directory = pool if "/" in pool else ""
+        yield get_kernel_name(pool), directory, set[str]().union(*map(stack.foundations, wholes))
 
 
 def find_volumes(stack: Stack, disks: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return for each disk the names of all devices stacked on it, and of its ZFS pool."""
+    """Return for each disk the names of all devices stacked on it, and of its pool."""
     names_by_disk: dict[str, set[str]] = defaultdict(set)
     for upper, _, lowers in list_stacks(stack, disks):
         label = read_label(upper)
@@ -434,11 +438,17 @@ def _find_mounted_devices(mount: _Mount, pools: Lowers | None = None) -> tuple[s
     if device is None:
         return ()
     if mount.filesystem == "btrfs":
-        for pool in list_names(_BTRFS):
-            members = list_names(f"{_BTRFS}/{pool}/devices")
+        for members in _find_btrfs().values():
             if device in members:
-                return tuple(sorted(members))
+                return tuple(members)
     return (device,)
+
+
+def _find_btrfs() -> dict[str, list[str]]:
+    """Return the devices of each mounted btrfs with several, by its directory in sysfs."""
+    directories = (f"{_BTRFS}/{name}" for name in list_names(_BTRFS))
+    members = {path: sorted(list_names(f"{path}/devices")) for path in directories}
+    return {path: names for path, names in members.items() if len(names) > 1}
 
 
 def _find_node_device(node: str) -> str | None:
@@ -514,7 +524,7 @@ def find_devices() -> Devices:
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
         parallel=frozenset(map(get_kernel_name, list_directories("spi_transport"))),
-        stack=Stack(slaves, find_hidden_paths(heads, disks), find_pools()),
+        stack=Stack(slaves, find_hidden_paths(heads, disks), find_pools() | _find_btrfs()),
     )
 
 

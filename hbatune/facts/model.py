@@ -302,10 +302,11 @@ class Endpoint(Struct, frozen=True):
 
 
 class StackedDevice(Struct, frozen=True):
-    """A device on disks, such as a map, an md array or a volume, or a ZFS pool.
+    """A device on disks, such as a map, an md array or a volume, or a pool of ZFS or btrfs.
 
     ``label`` is the name that people use. ``disks`` are the endpoints below it, of a map its paths.
-    ``holders`` are the devices directly on it. ``attributes`` are keyed by their path.
+    ``holders`` are the devices directly on it. ``attributes`` are keyed by their path. ``is_pool``
+    is whether it is a ZFS pool.
     """
 
     target: ShortText

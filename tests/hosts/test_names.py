@@ -197,7 +197,8 @@ def test_apply_reports_other_uses(root: Path) -> None:
         ("diff", *_PLAN, "/srv"),
         (*apply, "--json", "/srv"),
         (*apply, "sdi9"),
-        (*apply, "tank", "/dev/zvol/tank/x"),
+        (*apply, "tank", "/dev/zvol/tank/x", "/media"),
+        (*apply, "sdh1"),
     )
     messages = [answer[2] for answer in answers]
     assert "the same disks also carry /home, vg-0/home" in messages[0]
@@ -209,6 +210,7 @@ def test_apply_reports_other_uses(root: Path) -> None:
     )
     assert "the same disks also carry /tmp, /var/tmp, tank" in messages[3]
     assert "carry" not in messages[1] + messages[4]
+    assert "the same disks also carry media0" in messages[5]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,7 @@ def test_list_shows_names_in_use(root: Path) -> None:
         "sdc": "/boot /opt secret ",
         "sdd": "bcache0 ",
         "sde": "/mnt mpatha vg1/data ",
+        "sdg": "/media media0 ",
         "sdi": "/tmp /var/tmp tank ",
         "sdj": "/tmp /var/tmp tank ",
         "sdk": "zfs_member ",
@@ -331,11 +334,12 @@ print(json.dumps([[e.target for e in gather_machine((), scope).endpoints] for sc
 
 def test_members_of_stack_are_scanned_together(root: Path) -> None:
     """The values of one member depend on the other ones."""
-    scanned = json.loads(run(root, [sys.executable, "-c", _SCAN, "sda", "sdd", "dm-3"]))
+    scanned = json.loads(run(root, [sys.executable, "-c", _SCAN, "sda", "sdd", "dm-3", "sdh"]))
     assert [sorted(names) for names in scanned] == [
         *[["sda", "sdb"]] * 2,
         *[["sdd"]] * 2,
         *[["dm-3", "sde", "sdf"]] * 2,
+        *[["sdg", "sdh"]] * 2,
     ]
 
 
@@ -360,6 +364,7 @@ def test_many_volumes_do_not_separate_members(built: Callable[[Described], Path]
         *(("zfs", {"sdi", "sdj", "sdk"}), ("/srv", {"sda", "sdb"}), ("bcache0", {"sdd"})),
         *(("tank", {"sdi", "sdj"}), ("/mnt", {"dm-3", "sde", "sdf"}), ("[SWAP]", set())),
         *(("postgresql", {"sdc", "dm-3", "sde", "sdf"}), ("vg-0/home", {"sda", "sdb"})),
+        ("media0", {"sdg", "sdh"}),
     ],
 )
 def test_rule_names_a_use(root: Path, use: str, disks: set[str]) -> None:

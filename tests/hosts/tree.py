@@ -616,8 +616,10 @@ class _Builder:
                 number, source = f"0:{index}", f"zfs {disk}"
             lines.append(f"{index} 1 {number or self._numbers[disk]} / {point} rw - {source} rw\n")
         for position, pool in enumerate(machine.pools):
+            path = f"fs/btrfs/4f6c{position:04}-8d1b-4e7a-9c3e-2b5a7d9e1f00"
+            self._files(path, {"label": f"media{position}"})
             for disk in pool:
-                self._link(f"fs/btrfs/{position}/devices/{disk}", self._disks[disk])
+                self._link(f"{path}/devices/{disk}", self._disks[disk])
         (self._proc / "mountinfo").write_text("".join(lines))
         swaps = [f"/dev/{disk} partition 1 0 -2\n" for disk in machine.swaps]
         (self._proc / "swaps").write_text("Filename Type Size Used Priority\n" + "".join(swaps))

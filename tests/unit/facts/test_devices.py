@@ -99,6 +99,16 @@ def test_pools_are_searched_only_if_needed(
     assert devices.resolve_name("tank") == ("sda",)
 
 
+@pytest.mark.parametrize(("label", "name"), [("media\n", "media"), ("", "4f6c")])
+def test_btrfs_without_label_has_its_uuid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, name: str
+) -> None:
+    (tmp_path / "4f6c").mkdir()
+    (tmp_path / "4f6c/label").write_text(label)
+    monkeypatch.setattr(devices, "_BTRFS", str(tmp_path))
+    assert devices.read_label("4f6c") == name
+
+
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ESTALE])
 def test_unreadable_file_is_reported(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     def raise_error(name: str, **options: object) -> str:
