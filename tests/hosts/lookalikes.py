@@ -157,6 +157,7 @@ def management_controller() -> Described:
     """A server with an SSD, virtual drives of its management controller, and its firmware's flash.
 
     Three of the drives can be removed, and one of these is mounted. The drive with tools cannot.
+    Two drives with sectors of 520 bytes have no capacity, and one of these is mounted.
     """
     luns = []
     for number, (name, model, removable) in enumerate(
@@ -171,11 +172,14 @@ def management_controller() -> Described:
     )
     floppy = Host(18, "usb-storage", 1, 1, under="usb1/1-4/1-4:1.0", luns=(card,))
     usb = "pci0000:00/0000:00:14.0"
-    return replace(
-        hbas.mpt3sas(),
+    function = hbas.mpt3sas().functions[0]
+    empty = (sas(0, 8, Disk("sde", 0, tags=9000)), sas(0, 9, Disk("sdf", 0, tags=9000)))
+    host = replace(function.hosts[0], luns=(*function.hosts[0].luns, *empty))
+    return Described(
+        (replace(function, hosts=(host,)),),
         bare=((usb, drives), (usb, floppy)),
         elsewhere=(("pci0000:00/0000:00:1f.5/mtd/mtd0", Disk("mtdblock0", tags=1)),),
-        mounts=(("sdx", "/mnt"),),
+        mounts=(("sdx", "/mnt"), ("sdf", "/srv")),
     )
 
 

@@ -80,24 +80,24 @@ def test_documents_report_unknown_disks(built: Built, name: str) -> None:
         )
 
 
-def test_virtual_media_are_only_in_full_list(built: Built) -> None:
-    media = {"sdw", "sdz", "mtdblock0"}
+def test_unusable_disks_are_only_in_full_list(built: Built) -> None:
+    hidden = {"sde", "sdw", "sdz", "mtdblock0"}
     root = built(lookalikes.management_controller())
     text = run_command(root, "list")
     words = set(text.split())
-    assert not words & {*media, "host18"}
-    assert {"sdx", "sdy", "host17"} <= words
-    assert "Not shown: 3 removable or flash media." in text
-    assert media <= set(run_command(root, "list", "--all").split())
+    assert not words & {*hidden, "host18"}
+    assert {"sdf", "sdx", "sdy", "host17"} <= words
+    assert "Not shown: 3 removable or flash media and 1 disk without capacity." in text
+    assert hidden <= set(run_command(root, "list", "--all").split())
     assert "mtdblock0" in run_command(root, "list", "mtdblock0")
     disks = {
         disk["target"]: disk
         for disk in json.loads(run_command(root, "list", "--json"))["endpoints"]
     }
-    assert disks.keys() >= media
+    assert disks.keys() >= hidden
     assert (disks["sdw"]["removable"], disks["sdy"]["removable"]) == (True, False)
     plan = json.loads(run_command(root, "diff", "--profile", "oltp", "--json"))
-    assert not media & {row["target"] for row in plan["rows"]}
+    assert not hidden & {row["target"] for row in plan["rows"] if row["state"] != "excluded"}
 
 
 def test_switch_ports_are_no_adapters(built: Built) -> None:

@@ -75,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.all or args.targets:
         _show_adapters(machine, disks, unfold=True)
     else:
-        machine, disks = _without_media(machine), [disk for disk in disks if not _is_medium(disk)]
+        hidden = {disk.target: nouns for disk in disks if (nouns := _name_hidden_type(disk))}
+        disks = [disk for disk in disks if disk.target not in hidden]
+        machine = _without_media(machine, disks)
         counts = Counter(disk.kind for disk in disks)
         parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")
@@ -83,28 +85,27 @@ def run(args: argparse.Namespace) -> int:
         print_line()
         _show_adapters(machine, disks, unfold=False)
         print_line("`hbatune list --all` shows each disk, `hbatune list --ids` the stable ids.")
-        if omitted := len(endpoints) - len(disks):
-            nouns = ("removable or flash medium", "removable or flash media")
-            print_line(f"Not shown: {format_count(omitted, *nouns)}.")
+        if hidden:
+            parts = [format_count(n, *nouns) for nouns, n in Counter(hidden.values()).items()]
+            print_line(f"Not shown: {' and '.join(parts)}.")
     return 0
 
 
-def _is_medium(disk: model.Endpoint) -> bool:
-    """Return whether a disk is an unused removable medium or flash partition.
+def _name_hidden_type(disk: model.Endpoint) -> tuple[str, ...]:
+    """Return the singular and plural of an unused disk that no rule may change, or none."""
+    if disk.mounted or disk.held:
+        return ()
+    is_unknown = disk.protocol is model.Protocol.UNKNOWN
+    if is_unknown and (disk.removable or disk.target.startswith(_FLASH)):
+        return "removable or flash medium", "removable or flash media"
+    is_empty = disk.size == 0 and disk.kind is model.Kind.DISK
+    return ("disk without capacity", "disks without capacity") if is_empty else ()
 
-    No rule may change either.
-    """
-    is_unused = disk.protocol is model.Protocol.UNKNOWN and not disk.mounted and not disk.held
-    return is_unused and (disk.removable or disk.target.startswith(_FLASH))
 
-
-def _without_media(machine: model.Machine) -> model.Machine:
-    """Return the machine without USB adapters that serve only removable media."""
-    serving = {disk.adapter for disk in machine.endpoints if not _is_medium(disk)}
-    adapters = []
-    for adapter in machine.adapters:
-        if adapter.driver not in _USB_DRIVERS or adapter.target in serving:
-            adapters.append(adapter)
+def _without_media(machine: model.Machine, disks: Collection[model.Endpoint]) -> model.Machine:
+    """Return the machine without USB adapters that serve none of the disks."""
+    serving = {disk.adapter for disk in disks}
+    adapters = (a for a in machine.adapters if a.driver not in _USB_DRIVERS or a.target in serving)
     return replace(machine, adapters=tuple(adapters))
 
 
