@@ -64,8 +64,10 @@ _LEFT = """\
 
 ## Not included
 
-- Settings of dm-multipath (`no_path_retry`, `fast_io_fail_tmo`, `dev_loss_tmo`), of iSCSI sessions
-  and of `sysctl`: multipath-tools has the vendors' own table, and hbatune sets none of them.
+- Settings of dm-multipath (`no_path_retry`, `fast_io_fail_tmo`, `dev_loss_tmo`) and of `sysctl`:
+  multipath-tools has the vendors' own table, and hbatune sets none of them.
+- Timeouts and `cmds_max` of iSCSI sessions: open-iscsi sets them at login. The rules have its
+  `node.session.queue_depth` as the `queue_depth` of each LUN. `cmds_max` limits this depth.
 - Options of modules (`lpfc_sg_seg_cnt=256` for NetApp over NVMe/FC, `scsi_mod.inq_timeout=70` for
   IBM FlashSystem, `nvme_core.max_retries=10` for OpenShift): they apply to all devices of a driver,
   not to one vendor's LUNs. Set them with an `[[option]]` ([configuration.md](configuration.md)).
@@ -78,8 +80,8 @@ _LEFT = """\
 - Google's table of depths for Hyperdisk: it describes the application's depth, not the disk's.
 - Interrupt coalescing of LSI's MPT adapters and Emulex's LP adapters, from 2001 to 2010: their
   drivers have no such attribute today, or the values depend on the load.
-- Dell PowerStore, PowerMax and XtremIO, HPE 3PAR, Infinidat, Huawei, Nutanix and StorPool: no value
-  was found in a public source.
+- Dell PowerStore, PowerMax and XtremIO, HPE 3PAR except over iSCSI, Infinidat, Huawei, Nutanix and
+  StorPool: no value was found in a public source.
 """
 
 

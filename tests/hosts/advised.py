@@ -158,6 +158,23 @@ def iscsi_hdd() -> Described:
     return _rotational(fabrics.iscsi_tcp())
 
 
+def nimble_iscsi() -> Described:
+    """A Nimble over iSCSI, whose session has the default cmds_max."""
+    return _iscsi("Nimble", "Server", fabrics.iscsi_tcp().bare[0][1].can_queue)
+
+
+def threepar_iscsi() -> Described:
+    """A 3PAR over iSCSI, whose session has the cmds_max that HPE recommends."""
+    return _iscsi("3PARdata", "VV", 497)
+
+
+def _iscsi(vendor: str, model: str, can_queue: int) -> Described:
+    described = fabrics.iscsi_tcp()
+    ((bus, host),) = described.bare
+    luns = (replace(host.luns[0], vendor=vendor, model=model),)
+    return replace(described, bare=((bus, replace(host, can_queue=can_queue, luns=luns)),))
+
+
 def _rotational(described: Described) -> Described:
     """Return a machine without PCI functions whose only disk is rotational for the kernel."""
     ((bus, host),) = described.bare
@@ -236,11 +253,13 @@ MACHINES: dict[str, Callable[[], Described]] = {
         iscsi_hdd,
         nimble,
         nimble_fnic,
+        nimble_iscsi,
         nimble_qla2xxx,
         ontap_lun,
         ontap_nvme,
         ontap_nvme_fc,
         pure,
+        threepar_iscsi,
         vast_nvme,
         vmware_disk,
     )

@@ -76,6 +76,7 @@ CONDITIONS = (
     ("nimble-read-ahead nimble-add-random nimble-rotational nimble-rq-affinity", "vendor model"),
     ("nimble-depth-qla2xxx nimble-depth-lpfc", "vendor model family"),
     ("nimble-depth-others", "vendor model family protocol"),
+    ("nimble-depth-iscsi 3par-depth-iscsi", "vendor model protocol"),
     ("netapp-afd-max-sectors", "vendor model use:oracle-afd"),
     ("netapp-mysql-scheduler", "vendor model use:mysql"),
     ("beegfs-scheduler beegfs-nr-requests", "vendor model kind use:beegfs"),
