@@ -152,6 +152,12 @@ NVME_ARRAYS = {
     "VASTData*": "VAST",
 }
 
+
+def name_array(model: str) -> str | None:
+    """Return the name of the NVMe array with this model, or None for any other device."""
+    return next((name for glob, name in NVME_ARRAYS.items() if matches_glob(model, [glob])), None)
+
+
 # raid_level of a drive that is not a volume: hpsa and smartpqi, and aacraid (JBOD, Hidden).
 _NO_RAID = ("N/A", "JBOD", "Hidden")
 # The level in a volume's raid_level (hpsa.c: raid_label; smartpqi_init.c: raid_levels; aachba.c:

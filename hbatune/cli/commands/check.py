@@ -14,6 +14,7 @@ from hbatune.checks.finding import CheckInput, Fact, Finding, Severity
 from hbatune.checks.registry import is_clean
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
+from hbatune.facts.classify import name_array
 from hbatune.operations.snapshot import check_host
 from hbatune.text.basic_output import format_count
 from hbatune.text.leftovers import print_leftovers, print_not_understood
@@ -101,6 +102,9 @@ def _show_findings(inputs: CheckInput, findings: Sequence[Finding]) -> None:
         uses = list_uses(disks)
         if uses and entry.severity is not Severity.INFO:
             paragraphs.insert(1, f"used by {' '.join(uses)}")
+        arrays = {name_array(disk.model) for disk in disks}
+        if len(arrays) == 1 and (array := arrays.pop()):
+            paragraphs.insert(1, f"on {array}")
         names = label_targets(targets, disks)
         table.rows.append([str(entry.severity), names, tuple(paragraphs), entry.source])
     if table.rows:

@@ -13,9 +13,9 @@ from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
-from hbatune.facts.classify import NVME_ARRAYS
+from hbatune.facts.classify import name_array
 from hbatune.facts.machine import Scope, gather_machine
-from hbatune.facts.names import group_items, matches_glob, natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
 from hbatune.plan.rows import find_skipped_disks
@@ -236,10 +236,7 @@ def _describe_kind(endpoint: model.Endpoint) -> str:
     # The other protocols imply it.
     is_implied = endpoint.protocol not in (model.Protocol.SAS, model.Protocol.NVME)
     if endpoint.storage is not model.Storage.LOCAL and not is_implied:
-        arrays = (
-            name for glob, name in NVME_ARRAYS.items() if matches_glob(endpoint.model, [glob])
-        )
-        text = f"{text}, {next(arrays, endpoint.storage)}"
+        text = f"{text}, {name_array(endpoint.model) or endpoint.storage}"
     if _is_down(endpoint):
         text = f"{text}, {endpoint.state}"
     return text if endpoint.kind is model.Kind.DISK else f"{text}, {endpoint.kind}"

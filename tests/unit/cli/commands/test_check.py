@@ -209,13 +209,15 @@ def test_hostile_names_are_escaped(model: str, value: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(make_check_document(check_input, findings)))
 
 
-def test_finding_shows_names_of_disk(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finding_names_uses_and_array(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     drives = [
         endpoint(target="dm-3", id="dm-3", alias="mpatha", mounts=("/srv",), volumes=("vg0/pg",)),
         endpoint(target="sdb", id="sdb"),
+        endpoint(target="nvme0n1", id="nvme0n1", model="NetApp ONTAP Controller"),
     ]
     host_snapshot = snapshot(machine(*drives))
-    disks = {"dm-3": disk_health(timeouts=3), "sdb": disk_health(timeouts=4)}
+    counts = {"dm-3": 3, "sdb": 4, "nvme0n1": 5}
+    disks = {name: disk_health(timeouts=count) for name, count in counts.items()}
     host_health = health(host_snapshot.machine, disks=disks)
     path = keep(msgspec.structs.replace(host_snapshot, health=host_health))
     assert main(["check", "--snapshot", path]) == 1
@@ -223,4 +225,5 @@ def test_finding_shows_names_of_disk(keep: Keep, capsys: pytest.CaptureFixture[s
     timeouts = "of 1000000 commands timed out"
     assert f"dm-3 (mpatha) 3 {timeouts} K-error-counters used by /srv vg0/pg → " in text
     assert f"sdb 4 {timeouts} K-error-counters → " in text
-    assert "info dm-3 sdb the drive's cache: write through D1-4 → " in text
+    assert f"nvme0n1 5 {timeouts} K-error-counters on NetApp ONTAP → " in text
+    assert "info dm-3 nvme0n1 sdb the drive's cache: write through D1-4 → " in text
