@@ -1,6 +1,7 @@
 """Tests of hbatune/policy/vendors.py."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,57 +51,78 @@ def test_vendor_rules_unique_and_sourced() -> None:
     assert all(rule.rule.source.startswith("V-") for rule in rules)
 
 
-CONDITIONS = (
-    ("google-io-timeout azure-io-timeout ebs-io-timeout", "protocol model"),
-    ("instance-io-timeout", "protocol model"),
-    ("openshift-io-timeout", "protocol use:openshift"),
-    ("cassandra-rotational cassandra-scheduler cassandra-read-ahead", "medium use:cassandra"),
-    ("elasticsearch-read-ahead", "use:elasticsearch"),
-    ("eve-depth-hdd eve-depth-ssd", "protocol medium use:eve"),
-    ("ravendb-read-ahead", "medium use:ravendb-random-access"),
+PURE = {"vendor": "PURE", "model": "FlashArray"}
+NIMBLE = {"vendor": "Nimble", "model": "Server"}
+ESERIES_MAP = {"vendor": "NETAPP", "model": "INF-01-00", "kind": "map", "use": "beegfs"}
+ONTAP_LUN = {"vendor": "NETAPP", "model": "LUN*"}
+NVME, NVME_MAP = {"protocol": "nvme"}, {"protocol": "nvme", "kind": "map"}
+ISCSI = {"protocol": "iscsi"}
+ISCSI_HDD, ISCSI_SSD = ({**ISCSI, "medium": medium, "use": "eve"} for medium in ("hdd", "ssd"))
+SSD_OF_CASSANDRA = {"medium": "ssd", "use": "cassandra"}
+NOT_NVME = ["sas", "sata", "volume", "fc", "iscsi", "virtio", "virtual"]
+Conditions = Mapping[str, object]
+
+CONDITIONS: tuple[tuple[str, Conditions], ...] = (
+    ("google-io-timeout", {**NVME, "model": "nvme_card-pd"}),
+    ("azure-io-timeout", {**NVME, "model": "MSFT NVMe Accelerator v1.0"}),
+    ("ebs-io-timeout", {**NVME, "model": "Amazon Elastic Block Store"}),
+    ("instance-io-timeout", {**NVME, "model": "Amazon EC2 NVMe Instance Storage"}),
+    ("openshift-io-timeout", {**NVME, "use": "openshift"}),
+    ("cassandra-rotational cassandra-scheduler cassandra-read-ahead", SSD_OF_CASSANDRA),
+    ("elasticsearch-read-ahead", {"use": "elasticsearch"}),
+    ("eve-depth-hdd", ISCSI_HDD),
+    ("eve-depth-ssd", ISCSI_SSD),
+    ("ravendb-read-ahead", {"medium": ["ssd", "nvme"], "use": "ravendb-random-access"}),
     # The guide means SSDs that a hypervisor reports as rotational. Its udev rule has fewer
     # conditions than its text. `rotational` cannot be one: the first rule changes it.
-    ("ravendb-rotational ravendb-scheduler", "storage use:ravendb-virtual-ssd"),
+    ("ravendb-rotational ravendb-scheduler", {"storage": "virtual", "use": "ravendb-virtual-ssd"}),
     # 60-io-scheduler.rules: ENV{DM_MULTIPATH_DEVICE_PATH}=="1".
-    ("suse-path-scheduler", "kind multipath use:suse"),
+    ("suse-path-scheduler", {"kind": "path", "multipath": "dm", "use": "suse"}),
     # packaging/ubuntu/99-gce.rules: ENV{ID_VENDOR}=="*Google*" and ATTR{queue/rotational}=="1".
-    ("google-scheduler", "vendor rotational use:ubuntu"),
-    ("sc-scheduler", "vendor"),
-    ("sc-sas-depth", "vendor protocol"),
-    ("vmware-timeout", "vendor model"),
-    ("alletra-iopolicy ontap-iopolicy eseries-iopolicy vast-iopolicy", "protocol kind model"),
-    ("alletra-loss ontap-loss", "model transport"),
-    ("vast-loss", "model"),
-    ("pure-scheduler pure-add-random pure-rq-affinity pure-timeout", "vendor model"),
-    ("pure-max-sectors nimble-scheduler nimble-nr-requests nimble-max-sectors", "vendor model"),
-    ("nimble-read-ahead nimble-add-random nimble-rotational nimble-rq-affinity", "vendor model"),
-    ("nimble-depth-qla2xxx nimble-depth-lpfc", "vendor model family"),
-    ("nimble-depth-others", "vendor model family protocol"),
-    ("nimble-depth-iscsi 3par-depth-iscsi", "vendor model protocol"),
-    ("netapp-afd-max-sectors", "vendor model use:oracle-afd"),
-    ("netapp-mysql-scheduler", "vendor model use:mysql"),
-    ("beegfs-scheduler beegfs-nr-requests", "vendor model kind use:beegfs"),
-    ("beegfs-read-ahead beegfs-max-sectors", "vendor model kind use:beegfs"),
-    ("asm-scheduler-hdd asm-scheduler-ssd asm-scheduler-nvme", "medium use:oracle-asm"),
-    ("sap-scheduler", "use:sap"),
-    ("scale-scheduler", "protocol use:spectrum-scale"),
+    ("google-scheduler", {"vendor": "*Google*", "rotational": True, "use": "ubuntu"}),
+    ("sc-scheduler", {"vendor": "COMPELNT"}),
+    ("sc-sas-depth", {"vendor": "COMPELNT", "protocol": "sas"}),
+    ("vmware-timeout", {"vendor": "VMware*", "model": "Virtual disk*"}),
+    ("alletra-iopolicy", {**NVME_MAP, "model": "HPE Alletra"}),
+    ("ontap-iopolicy", {**NVME_MAP, "model": "NetApp ONTAP Controller"}),
+    ("eseries-iopolicy", {**NVME_MAP, "model": "NetApp E-Series"}),
+    ("vast-iopolicy", {**NVME_MAP, "model": "VASTData"}),
+    ("alletra-loss", {"model": "HPE Alletra", "transport": "tcp"}),
+    ("ontap-loss", {"model": "NetApp ONTAP Controller", "transport": "tcp"}),
+    ("vast-loss", {"model": "VASTData"}),
+    ("pure-scheduler pure-add-random pure-rq-affinity pure-timeout pure-max-sectors", PURE),
+    ("nimble-scheduler nimble-nr-requests nimble-max-sectors nimble-read-ahead", NIMBLE),
+    ("nimble-add-random nimble-rotational nimble-rq-affinity", NIMBLE),
+    ("nimble-depth-qla2xxx", {**NIMBLE, "family": "qla2xxx"}),
+    ("nimble-depth-lpfc", {**NIMBLE, "family": "lpfc"}),
+    ("nimble-depth-others", {**NIMBLE, "family": "scsi", "protocol": "fc"}),
+    # config.json: the vendor "3PARdata" has the product "VV".
+    ("nimble-depth-iscsi", {**NIMBLE, **ISCSI}),
+    ("3par-depth-iscsi", {**ISCSI, "vendor": "3PARdata", "model": "VV"}),
+    ("netapp-afd-max-sectors", {**ONTAP_LUN, "use": "oracle-afd"}),
+    ("netapp-mysql-scheduler", {**ONTAP_LUN, "use": "mysql"}),
+    ("beegfs-scheduler beegfs-nr-requests beegfs-read-ahead beegfs-max-sectors", ESERIES_MAP),
+    ("asm-scheduler-hdd", {"medium": "hdd", "use": "oracle-asm"}),
+    ("asm-scheduler-ssd", {"medium": "ssd", "use": "oracle-asm"}),
+    ("asm-scheduler-nvme", {"medium": "nvme", "use": "oracle-asm"}),
+    ("sap-scheduler", {"use": "sap"}),
+    ("scale-scheduler", {"protocol": NOT_NVME, "use": "spectrum-scale"}),
     # Its source names the devices nvme*, of drives that do not rotate.
-    ("scale-scheduler-nvme", "protocol medium use:spectrum-scale"),
-    ("scale-read-ahead", "use:spectrum-scale"),
-    ("lustre-scheduler", "use:lustre"),
+    ("scale-scheduler-nvme", {**NVME, "medium": "nvme", "use": "spectrum-scale"}),
+    ("scale-read-ahead", {"use": "spectrum-scale"}),
+    ("lustre-scheduler", {"use": "lustre"}),
 )
-"""The conditions of the rules' sources. A rule with fewer changes disks that its vendor does not
+"""The conditions of the rules' sources. A rule with others changes disks that its vendor does not
 mean, as Google's once did."""
 
 
 def test_rules_have_conditions_of_sources() -> None:
-    expected: dict[str, set[str]] = {}
-    for names, keys in CONDITIONS:
-        for name in names.split():
-            expected[name] = set(keys.split())
-    conditions: dict[str, set[str]] = {}
+    expected = {name: given for names, given in CONDITIONS for name in names.split()}
+    conditions: dict[str, Conditions] = {}
     for vendor in load_vendors(find_shipped("rules")):
-        conditions[vendor.rule.name] = set(msgspec.to_builtins(vendor.rule.when))
-        if vendor.use is not None:
-            conditions[vendor.rule.name].add(f"use:{vendor.use}")
+        given: dict[str, object] = {"use": vendor.use} if vendor.use is not None else {}
+        for key, value in msgspec.to_builtins(vendor.rule.when).items():
+            is_list = isinstance(value, (list, tuple))
+            given[key] = (value[0] if len(value) == 1 else list(value)) if is_list else value
+        conditions[vendor.rule.name] = given
     assert conditions == expected
