@@ -49,6 +49,12 @@ No recommendation lowers a queue depth: these rules raise it or leave it unchang
 A rule with a *use* depends on the use of a disk, which hbatune cannot detect. hbatune shows it for
 the disks in `[site.uses]` and never follows it. To apply it, write your own rule
 ([write-your-first-rule.md](write-your-first-rule.md)).
+
+A release of the operating system or of the kernel is no condition of a rule. If a source is only
+for some systems, its rule has a use (`suse`, `ubuntu`, `sap`): declare it only on their hosts. If
+the value of a vendor depends on a release, the rule has the latest value and a footnote with the
+others (`ontap-iopolicy`). On hosts with another release, write a local rule with their value. It
+overrides the vendor's rule.
 """
 
 _PORTS = """\
