@@ -94,7 +94,7 @@ stdout = os.dup(1)
 for words in json.loads(sys.argv[1]):
     for number, name in ((1, "/run/output"), (2, "/run/messages")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    code = main(words)
+    code = exec(words[1]) if words[0] == "-c" else main(words)
     sys.stdout.flush()
     sys.stderr.flush()
     answers.append((code, open("/run/output").read(), open("/run/messages").read()))
@@ -103,7 +103,7 @@ json.dump(answers, sys.stdout)
 sys.stdout.flush()
 """
 _PLAN = ("--profile", "oltp")
-Answer = tuple[int, str, str]
+Answer = tuple[int | None, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def run_all(
 ) -> list[Answer]:
     """Return the exit code of each command, its standard output, and its messages in one line.
 
-    ``site`` are files in /etc/hbatune.
+    ``site`` are files in /etc/hbatune. The command ``-c`` runs Python code, without an exit code.
     """
     words = [
         json.dumps(commands),
@@ -229,6 +229,48 @@ def test_stack_is_never_destroyed(root: Path, words: tuple[str, ...]) -> None:
         assert f"hbatune: {NAMES[name][1]} with --destructive, name the empty disk" in messages
 
 
+_STOP = """
+for name in ("dm-0", "dm-1", "md127"):
+    os.unlink(f"/sys/class/block/{name}")
+"""
+_PRINT_RECORD = """
+from hbatune.act import rollback_record
+from hbatune.act.paths import Paths
+print(json.dumps(rollback_record.load(Paths()).ids))
+"""
+
+
+def test_rollback_of_name_holds_without_stack(built: Callable[[Described], Path]) -> None:
+    """The record has the ids of the disks, so it does not depend on the array."""
+    rule = (
+        '[[rule]]\nname = "a"\nsetting = "rq_affinity"\nvalue = 2\nbecause = "b"\nsource = "site"\n'
+    )
+    apply = ("apply", "--profile", "small", "--no-probe", "--json")
+    answers = run_all(
+        built(stacks()),
+        apply,
+        ("rollback", "md127", "--json"),
+        ("-c", _PRINT_RECORD),
+        apply,
+        ("-c", _STOP),
+        apply,
+        ("list", "md127"),
+        site={"profiles/small.toml": f'title = "small"\n{rule}'},
+    )
+    first, rollback, record, *later = (json.loads(answer[1]) for answer in answers[:4])
+    ids = {row["target"]: row["id"] for row in first["rows"]}
+    assert {row["outcome"] for row in first["rows"]} == {"written"}
+    assert {row["target"]: row["outcome"] for row in rollback["rows"]} == dict.fromkeys(
+        MIRROR, "written"
+    )
+    assert sorted(record) == sorted(ids[disk] for disk in MIRROR)
+    for plan in (*later, json.loads(answers[5][1])):
+        excluded = {row["target"] for row in plan["rows"] if row["state"] == "excluded"}
+        assert excluded == {*MIRROR}
+        assert {row["outcome"] for row in plan["rows"]} == {None, "kept"}
+    assert "no target 'md127'" in answers[6][2]
+
+
 def test_name_without_disk_is_unknown(root: Path) -> None:
     unknown = {
         "vg-0/none": "no target 'vg-0/none' on this machine",
@@ -286,6 +328,16 @@ def test_site_excludes_disks_below_name(root: Path, name: str, disks: set[str]) 
     rows = json.loads(plan[1])["rows"]
     assert {row["target"] for row in rows if row["state"] == "excluded"} == disks
     for answer in (plan, check):
+        assert ("does not match a disk" in answer[2]) == (not disks)
+
+
+def test_site_exclusion_ends_with_stack(built: Callable[[Described], Path]) -> None:
+    diff = ("diff", *_PLAN, "--json")
+    configuration = {"hbatune.toml": '[site]\nexclude = ["md127"]\n'}
+    before, _, after = run_all(built(stacks()), diff, ("-c", _STOP), diff, site=configuration)
+    for answer, disks in ((before, {*MIRROR}), (after, set())):
+        rows = json.loads(answer[1])["rows"]
+        assert {row["target"] for row in rows if row["state"] == "excluded"} == disks
         assert ("does not match a disk" in answer[2]) == (not disks)
 
 
