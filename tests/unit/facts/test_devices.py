@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,11 +51,13 @@ def test_unresolvable_name_stays_unchanged(dev: Path) -> None:
     ("name", "device"),
     [
         *(("sda", "sda"), ("sda1", "sda1"), ("disk/x", "sda1"), ("by-x", "sda1"), ("mpa", "dm-0")),
+        *(("md/data", "dm-0"), ("data", "dm-0")),
         *(("vg0/pg", "dm-0"), ("../etc", None), ("/etc/sda", None), ("sdz", None), ("", None)),
     ],
 )
 def test_name_finds_block_device(dev: Path, name: str, device: str | None) -> None:
-    for link, node in (("disk/x", "sda1"), ("disk/by-id/by-x", "sda1"), ("mapper/mpa", "dm-0")):
+    links = {"disk/x": "sda1", "disk/by-id/by-x": "sda1", "mapper/mpa": "dm-0", "md/data": "dm-0"}
+    for link, node in links.items():
         (dev / link).parent.mkdir(exist_ok=True, parents=True)
         (dev / link).symlink_to(dev / node)
     (dev / "vg0").mkdir()
@@ -72,10 +75,10 @@ def test_pools_are_searched_only_if_needed(
 
     def find_pools() -> dict[str, list[str]]:
         searches.append("all")
-        return {"tank": ["sda1"], "exported": ["dm-0"]}
+        return {"tank": ["sda1"], "dm-0": ["sda1"], "exported": ["dm-0"]}
 
     pool, volume = f"{tmp_path}/pool", f"{tmp_path}/volume"
-    for folder in (pool, volume, f"{tmp_path}/kstat/tank"):
+    for folder in (pool, volume, f"{tmp_path}/kstat/tank", f"{tmp_path}/kstat/dm-0"):
         Path(folder).mkdir(parents=True)
     (tmp_path / "kstat/arcstats").touch()
     (tmp_path / "mountinfo").write_text(
@@ -84,6 +87,7 @@ def test_pools_are_searched_only_if_needed(
     monkeypatch.setattr(devices, "find_pools", find_pools)
     monkeypatch.setattr(devices, "_MOUNTINFO", str(tmp_path / "mountinfo"))
     monkeypatch.setattr(devices, "_POOLS", str(tmp_path / "kstat"))
+    # A device comes before a pool of the same name.
     for name, disk in {"tank": "sda", pool: "sda", volume: "dm-0", "dm-0": "dm-0"}.items():
         for deadline in (5, None):
             searches.clear()
@@ -139,6 +143,52 @@ def test_file_without_device_is_reported(
     with pytest.raises(UsageError, match=message) as caught:
         devices.find_named_stack(f"{tmp_path}/mountinfo")
     assert ("zpool status" in str(caught.value.hint)) == mount.startswith("zfs")
+
+
+@pytest.fixture
+def point(dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mount point of a map below the mount point of a disk."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "mountinfo").write_text(
+        f"20 1 0:97 / / rw - ext4 {dev}/sda rw\n"
+        f"21 20 0:98 / {tmp_path}/data rw - ext4 {dev}/dm-0 rw\n"
+    )
+    monkeypatch.setattr(devices, "_MOUNTINFO", str(tmp_path / "mountinfo"))
+    return tmp_path / "data"
+
+
+def test_file_is_on_device_of_its_mount(point: Path) -> None:
+    for name in ("pg/base/1", "../database"):
+        (point / name).parent.mkdir(parents=True, exist_ok=True)
+        (point / name).touch()
+    (point / "../link").symlink_to("data/pg/base/1")
+    for name, layers in {
+        f"{point}/pg/base/1": (("dm-0",),),
+        f"{point.parent}/link": (("dm-0",),),
+        f"{point.parent}/database": (("sda",),),  # the name begins like the mount point
+    }.items():
+        stack = devices.find_named_stack(name)
+        assert stack is not None
+        assert stack.layers == layers
+
+
+def test_autofs_is_mounted_first(
+    point: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel mounts it only if a path goes through it, as PATH/. does."""
+    mountinfo, read_status = tmp_path / "mountinfo", os.stat
+    mounted = mountinfo.read_text()
+    mountinfo.write_text(f"21 20 0:96 / {point} rw - autofs auto.master rw\n")
+
+    def mount(path: str, **options: Any) -> os.stat_result:
+        if path == f"{point}/.":
+            mountinfo.write_text(mountinfo.read_text() + mounted)
+        return read_status(path, **options)
+
+    monkeypatch.setattr(os, "stat", mount)
+    stack = devices.find_named_stack(str(point))
+    assert stack is not None
+    assert stack.disks == ("dm-0",)
 
 
 def test_last_mount_gives_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
