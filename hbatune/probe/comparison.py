@@ -178,16 +178,12 @@ def compare_result(
         if objective is not None:
             goal = evaluate_objective(objective, result.figures.p99_us / 1000)
     gb_per_s = result.figures.bandwidth / 1e9
-    links = []
-    for adapter in subject.adapters:
-        share = _compare_link(adapter, gb_per_s, yardsticks)
-        if share is not None:
-            links.append(share)
+    links = [_compare_link(adapter, gb_per_s, yardsticks) for adapter in subject.adapters]
     return Standing(
         document=figures,
         same_depth=figures is not None and workload.issued == figures.depth,
         goal=goal,
-        links=tuple(links),
+        links=tuple(filter(None, links)),
         raid=find_raid_figures(workload, disk_traits, subject, yardsticks),
     )
 

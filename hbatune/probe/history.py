@@ -245,10 +245,8 @@ def load_named(path: Path) -> History:
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     if history.schema != SCHEMA:
-        raise UsageError(
-            f"{str(path)!r} is of schema {history.schema[:80]!r}, not {SCHEMA}",
-            hint="it is not a history, or its version differs",
-        )
+        problem = f"{str(path)!r} is of schema {history.schema[:80]!r}, not {SCHEMA}"
+        raise UsageError(problem, hint="it is not a history, or its version differs")
     return _slim_history(history)
 
 
@@ -272,10 +270,8 @@ def append(path: Path, records: Iterable[Record], *, max_bytes: int = MAX_HISTOR
             files.replace(path, loader.encode_merged(History(retained), before))
     except (OSError, UnusableFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise HistoryError(
-            f"the history {path} cannot be written: {reason}",
-            hint="free disk space or make it writable; the earlier results are kept",
-        ) from error
+        hint = "free disk space or make it writable; the earlier results are kept"
+        raise HistoryError(f"the history {path} cannot be written: {reason}", hint=hint) from error
     return len(old) + len(new) - len(retained)
 
 

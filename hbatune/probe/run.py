@@ -236,11 +236,7 @@ def _measure_subject(
     for adapter in subject.adapters:
         versions = (adapter.driver, adapter.driver_version, adapter.firmware)
         served.append(Served(adapter.target, *versions, adapter.link))
-    temperatures = []
-    for member in subject.members:
-        temperature = sampler.read_temperature(member.sysfs)
-        if temperature is not None:
-            temperatures.append(temperature)
+    temperatures = [sampler.read_temperature(member.sysfs) for member in subject.members]
     return ProbeResult(
         target=subject.target,
         id=endpoint.id,
@@ -250,5 +246,6 @@ def _measure_subject(
         served=tuple(served),
         cpus=cpus,
         settings=subject.settings,
-        temperature=max(temperatures, default=None),  # of a map: of its warmest path
+        # Of a map: of its warmest path.
+        temperature=max((value for value in temperatures if value is not None), default=None),
     )

@@ -94,7 +94,17 @@ def list_subjects(machine: Machine, targets: Collection[str]) -> Iterator[Subjec
         top = endpoints.get(endpoint.map or endpoint.target, endpoint)
         if top.target not in visited:
             visited.add(top.target)
-            yield _make_subject(top, endpoints, adapters, machine)
+            paths = tuple(endpoints[path] for path in top.paths if path in endpoints)
+            serving = _list_adapters((top, *paths))
+            interrupted = _find_serving_cpus(machine, serving)
+            yield Subject(
+                top,
+                paths,
+                tuple(adapters[name] for name in serving if name in adapters),
+                _choose_probe_cpus(machine, interrupted),
+                interrupted or (),
+                list_current_settings(machine, (top, *paths), serving),
+            )
 
 
 def find_probe_refusal(subject: Subject, *, shared: bool) -> Skipped | None:
@@ -155,25 +165,6 @@ def replace_values(
     return tuple(
         replace(entry, value=new.get((entry.target, entry.setting), entry.value))
         for entry in before
-    )
-
-
-def _make_subject(
-    endpoint: Endpoint,
-    endpoints: dict[str, Endpoint],
-    adapters: dict[str, model.Adapter],
-    machine: Machine,
-) -> Subject:
-    paths = tuple(endpoints[path] for path in endpoint.paths if path in endpoints)
-    serving = _list_adapters((endpoint, *paths))
-    interrupted = _find_serving_cpus(machine, serving)
-    return Subject(
-        endpoint,
-        paths,
-        tuple(adapters[name] for name in serving if name in adapters),
-        _choose_probe_cpus(machine, interrupted),
-        interrupted or (),
-        list_current_settings(machine, (endpoint, *paths), serving),
     )
 
 

@@ -117,10 +117,8 @@ def find_workload(name: str, library: Library) -> NamedWorkload:
     """Return the workload of this name; raise ``PolicyError`` if it does not exist."""
     by_name = load_workloads(library)
     if name not in by_name:
-        raise PolicyError(
-            f"there is no workload {quote_value(name)}, only {', '.join(by_name)}",
-            hint=suggest_nearest(name, by_name),
-        )
+        problem = f"there is no workload {quote_value(name)}, only {', '.join(by_name)}"
+        raise PolicyError(problem, hint=suggest_nearest(name, by_name))
     return by_name[name]
 
 
