@@ -119,8 +119,9 @@ class KeptJournal:
             self._apply_change(changed, removed)
             self._rewrite(self._merge_entries(part), keep_room=keep_room)
 
-    def compact(self) -> None:
-        """Rewrite the journal if there is a log. Raises JournalError."""
+    def compact(self, machine: Machine) -> None:
+        """Rewrite the journal, after a ``refresh``, if there is a log. Raises JournalError."""
+        self.refresh(lambda: machine)
         if self.is_logged:
             self._rewrite(self._merge_entries(self._journal))
 

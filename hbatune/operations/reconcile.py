@@ -7,6 +7,7 @@ reads only the disks of the event, and takes the other facts from earlier passes
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -274,10 +275,8 @@ def run_pass(
         if records.covers_all or _is_superseded(profile, last):
             return None
         if lost := last.journal.recover(records):
-            losses_text = LostError.describe(lost)
-            error = JournalError(
-                f"{losses_text}: the daemon has written the journal again from memory"
-            )
+            problem = "the daemon has written the journal again from memory"
+            error = JournalError(f"{LostError.describe(lost)}: {problem}")
             context.note_failure(Task.READ_JOURNAL, error)
         means = locked_means(paths, context.patience, worker_pool)
         situation = None
@@ -327,13 +326,9 @@ def run_pass(
                 unfinished.add(row.id)
         apply.mark_seen(context, machine, scope.chosen, unfinished)
         if is_full:
-
-            def compact_journal() -> None:
-                last.journal.refresh(lambda: machine)
-                last.journal.compact()
-
             # Nothing is lost if the journal keeps its log.
-            context.attempt(Task.SAVE_JOURNAL, compact_journal, JournalError)
+            compact = partial(last.journal.compact, machine)
+            context.attempt(Task.SAVE_JOURNAL, compact, JournalError)
     if is_full:
         last.take_whole(machine, plan, situation.unmatched)
     else:
