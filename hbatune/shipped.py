@@ -30,8 +30,7 @@ def load_texts(file: str) -> "dict[str, Any]":
 
 def find_message(member: Enum) -> str:
     """Return the text of an enumeration's member, from the table of its class."""
-    message: str = load_texts("messages.toml")[type(member).__name__][member.name]
-    return message
+    return str(load_texts("messages.toml")[type(member).__name__][member.name])
 
 
 def fill_message(table: str, name: str, **facts: object) -> str:

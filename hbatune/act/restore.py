@@ -208,9 +208,8 @@ class RollbackUnsavedError(JournalError):
     """The values are restored according to the ``rows``, but a record does not show it."""
 
     def __init__(self, rows: tuple[Restored, ...], cause: JournalError) -> None:
-        super().__init__(
-            cause.message, hint="free disk space or make it writable, and roll back again"
-        )
+        hint = "free disk space or make it writable, and roll back again"
+        super().__init__(cause.message, hint=hint)
         self.rows = rows
 
 

@@ -216,8 +216,6 @@ class MetricsMonitor:
 def _find_textfile(directory: str) -> Path:
     """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
     if not Path(directory).is_dir():
-        raise UsageError(
-            f"the directory for metrics, {directory}, does not exist",
-            hint="use the directory of node_exporter's textfile collector",
-        )
+        problem = f"the directory for metrics, {directory}, does not exist"
+        raise UsageError(problem, hint="use the directory of node_exporter's textfile collector")
     return Path(directory, "hbatune.prom")

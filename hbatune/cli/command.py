@@ -46,9 +46,8 @@ def run_command(arguments: list[str]) -> int:
         _print_message("interrupted", *describe_interrupted_run())
         code = ExitCode.FOUND
     except SystemExit as end:
-        raise SystemExit(
-            streams.finish_output(end.code) if isinstance(end.code, int) else end.code
-        ) from end
+        status = streams.finish_output(end.code) if isinstance(end.code, int) else end.code
+        raise SystemExit(status) from end
     except Exception as error:  # noqa: BLE001  (the last place to report it)
         from hbatune.cli.fault import describe_crash, describe_system_error, is_of_system
 

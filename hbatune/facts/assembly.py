@@ -284,10 +284,9 @@ def read_boot_id() -> str:
     try:
         return Path(_BOOT_ID).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise BootUnknownError(
-            f"{_BOOT_ID} cannot be read: {error.strerror}",
-            hint="without it no value can be assigned to this boot: run the command again",
-        ) from error
+        hint = "without it no value can be assigned to this boot: run the command again"
+        problem = f"{_BOOT_ID} cannot be read: {error.strerror}"
+        raise BootUnknownError(problem, hint=hint) from error
 
 
 def _read_memory() -> int:

@@ -264,10 +264,9 @@ def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
         snapshots = sorted(_find_snapshots(path), key=lambda file: natural_key(str(file)))
         if not snapshots:
             endings = " or ".join(SNAPSHOT_SUFFIXES)
-            raise UsageError(
-                f"no file in {str(path)!r} has a name that ends in {endings}",
-                hint="name the files themselves, or take them with `hbatune snapshot HOST.snap`",
-            )
+            problem = f"no file in {str(path)!r} has a name that ends in {endings}"
+            hint = "name the files themselves, or take them with `hbatune snapshot HOST.snap`"
+            raise UsageError(problem, hint=hint)
         files.update(dict.fromkeys(snapshots))
     return tuple(files)
 

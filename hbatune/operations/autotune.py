@@ -328,10 +328,8 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
         situation = read_situation(wanted)
         context.note_traces(situation)
         if not situation.chosen.endpoints:
-            raise UsageError(
-                f"there is no disk to search at {', '.join(request.targets)}",
-                hint="name a disk: `hbatune list` shows them",
-            )
+            problem = f"there is no disk to search at {', '.join(request.targets)}"
+            raise UsageError(problem, hint="name a disk: `hbatune list` shows them")
         subjects, skipped = _choose_disks(situation, request.targets, request.folder)
         results = _search(context, situation, request, subjects, worker_pool)
     ids = {endpoint.target: endpoint.id for endpoint in situation.machine.endpoints}
@@ -473,9 +471,8 @@ def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
     rules = {rule.target: rule.file for rule in written}
     for disk in done.disks:
         if disk.result is not None and disk.counts:
-            entry = make_record(
-                situation.machine, situation.profile.name, COMMAND, disk.result, timestamp
-            )
+            name = situation.profile.name
+            entry = make_record(situation.machine, name, COMMAND, disk.result, timestamp)
             yield replace(
                 entry,
                 settings=tuple(disk.better),

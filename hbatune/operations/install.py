@@ -83,18 +83,14 @@ def install_profile(
     began = rollback_record.load(context.paths)
     # An installation would set values again that an administrator has rolled back.
     if live and began.everything and not profile:
-        raise UsageError(
-            "everything was rolled back here",
-            hint="name the profile to tune again: `hbatune install --profile P`",
-        )
+        hint = "name the profile to tune again: `hbatune install --profile P`"
+        raise UsageError("everything was rolled back here", hint=hint)
     prepared = prepare_files(context, root, profile)
     manifest = context.paths.manifest
     with context.lock() if live else nullcontext():
         if live and rollback_record.has_later(began, context.paths):
-            raise HbatuneError(
-                "a rollback was recorded after this installation began; nothing was installed",
-                hint="to tune again, run the same command again",
-            )
+            problem = "a rollback was recorded after this installation began; nothing was installed"
+            raise HbatuneError(problem, hint="to tune again, run the same command again")
         # The files before the profile: if one cannot be placed, no profile becomes active.
         changed = placement.place_pieces(root, manifest, prepared.pieces)
         old_unit = context.paths.units / system.OLD_LATENCY
@@ -140,10 +136,9 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         situation = read_situation(SituationRequest(profile=profile, means=unlocked_means(paths)))
         if unknown := situation.unmatched:  # the intended device would be tuned
             names = ", ".join(f"{entry.key}: {entry.name!r}" for entry in unknown)
-            raise UsageError(
-                f"[site] names unknown devices ({names}); nothing was installed",
-                hint=f"correct the name in {configuration}; `hbatune list` shows them all",
-            )
+            problem = f"[site] names unknown devices ({names}); nothing was installed"
+            hint = f"correct the name in {configuration}; `hbatune list` shows them all"
+            raise UsageError(problem, hint=hint)
         plan = situation.plan()
         require_affordable(plan)
         writer.require_writable(situation.machine, {row.id for row in plan.drift})
@@ -204,10 +199,8 @@ def _find_executable(root: Path) -> Path:
             continue
         if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
-    raise UsageError(
-        f"there is no hbatune in {root} that a unit could start",
-        hint="install hbatune there first, as with `pip install --root`",
-    )
+    problem = f"there is no hbatune in {root} that a unit could start"
+    raise UsageError(problem, hint="install hbatune there first, as with `pip install --root`")
 
 
 def require_trusted_command(command: Path, root: Path = ROOT) -> None:

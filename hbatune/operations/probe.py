@@ -167,10 +167,8 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
     machine = with_probing(gathered, isolated=config.probe.isolated)
     endpoints = select_endpoints(machine, request.targets)
     if not endpoints:
-        raise UsageError(
-            f"there is no disk to probe at {', '.join(request.targets)}",
-            hint="name a disk: `hbatune list` shows them",
-        )
+        problem = f"there is no disk to probe at {', '.join(request.targets)}"
+        raise UsageError(problem, hint="name a disk: `hbatune list` shows them")
     subjects = list(list_subjects(machine, {endpoint.target for endpoint in endpoints}))
     _require_access(subjects, write=request.workload.writes)
     disk_runs = _DiskRuns(context, machine, request.workload, request.targets)

@@ -418,10 +418,8 @@ def require_readable(files: Paths, *extra_files: Path) -> None:
     The answer depends on hbatune's records and on the ``extra_files``.
     """
     if (path := find_unreadable(files, *extra_files)) is not None:
-        raise UsageError(
-            f"{path} is root's to read, and without it the answer would be another one",
-            hint="run it with sudo",
-        )
+        problem = f"{path} is root's to read, and without it the answer would be another one"
+        raise UsageError(problem, hint="run it with sudo")
 
 
 def find_unreadable(files: Paths, *extra_files: Path) -> Path | None:

@@ -287,11 +287,8 @@ def _satisfies(effect: Exactly | AtLeast | AtMost, current: table.Value, option:
 
 def _find_root_adapters(machine: Machine) -> frozenset[str]:
     """Return the adapters under the root filesystem, through all layers."""
-    targets = set()
-    for endpoint in machine.endpoints:
-        if endpoint.adapter and "/" in endpoint.mounts:
-            targets.add(endpoint.adapter)
-    return frozenset(targets)
+    mounted = (endpoint for endpoint in machine.endpoints if "/" in endpoint.mounts)
+    return frozenset(endpoint.adapter for endpoint in mounted if endpoint.adapter)
 
 
 def _find_named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:

@@ -182,11 +182,8 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
     if _SCHEMA.match(schema) is None:
         raise SnapshotError(path, "not a snapshot")
     if schema != SCHEMA:
-        raise SnapshotError(
-            path,
-            f"has schema {schema}, and this hbatune reads {SCHEMA}",
-            hint="use the hbatune that took it, or a newer one",
-        )
+        problem = f"has schema {schema}, and this hbatune reads {SCHEMA}"
+        raise SnapshotError(path, problem, hint="use the hbatune that took it, or a newer one")
     try:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:

@@ -190,8 +190,7 @@ def describe_doubt(doubt: str) -> str:
 def describe_ramp(change: SettingChange) -> str:
     """Describe a queue depth that the kernel lowered, how it rises again, and how to avoid this."""
     pace = "" if change.step_seconds is None else f" every {change.step_seconds:g} s"
-    text: str = load_texts("notes.toml")["journal"]["ramp"].format(change=change, pace=pace)
-    return text
+    return str(load_texts("notes.toml")["journal"]["ramp"].format(change=change, pace=pace))
 
 
 def _explain_change(reason: PassReason, change: SettingChange) -> str:

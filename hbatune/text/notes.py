@@ -130,8 +130,7 @@ def format_note(note: Message) -> str:
             return template.format(message=error.message, hint=error.hint)
         case context.EventNote(event, subject, errno):
             reason = "" if errno is None else os.strerror(errno)
-            text: str = _TEXTS["Event"][event.name].format(subject=subject, reason=reason)
-            return text
+            return str(_TEXTS["Event"][event.name].format(subject=subject, reason=reason))
         case context.CommandFailed():
             return _describe_command(note)
         case context.FollowsElsewhere(irqbalance, script):
@@ -160,8 +159,7 @@ def format_note(note: Message) -> str:
 
 
 def _fill(name: str, **facts: object) -> str:
-    text: str = _TEXTS["messages"][name].format(**facts)
-    return text
+    return str(_TEXTS["messages"][name].format(**facts))
 
 
 def _describe_command(note: context.CommandFailed) -> str:

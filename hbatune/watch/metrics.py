@@ -87,10 +87,9 @@ def require_library() -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
-        raise UsageError(
-            "metrics need prometheus_client, which is not installed",
-            hint="install the package python3-prometheus-client",
-        ) from error
+        problem = "metrics need prometheus_client, which is not installed"
+        hint = "install the package python3-prometheus-client"
+        raise UsageError(problem, hint=hint) from error
 
 
 def _make_metric(name: str, samples: Iterable[_Sample]) -> "Metric":
