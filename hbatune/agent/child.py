@@ -31,10 +31,8 @@ class ChildError(HbatuneError):
     """No process can be started."""
 
     def __init__(self, error: OSError) -> None:
-        super().__init__(
-            f"no process can be started: {error.strerror}",
-            hint="raise the limits of processes, memory or open files (TasksMax=, MemoryMax=)",
-        )
+        hint = "raise the limits of processes, memory or open files (TasksMax=, MemoryMax=)"
+        super().__init__(f"no process can be started: {error.strerror}", hint=hint)
 
 
 class Server:
