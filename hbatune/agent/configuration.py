@@ -43,10 +43,7 @@ class LastGoodConfiguration:
         self.mistake: UsageError | None = None
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Read the files again if one has changed, or always with ``force``.
-
-        Return whether the policy has changed.
-        """
+        """Read the files if one changed, or with ``force``; return whether the policy changed."""
         current = compute_signature(self._site)
         if current == self._signature and not force:
             return False

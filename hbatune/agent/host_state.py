@@ -120,10 +120,7 @@ def _find_stalls(times: "Times", current_time: float, *, stopped: bool) -> Itera
 
 
 def assess_host(look: HostLook, health: DaemonHealth, status: "Status | None") -> str:
-    """Return the state of a host: a key of ``templates/status.toml``.
-
-    Only a complete comparison without drift is tuned.
-    """
+    """Return a key of ``templates/status.toml``: tuned if a complete comparison shows no drift."""
     counts, changes = look.counts, () if status is None else status.amiss
     running = status is not None
     unset = look.unfinished or (status is not None and status.failing)

@@ -234,10 +234,7 @@ class _CrowdedVectors(_VectorPlacement, frozen=True):
 
 
 def find_crowded_vectors(check: Check, inputs: CheckInput) -> Iterator[Finding]:
-    """Find adapters whose data vectors all use one CPU although other CPUs are near.
-
-    Only CPUs that may handle interrupts count.
-    """
+    """Find adapters with all data vectors on one CPU, while others near may handle interrupts."""
     online = inputs.machine.processors.online
     allowed = find_usable_cpus(inputs.machine.processors)[0]
     for adapter in inputs.adapters:

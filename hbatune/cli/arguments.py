@@ -194,10 +194,7 @@ def require_fio() -> None:
 
 
 def save_named(path: Path, data: bytes, *, over: bool) -> None:
-    """Write the file that the user named, atomically; ``over`` replaces a regular file.
-
-    UsageError if it cannot be written.
-    """
+    """Write the user's file atomically; ``over`` replaces a regular file. Raises UsageError."""
     try:
         from hbatune.act import files  # most commands save nothing
 

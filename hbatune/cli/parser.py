@@ -137,10 +137,7 @@ _MIN_TEXT_WIDTH = 24
 
 
 def _fold_line(line: str, width: int) -> list[str]:
-    """Return a line of a list; if it is too long, its text is wrapped.
-
-    A name is never broken: it may be a command to copy.
-    """
+    """Return a line of a list, wrapped, but not within its name: it may be a command to copy."""
     split = re.fullmatch(r"( *\S.*? {2,}| {5,})(\S.*)", line)
     if len(line) <= width or split is None:
         return [line]

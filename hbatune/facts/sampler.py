@@ -203,10 +203,7 @@ def _add_count(counts: dict[str, int], name: str, count: int | model.Missing) ->
 
 
 def parse_disk_sample(device: str, counters: Sequence[str], depth: int | None) -> DiskSample:
-    """Return a disk's counters as a sample (Documentation/admin-guide/iostats.rst).
-
-    Raises ``ValueError`` for any other texts.
-    """
+    """Return a disk's counters (Documentation/admin-guide/iostats.rst), or raise ``ValueError``."""
     reads, _, read_sectors, read_ms, writes = map(int, counters[:5])
     _, written_sectors, write_ms, in_flight, busy_ms = map(int, counters[5:10])
     read_bytes = read_sectors * attributes.SECTOR_BYTES

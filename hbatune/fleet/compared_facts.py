@@ -108,10 +108,7 @@ def shorten_text(text: str) -> str:
 
 
 def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
-    """Return the facts compared between peers, with at most ``names`` target names for each value.
-
-    The most important types come first.
-    """
+    """Return the compared facts, most important types first, with ``names`` targets for a value."""
     gathered = _GatheredFacts(snapshot, names)
     gathered.add_common()
     return gathered.list_facts()
@@ -123,10 +120,7 @@ def map_adapter_names(machine: Machine) -> dict[str, str]:
 
 
 class _GatheredFacts:
-    """The values gathered from a host, with at most ``names`` target names for each value.
-
-    ``aliases`` replaces the names of subjects.
-    """
+    """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects."""
 
     def __init__(
         self, snapshot: Snapshot, names: int, aliases: Mapping[str, str] | None = None

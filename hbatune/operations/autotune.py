@@ -290,10 +290,7 @@ class AutotuneRequest(Struct, frozen=True, kw_only=True):
 
 
 class AutotuneResult(Struct, frozen=True):
-    """The result: the search on each disk, and the written rules.
-
-    ``rules`` is None if no rules were requested.
-    """
+    """The search on each disk, and the written rules, or None if no rules were requested."""
 
     situation: Situation
     disks: tuple[DiskSearchResult, ...]

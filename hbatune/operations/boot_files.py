@@ -205,10 +205,7 @@ def keep_placed_interrupts(
 
 
 def release_interrupts(context: Context, machine: Machine, ids: Collection[str] | None) -> bool:
-    """Release the vectors with these ids to irqbalance, or all of them.
-
-    Returns whether the list could be written.
-    """
+    """Release vectors by id, or all, to irqbalance; return whether the list could be written."""
     return _update_list(context, machine, (), ids, (), always=True)
 
 

@@ -104,10 +104,7 @@ class Explanation(Struct, frozen=True):
 
 
 def explain_target(request: SituationRequest, setting: str | None) -> Explanation:
-    """Explain a setting of the chosen targets, or all their settings.
-
-    Raises UsageError if none of the targets has the setting.
-    """
+    """Explain one or all settings of the chosen targets; UsageError if none has the setting."""
     situation = read_situation(request)
     explainer = _Explainer(situation)
     settings = (*explainer.explain_targets(setting), *explainer.explain_adapters(setting))

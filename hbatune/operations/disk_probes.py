@@ -127,10 +127,7 @@ class DiskProbes:
         return result
 
     def probe_beside(self, seconds: float) -> ProbeResult:
-        """Make one probe with a bulk writer, with the values set.
-
-        Raises NotWritableError if nothing may be written.
-        """
+        """Probe beside a bulk writer with the values set; NotWritableError if not permitted."""
         endpoint = self._subject.endpoint
         scheduler = self._taken.get(table.SCHEDULER, limits.find_scheduler(endpoint.attributes))
         ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == limits.BFQ else 0.0)
@@ -189,10 +186,7 @@ def with_duration(workload: Workload, seconds: float) -> Workload:
 def estimate_search(
     workload: Workload, endpoint: Endpoint, *, with_writer: bool
 ) -> tuple[int, float]:
-    """Estimate the number of probes in a search on one disk, and their seconds.
-
-    It may take less, or half as long again.
-    """
+    """Estimate a disk's search in probes and seconds. It may take less, or half as long again."""
     rounds = MAX_ROUND_PROBES + 2 * COMPARISON_PAIRS[0]  # approximately, in a tournament
     probes = REFINING_PROBES + rounds
     seconds = probes * running.estimate_seconds(1, with_duration(workload, PROBE_S))

@@ -178,10 +178,7 @@ def _probe_disks(context: Context, request: ProbeRequest) -> ProbeRuns:
 def _probe_file(
     context: Context, folder: Path, size: int | None, workloads: Sequence[Workload]
 ) -> ProbeRuns:
-    """Run each workload on a scratch file, which is always removed at the end.
-
-    The results are named by the full path of the directory.
-    """
+    """Run the workloads on a scratch file, always removed; results have its folder's full path."""
     name, mount = os.path.realpath(folder), find_mount_point(folder)
     machine = gather_machine((BLOCK_SIZE_FILE,))
     disks = [endpoint for endpoint in machine.endpoints if mount in endpoint.mounts]

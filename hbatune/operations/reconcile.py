@@ -337,10 +337,7 @@ def run_pass(
 
 
 def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
-    """Return the journal, with udev's baselines of disks whose driver restores values.
-
-    Without such disks, udev's database is not read.
-    """
+    """Return the journal with udev's baselines of disks whose driver restores values, if any."""
     machine = situation.machine
     endpoints = [disk for disk in machine.endpoints if family_named(disk.family).resets]
     if not endpoints:
@@ -443,10 +440,7 @@ def _write_rows(
     worker_pool: WorkerPool,
     last: MachineCache,
 ) -> Mapping[RowKey, Row]:
-    """Write the chosen rows; return them with their outcomes, by id and setting.
-
-    Rows whose requests would take too much memory are omitted.
-    """
+    """Write the chosen rows that memory permits; return them with outcomes, by id and setting."""
     situation, plan, todo = choice.situation, choice.plan, choice.todo
     machine, is_full = situation.machine, situation.part is None
     written = {row.key for row in todo}

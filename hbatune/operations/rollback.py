@@ -57,10 +57,7 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
 def hold_lock(
     command: str, lock: AbstractContextManager[Lock], *, recorded: bool
 ) -> Iterator[Lock]:
-    """Hold a lock for a ``command`` that has recorded a rollback.
-
-    Raises LockedError with the state of the rollback and the next step.
-    """
+    """Hold a lock for a ``command`` after a recorded rollback; LockedError gives the next step."""
     with ExitStack() as stack:
         try:
             acquired = stack.enter_context(lock)

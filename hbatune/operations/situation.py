@@ -309,10 +309,7 @@ def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> Scan
 
 
 def unlocked_means(paths: Paths, worker_pool: WorkerPool | None = None) -> ScanMeans:
-    """Return the means of a scan without the lock.
-
-    Such a scan must not settle the claims, since that kills writers.
-    """
+    """Return the means of a scan without the lock. It settles no claims: that kills writers."""
     return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)), worker_pool)
 
 

@@ -263,10 +263,7 @@ def limit_value(target: Target, rule: Rule, device: Device, change: SetBefore | 
 
 
 def exclude_reverted(row: Row, reverted: Collection[RevertedValue]) -> Row:
-    """Exclude a value that was reverted before.
-
-    The value counts, not the setting: a changed rule may try another value.
-    """
+    """Exclude a reverted value, but not its setting: a changed rule may try another value."""
     if row.state is not State.DRIFT or row.value is None:
         return row
     if RevertedValue(row.id, row.setting, row.value) not in reverted:

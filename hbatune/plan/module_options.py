@@ -134,10 +134,7 @@ def set_outcomes(
 
 
 def find_root_modules(machine: Machine) -> frozenset[str]:
-    """Return the modules that the root disk needs.
-
-    They are loaded from the initramfs, which has its own copy of modprobe.d.
-    """
+    """Return the root disk's modules: the initramfs loads them with its own copy of modprobe.d."""
     targets = _find_root_adapters(machine)
     return frozenset(adapter.family for adapter in machine.adapters if adapter.target in targets)
 

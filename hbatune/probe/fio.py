@@ -289,10 +289,7 @@ class Meter:
         return wait(seconds - sum(self._pauses))
 
     def add_cost(self, figures: Figures) -> Figures:
-        """Return the figures with the CPU time spent.
-
-        They are unchanged if the run ended too early or /proc could not be read.
-        """
+        """Return the figures with CPU time, unless the run ended early or /proc was unreadable."""
         if len(self._marks) < 2:
             return figures
         (began, first), (ended, last) = self._marks

@@ -133,10 +133,7 @@ class JobsAdvice(Struct, frozen=True):
 
 
 def advise_jobs(sweeps: Iterable[Sweep]) -> JobsAdvice | None:
-    """Return the advice of depth sweeps that differ in their jobs, or None if none do.
-
-    Runs that must not be trusted do not count.
-    """
+    """Return the advice of trusted runs in depth sweeps that differ in their jobs, or None."""
     trusted = [result for sweep in sweeps for result in sweep.results if result.doubt is None]
     tried = {result.workload.jobs for result in trusted}
     if len(tried) < 2:
@@ -200,10 +197,7 @@ def _select_patterns(sweeps: Sequence[Sweep], patterns: tuple[Pattern, ...]) -> 
 
 
 def list_lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Record]:
-    """Return each disk's latest record with a result, preferably one outside of sweeps.
-
-    In the order of the disks' first appearance.
-    """
+    """Return each disk's latest result record, best outside of sweeps, in order of appearance."""
     in_sweep: set[int] = set()
     for sweep in sweeps:
         in_sweep.update(map(id, sweep.records))

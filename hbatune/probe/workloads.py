@@ -87,10 +87,7 @@ class NamedWorkload(Struct, frozen=True):
 
 
 def load_workloads(library: Library) -> dict[str, NamedWorkload]:
-    """Return the shipped and the local workloads by name; raise ``PolicyError``.
-
-    A local file replaces the shipped one of its name.
-    """
+    """Return workloads by name; local files replace shipped ones. Raise ``PolicyError``."""
     workloads = list(_load_shipped(library.shipped))
     for file in library.site_files(WORKLOADS_FOLDER):
         workloads.append(_load_file(file, library.shipped, Origin.SITE))
@@ -277,10 +274,7 @@ def _check_reach(name: str, rows: Sequence[Row], reach: int, below: Hidden) -> U
 
 
 def _find_range(rows: Sequence[Row], name: str) -> tuple[int, int]:
-    """Return the loads at which the lower and the higher value of a limit are reached.
-
-    Paths share the load.
-    """
+    """Return the loads that reach a limit's lower and higher value. Paths share the load."""
     lower: dict[str, int] = {}
     upper: dict[str, int] = {}
     for row in rows:

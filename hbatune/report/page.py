@@ -15,10 +15,7 @@ from hbatune.text.probe_tables import describe_stale
 
 
 class ReportData(MeasuredHost, frozen=True, kw_only=True):
-    """The facts and results of a host.
-
-    ``recorded`` is true if they come from a snapshot, which contains no original values.
-    """
+    """A host's facts and results; ``recorded`` if from a snapshot, which has no original values."""
 
     recorded: bool = False
 

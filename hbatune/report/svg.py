@@ -94,10 +94,7 @@ class Axis(Struct, frozen=True):
     logarithmic: bool = False
 
     def place(self, value: float, start: float, end: float) -> float:
-        """Return the position of a value on an axis drawn from ``start`` to ``end``.
-
-        A value beyond the axis is placed at its end.
-        """
+        """Return a value's position on an axis from ``start`` to ``end``, limited to these."""
         clamped = min(max(value, self.low), self.high)
         low, high = self.low, self.high
         if self.logarithmic:
@@ -125,10 +122,7 @@ def make_linear_axis(
 
 
 def make_log_axis(title: str, values: Iterable[float]) -> Axis:
-    """Return an axis over positive values, in steps of 1, 2 and 5 if they fit, otherwise of 10.
-
-    Raise ValueError if no value is positive.
-    """
+    """Return an axis in steps of 1, 2 and 5 if they fit, or 10; ValueError if none is positive."""
     positive = [value for value in values if value > 0]
     low, high = _round_down(min(positive)), _round_up(max(positive), 1e-9)
     if low >= high:
@@ -258,10 +252,7 @@ def make_centred_box(text: str, x: float, baseline: float) -> Box:
 
 
 def select_apart(boxes: Sequence[Box]) -> list[int]:
-    """Return the indices of boxes that do not overlap.
-
-    The first and the last box have priority, then earlier boxes over later boxes.
-    """
+    """Return indices of boxes that do not overlap, chosen in the order first, last, and others."""
     order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
     retained: dict[int, Box] = {}
     for number in order:

@@ -109,10 +109,7 @@ class DepthAnswer(Struct, frozen=True):
 
 
 def add_measurement(search: DepthSearch, measured: Measurement) -> DepthSearch:
-    """Return the search with one more probe.
-
-    Raises ``ValueError`` if its rate or p99 is not positive and so has no logarithm.
-    """
+    """Return the search with one more probe; ``ValueError`` if its rate or p99 is not positive."""
     if not (measured.depth > 0 and measured.iops > 0 and measured.p99_us > 0):
         raise ValueError(f"no I/O was measured at depth {measured.depth}")
     return replace(search, measured=(*search.measured, measured))

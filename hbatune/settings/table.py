@@ -344,10 +344,7 @@ _TUNABLE = formats.ValueFormat("", parse_number_or_text, lambda value: False)
 
 
 def find_setting(name: str) -> Setting:
-    """Return the setting with this name, or the scheduler's tunable at this path.
-
-    KeyError for any other name.
-    """
+    """Return the setting with this name, or the tunable at this path. KeyError for others."""
     if name.startswith(SCHEDULER_TUNABLES):
         summary, source = "a tunable of the scheduler", "block/elevator.c"
         return Setting(name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,), alias=name)
