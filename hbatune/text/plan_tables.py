@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 def show_differences(differences: Differences, *, unfold: bool) -> None:
     """Print the answer first, then the rows, the advice that is not met, and the skipped disks."""
-    print_heading(_summarise_states(differences))
+    print_heading(_summarise_states(differences, unfold=unfold))
     print_line()
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
@@ -160,18 +160,18 @@ def describe_skipped(reason: str, evidence: Sequence[str]) -> str:
     return f"skipped: {reason} ({', '.join(evidence) or 'no evidence'})"
 
 
-def summarise_outcomes(plan: Plan, rows: Collection[Row], *, worse: int = 0) -> str:
+def summarise_outcomes(plan: Plan, rows: Collection[Row], *, unfold: bool, worse: int = 0) -> str:
     """Return one sentence with the number of rows for each outcome; ``worse`` were kept."""
     parts = [f"{count} {outcome}" for outcome, count in sorted(count_outcomes(rows).items())]
-    parts += _count_states(row for row in rows if row.outcome is None)
+    parts += _count_states((row for row in rows if row.outcome is None), unfold=unfold)
     parts += [f"{worse} worse than before, kept on request"] if worse else []
     return f"Profile {plan.profile}: {', '.join(parts) or 'nothing to set on this machine'}."
 
 
-def _summarise_states(differences: Differences) -> str:
+def _summarise_states(differences: Differences, *, unfold: bool) -> str:
     """Return one sentence with the numbers of rows by state and disks without one, and memory."""
     plan, rows = differences.plan, differences.rows
-    counts, disks = _count_states(rows), differences.situation.chosen.endpoints
+    counts, disks = _count_states(rows, unfold=unfold), differences.situation.chosen.endpoints
     if unmatched := count_settings(rows, disks)["unmatched"]:
         counts.append(f"{format_count(unmatched, 'disk')} without a rule")
     text = f"Profile {plan.profile}: {', '.join(counts) or 'nothing to set on this machine'}."
@@ -185,8 +185,8 @@ def count_outcomes(rows: Iterable[Row | Restored]) -> dict[str, int]:
     return dict(Counter(str(row.outcome) for row in rows if row.outcome is not None))
 
 
-def _count_states(rows: Iterable[Row]) -> list[str]:
-    states = Counter(row.state for row in rows)
+def _count_states(rows: Iterable[Row], *, unfold: bool) -> list[str]:
+    states = Counter(row.state for row in rows if unfold or not _is_lacking(row))
     return [f"{states[state]} {label}" for state, label in _WORDS.items() if states[state]]
 
 
@@ -371,9 +371,12 @@ def _is_fixed(row: Row) -> bool:
 
 
 def _is_worth_showing(row: Row) -> bool:
+    return row.state is not State.OK and not _is_lacking(row) and not _is_fixed(row)
+
+
+def _is_lacking(row: Row) -> bool:
     # A rule for all adapters names settings that most of them do not have: not worth showing.
-    lacking = row.state is State.ABSENT and row.target == row.adapter
-    return row.state is not State.OK and not lacking and not _is_fixed(row)
+    return row.state is State.ABSENT and row.target == row.adapter
 
 
 def _explain_row(row: Row) -> tuple[str, ...]:

@@ -130,7 +130,8 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
     show_skipped(plan.left_alone)
     if verified is not None:
         _show_measured(applied, verified)
-    print_line(summarise_outcomes(plan, rows, worse=0 if verified is None else len(verified.worse)))
+    worse = 0 if verified is None else len(verified.worse)
+    print_line(summarise_outcomes(plan, rows, unfold=args.all, worse=worse))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
         is_set = any(row.outcome in DONE_OUTCOMES for row in rows)

@@ -62,6 +62,25 @@ def test_next_command_counts_exclusions_that_it_overrides(
     assert re.search(r"apply sdb --profile oltp +set them\n", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("command", ["diff", "apply --no-probe"])
+def test_hidden_rows_are_not_counted(
+    command: str,
+    see: See,
+    site: SiteFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    card = adapter(family="mpi3mr", controller=None)
+    see(machine(endpoint(attributes={}), adapters=(card,)))  # nothing that can be written
+    for option in ([], ["--all"]):
+        main([*command.split(), "--profile", "oltp", *option])
+        out = capsys.readouterr().out
+        assert ("coalescing" in out) is bool(option)
+        rows = re.findall(" absent  ", out)
+        assert f" {len(rows)} absent." in out
+
+
 def test_map_of_planned_paths_is_not_left_alone(
     see: See, site: SiteFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
