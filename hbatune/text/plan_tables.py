@@ -31,11 +31,10 @@ _ROW_COLUMNS = make_columns(
     "id TARGET | id SETTING | value CURRENT | value WANTED | state STATE | text WHY"
 )
 _GROUP_COLUMNS = make_columns("id | value | state | text")  # without titles
-_VECTOR_COLUMNS = make_columns("id | value | state | reason")
 _get_advice_content = attrgetter("rule", "current", "value", "planned", "stance", "limit")
-_get_row_content = attrgetter(
-    "setting", "current", "value", "state", "limit", "rule", "outcome", "errno", "found"
-)
+_SHARED_FIELDS = ("setting", "state", "limit", "rule", "outcome", "errno", "found")
+_get_shared_content = attrgetter(*_SHARED_FIELDS)
+_get_row_content = attrgetter(*_SHARED_FIELDS, "current", "value")
 
 
 def show_advice(advice: Sequence[Advice], *, unfold: bool) -> None:
@@ -332,18 +331,30 @@ def _show_groups(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None
         kind = ", ".join(filter(None, (format_medium(disks[0]), disks[0].model)))
         print_line(f"{names}: {kind}", hang=4)
         group = rows_by_disk[disks[0].id]
-        show_table(Table(_GROUP_COLUMNS, [_make_group_row(row.setting, row) for row in group]))
-    others = group_equal_rows((row for row in rows if row.id not in disk_ids), _explain_row)
-    table = Table(_VECTOR_COLUMNS)
-    for targets, row in fold_rows(others, attrgetter("key") if unfold else _get_row_content):
-        table.rows.append(_make_group_row(f"{format_targets(targets)} {row.setting}", row))
+        show_table(Table(_GROUP_COLUMNS, [_make_group_row(row.setting, [row]) for row in group]))
+    others = (row for row in rows if row.id not in disk_ids)
+    table = Table(_GROUP_COLUMNS)
+    for group in group_items(others, attrgetter("key") if unfold else _get_shared_content).values():
+        name = f"{format_targets([row.target for row in group])} {group[0].setting}"
+        table.rows.append(_make_group_row(name, group))
     show_table(table)
 
 
-def _make_group_row(name: str, row: Row) -> list[Cell]:
-    current, value, state, reasons = _make_cells(row)
-    change = current if value in (EMPTY_CELL, current) else f"{current} → {value}"
+def _make_group_row(name: str, rows: Sequence[Row]) -> list[Cell]:
+    """Return the cells of rows that differ only in their targets and values."""
+    _, value, state, reasons = _make_cells(rows[0])
+    change = _join_values([row.current for row in rows])
+    if value not in (EMPTY_CELL, change):
+        change += f" → {_join_values([row.value for row in rows])}"
     return [f"  {name}", change, "" if state == State.DRIFT else state, reasons]
+
+
+def _join_values(values: Sequence[object]) -> str:
+    """Return the values of rows in their order, or once if all are equal: ``0, 2, ..., 15``."""
+    texts = [format_value(value) for value in (values if len(set(values)) > 1 else values[:1])]
+    if texts[4:]:  # too many for a line with their targets
+        texts[2:-1] = ["..."]
+    return ", ".join(texts)
 
 
 def _make_cells(row: Row) -> tuple[str, str, str, tuple[str, ...]]:

@@ -54,3 +54,24 @@ def test_unwritten_value_has_no_arrow(capsys: pytest.CaptureFixture[str]) -> Non
     lines = list_lines(capsys, excluded, refused)
     assert "queue_depth 256 excluded lowered by hand" in lines
     assert "nr_requests 256 → 2048 refused Invalid argument" in lines
+
+
+def test_vectors_with_one_reason_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def make_vector(irq: int, current: object = 5, **fields: object) -> Row:
+        numbers = {"current": current, "value": irq - 48, "wanted": "local"}
+        return make_row(f"irq{irq}", "irq_affinity", **numbers, **fields)
+
+    moved = [make_vector(irq) for irq in (50, 51, 52)]
+    refused = make_vector(54, outcome=Outcome.REFUSED, errno=22)
+    name = "irq50 irq51 irq52 irq_affinity"
+    assert list_lines(capsys, *moved)[-2] == f"{name} 5 → 2, 3, 4 a test (site)"
+    unlike = [make_vector(irq, current=irq - 50) for irq in (50, 51, 52)]
+    lines = list_lines(capsys, *unlike, refused)
+    assert f"{name} 0, 1, 2 → 2, 3, 4 a test (site)" in lines
+    assert "irq54 irq_affinity 5 → 6 refused Invalid argument" in lines
+    many = [make_vector(irq) for irq in range(50, 114)]
+    lines = list_lines(capsys, *many)
+    assert "irq50..irq113 (64) irq_affinity 5 → 2, 3, ..., 65 a test (site)" in lines
+    lines = list_lines(capsys, *many, unfold=True)
+    assert [line for line in lines if line.startswith("irq51 irq_affinity 5 → 3 a test")]
+    assert len(lines) > len(many)
