@@ -24,6 +24,7 @@ from hbatune.text.tables import EMPTY_CELL, Cell, Table, load_columns, make_colu
 from hbatune.text.terminal import get_width, print_heading, print_line, show_section, show_table
 
 if TYPE_CHECKING:  # most plans have no advice
+    from hbatune.operations.apply import ApplyResult
     from hbatune.operations.differences import Differences
     from hbatune.plan.advice import Advice
 
@@ -109,11 +110,16 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     print_line()
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     show_advice(differences.advice, unfold=unfold)
-    show_skipped(differences.plan.left_alone)
+    show_unchanged(differences)
+
+
+def show_unchanged(result: Differences | ApplyResult) -> None:
+    """Print the disks that no rule may change, then those on a shared array without a row."""
     from hbatune.operations.situation import list_shared_disks
 
-    machine, disks = differences.situation.machine, differences.situation.chosen.endpoints
-    if shared := list_shared_disks(differences.rows, machine, disks):
+    show_skipped(result.plan.left_alone)
+    machine, disks = result.situation.machine, result.situation.chosen.endpoints
+    if shared := list_shared_disks(result.rows, machine, disks):
         print_line(fill_message("plan", "shared", disks=format_targets(shared)), hang=2)
         print_line()
 

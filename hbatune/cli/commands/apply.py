@@ -15,10 +15,10 @@ from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile, p
 from hbatune.operations.context import ComparisonRequest
 from hbatune.operations.differences import Differences
 from hbatune.plan.joint_limits import require_affordable
-from hbatune.plan.rows import DONE_OUTCOMES
+from hbatune.plan.rows import Outcome
 from hbatune.shipped import fill_message
+from hbatune.text import plan_tables
 from hbatune.text.leftovers import print_situation
-from hbatune.text.plan_tables import show_differences, show_rows, show_skipped, summarise_outcomes
 from hbatune.text.terminal import print_line, print_note, show_json
 from hbatune.text.units import format_duration
 
@@ -90,7 +90,7 @@ def _show_plan(
     if args.json:
         show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
     else:
-        show_differences(planned, unfold=args.all)
+        plan_tables.show_differences(planned, unfold=args.all)
         show_stacks(machine, planned.rows)
         if comparisons is not None:
             _show_comparisons(comparisons, args)
@@ -126,16 +126,15 @@ def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
         standings = {target: entry[1] for target, entry in applied.standings.items()}
         show_json(make_plan_document(plan, rows, machine, verified, standings))
         return
-    show_rows(rows, machine, unfold=args.all)
-    show_skipped(plan.left_alone)
+    plan_tables.show_rows(rows, machine, unfold=args.all)
+    plan_tables.show_unchanged(applied)
     if verified is not None:
         _show_measured(applied, verified)
     worse = 0 if verified is None else len(verified.worse)
-    print_line(summarise_outcomes(plan, rows, unfold=args.all, worse=worse))
+    print_line(plan_tables.summarise_outcomes(plan, rows, unfold=args.all, worse=worse))
     # A hint for a person; a script that reads the output has no use for it.
     if not args.once and sys.stdout.isatty():
-        is_set = any(row.outcome in DONE_OUTCOMES for row in rows)
-        if is_set and not Paths.udev_rules.exists():
+        if Outcome.WRITTEN in {row.outcome for row in rows} and not Paths.udev_rules.exists():
             print_line("The values last until the next boot. `hbatune install` keeps them.")
         print_line(
             f"Profile {plan.profile} is active. `hbatune rollback` restores all original values."

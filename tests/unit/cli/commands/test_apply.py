@@ -18,7 +18,7 @@ from hbatune.act.lock import read_held_ids
 from hbatune.act.paths import Paths
 from hbatune.act.writer import read_current_values
 from hbatune.cli import main
-from hbatune.facts.model import Machine
+from hbatune.facts.model import Machine, Protocol, Storage
 from hbatune.probe import run
 from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.prove import Proving
@@ -28,7 +28,7 @@ from hbatune.probe.verdict import BURST_PAIRS, DEFAULT_PAIRS, MIN_PAIRS
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
-from tests.unit.machines import machine
+from tests.unit.machines import endpoint, machine
 from tests.unit.noisy_disks import Noise, NoisyDisk
 from tests.unit.site_folder import SiteFolder
 
@@ -798,3 +798,15 @@ def test_end_names_lifetime_of_values(
     assert main([*APPLY, "--no-probe"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert ("until the next boot. `hbatune install` keeps them." in output) is not installed
+    main([*APPLY, "--no-probe"])
+    assert "next boot" not in capsys.readouterr().out, "this run wrote nothing"
+
+
+def test_apply_names_shared_disks(
+    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = endpoint(protocol=Protocol.FC, storage=Storage.ARRAY)
+    see_machine(monkeypatch, lambda: machine(shared))
+    assert main(["apply", "--profile", "oltp"]) == 0
+    output = capsys.readouterr().out
+    assert "\nsda: left alone, since only the site knows how many hosts use" in f"\n{output}"
