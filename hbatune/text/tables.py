@@ -146,13 +146,16 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
 def wrap_text(text: str, width: int, hang: int = 0) -> list[str]:
     """Return the text in lines of at most this width, broken between words.
 
-    A percent sign stays with its number. All lines except the first begin with ``hang`` spaces.
-    Only a word longer than a line is broken.
+    A percent sign stays with its number, and so do the words of a command in backticks if they fit
+    on a line. All lines except the first begin with ``hang`` spaces. Only a word longer than a line
+    is broken.
     """
+    # A backtick within a word is part of a name: devices may have such names.
+    command = rf'["(]?`[^`]{{1,{max(1, width - 4)}}}`[^ ]*'
     lines: list[str] = []
     line, gap = "", ""
     used = 0  # the width of the line: measuring it again for each word would take too long
-    for token in re.findall(r" +|[^ ]+(?: %[^ ]*)?", text):
+    for token in re.findall(rf" +|{command}|[^ ]+(?: %[^ ]*)?", text):
         if token[0] == " ":
             gap = token
             continue

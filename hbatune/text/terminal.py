@@ -67,9 +67,13 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
 
 
 def show_next(commands: Sequence[tuple[str, str]]) -> None:
-    """Print the next commands with their purposes."""
+    """Print the next commands, unbroken, with their purposes; below if both exceed a line."""
     for position, (command, purpose) in enumerate(commands):
-        print_line(f"{'' if position else 'Next':<7}{command:<35}   {purpose}", hang=45)
+        head = f"{'' if position else 'Next':<7}{command:<35}"
+        fits = len(head) + 3 + len(purpose) <= (get_width() or sys.maxsize)
+        show_line(f"{head}   {purpose}" if fits else head.rstrip())
+        if not fits:
+            print_line(f"{'':<10}{purpose}", hang=10)
 
 
 def show_line(text: str) -> None:

@@ -147,6 +147,12 @@ def test_empty_table_prints_nothing() -> None:
         ("a  b", 10, 0, ["a  b"]),
         ("at most 10 % of it", 10, 0, ["at most", "10 % of it"]),
         ("日本語", 5, 0, ["日本", "語"]),
+        ("run `sudo hbatune check`", 24, 0, ["run `sudo hbatune check`"]),
+        ("now run `sudo hbatune check`.", 26, 0, ["now run", "`sudo hbatune check`."]),
+        ("it is (`hbatune check`), see", 23, 2, ["it is", "  (`hbatune check`),", "  see"]),
+        ("run `hbatune check sda`", 14, 0, ["run `hbatune", "check sda`"]),
+        ("ST`1 and ST`2 `now`", 11, 0, ["ST`1 and", "ST`2 `now`"]),
+        ("a `stray one at the end", 11, 0, ["a `stray", "one at the", "end"]),
     ],
 )
 def test_sentences_break_between_words(
@@ -223,7 +229,7 @@ def test_pipe_rows_are_single_lines(table: Table) -> None:
                 assert part.strip() in line
 
 
-@given(st.lists(st.text("ab日\u0301", min_size=1, max_size=30), max_size=12), st.integers(2, 40))
+@given(st.lists(st.text("ab`日\u0301", min_size=1, max_size=30), max_size=12), st.integers(2, 40))
 def test_wrapping_preserves_characters(words: list[str], width: int) -> None:
     lines = wrap_text(" ".join(words), width)
     assert all(measure_width(line) <= width for line in lines)

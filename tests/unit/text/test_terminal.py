@@ -116,3 +116,21 @@ def test_wrong_profile_name_prints_plainly(text: str, capsys: pytest.CaptureFixt
 def test_device_newline_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     print_line("firmware 1.0\n\x1bb")
     assert capsys.readouterr().out == "firmware 1.0\\n\\x1bb\n"
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, None])
+def test_next_commands_are_never_broken(
+    width: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "get_width", lambda stream=None: width)
+    long = "hbatune explain sda nr_requests --profile oltp"
+    terminal.show_next(
+        [("hbatune diff", "see the 2 values and why"), (long, "one of them in full")]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Next   hbatune diff")
+    assert [line for line in lines if line.startswith(f"       {long}")]
+    purposes = [line for line in lines if line.endswith("one of them in full")]
+    assert len(purposes) == 1
+    assert (long in purposes[0]) is (width in (80, 100, None))
+    assert all(len(line) <= width for line in lines if width and long not in line)
