@@ -18,6 +18,7 @@ from hbatune.probe import history
 from hbatune.probe.comparison import Standing, compare_on_machine
 from hbatune.probe.history import SCHEMA, HistoryEntry, Record, list_entries
 from hbatune.probe.result import Workload
+from hbatune.probe.selection import choose_representatives
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, load_columns
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         show_csv(probe_tables.format_history_csv(entries))
         return 0
     if not entries:
-        disk = args.targets[0] if args.targets else "DISK"
+        disks = choose_representatives(machine, machine.endpoints_by_target, shared=True).subjects
+        disk = [*args.targets, *(subject.target for subject in disks), "DISK"][0]
         print_line(f"Nothing has been measured yet: run `sudo hbatune probe depth-sweep {disk}`.")
         return 0
     # Only the record of a sweep's knee has a workload itself, and it is not a run.

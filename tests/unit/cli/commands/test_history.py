@@ -1,12 +1,15 @@
 """Tests of hbatune/cli/commands/history.py."""
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act.paths import Paths
 from hbatune.cli import main
+from hbatune.facts.model import Protocol, Storage
 from hbatune.probe import history
 from hbatune.probe.result import Workload
 from tests.unit.command_runs import See
+from tests.unit.machines import endpoint, machine
 from tests.unit.probe.test_history import HOST, record
 
 
@@ -37,8 +40,23 @@ def test_runs_of_other_times_are_rows(see: See, capsys: pytest.CaptureFixture[st
     assert "1,000 IOPS, mean 24.0 ms" in earlier
 
 
-def test_empty_history_names_probe(see: See, capsys: pytest.CaptureFixture[str]) -> None:
-    see(HOST)
-    assert main(["history", "sda"]) == 0
-    out = capsys.readouterr().out
-    assert "`sudo hbatune probe depth-sweep sda`" in out
+@pytest.mark.parametrize(
+    ("words", "disks", "named"),
+    [
+        (["sdb"], [{"target": "sda"}, {"target": "sdb"}], "sdb"),
+        ([], [{"target": "sdb", "mounts": ("/",)}, {"target": "sdc"}], "sdc"),
+        ([], [{"target": "sda", "protocol": Protocol.UNKNOWN}, {"target": "sdb"}], "sdb"),
+        ([], [{"target": "sda", "protocol": Protocol.FC, "storage": Storage.ARRAY}], "sda"),
+        ([], [], "DISK"),
+    ],
+)
+def test_empty_history_names_probe(
+    words: list[str],
+    disks: list[dict[str, object]],
+    named: str,
+    see: See,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    see(replace(machine(), endpoints=tuple(endpoint(**disk) for disk in disks)))
+    assert main(["history", *words]) == 0
+    assert f"`sudo hbatune probe depth-sweep {named}`" in capsys.readouterr().out
