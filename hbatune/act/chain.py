@@ -366,13 +366,14 @@ class _Device:
         return None if verdict.value == step.value else verdict.limit
 
     def _write(self, step: Step, kind: Setting) -> Generator[None, None, WriteResult]:
-        turn = self._chain.turn if kind.locks_adapter else None
+        directory = self._chain.turn if kind.locks_adapter else None
+        # Each of the other LUNs may have the turn until its own deadline.
+        tries = (directory,) * (LOCKING_LUNS - 1) if directory else ()
         # Read back in any case: a refused write may have changed the value, and an accepted one may
         # have been clamped, ignored or misinterpreted.
         for _ in range(RAMP_WRITES if kind.ramps else 1):
             with ExitStack() as stack:
-                # Each of the other LUNs may have the turn until its own deadline.
-                for directory in () if turn is None else (turn,) * (LOCKING_LUNS - 1):
+                for directory in tries:
                     has_turn = stack.enter_context(take_turn(directory, self._patience))
                     yield
                     if has_turn:

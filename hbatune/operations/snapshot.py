@@ -177,7 +177,7 @@ def look_at_host(show_traces: ShowTraces) -> HostLook:
         findings = _check_input(make_check_input(snapshot, situation, ()))
     except UsageError as error:
         return replace(look, mistake=error.message)
-    severities, lost_rules = _summarize(findings)
+    severities, lost_rules = _summarise_findings(findings)
     return replace(look, findings=severities, lost_rules=lost_rules)
 
 
@@ -192,7 +192,7 @@ def check_for_daemon(config: Config, profile: Profile) -> tuple[dict[str, int], 
     findings = _check_input(make_check_input(snapshot, situation, ()))
     observations = health.retain_observations(snapshot.looks, get_error_counters(snapshot))
     marks.save_counted(Paths().counters, observations)
-    return _summarize(findings)
+    return _summarise_findings(findings)
 
 
 def _check_input(inputs: CheckInput) -> tuple[Finding, ...]:
@@ -201,7 +201,7 @@ def _check_input(inputs: CheckInput) -> tuple[Finding, ...]:
     return run_checks(inputs)
 
 
-def _summarize(findings: Sequence[Finding]) -> tuple[dict[str, int], tuple[str, ...]]:
+def _summarise_findings(findings: Sequence[Finding]) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the number of findings by severity, and the udev rules of others without effect."""
     lost = [finding.evidence.describe() for finding in findings if finding.id == "udev-rule-lost"]
     return Counter(str(finding.severity) for finding in findings), tuple(lost)

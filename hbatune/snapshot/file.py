@@ -188,8 +188,8 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
-    if (problem := next(_find_faults(snapshot), None)) is not None:
-        raise SnapshotError(path, f"a snapshot that makes no sense: {problem}")
+    for fault in _find_faults(snapshot):
+        raise SnapshotError(path, f"a snapshot that makes no sense: {fault}")
     return snapshot
 
 
