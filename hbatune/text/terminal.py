@@ -67,13 +67,13 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
 
 
 def show_next(commands: Sequence[tuple[str, str]]) -> None:
-    """Print the next commands, unbroken, with their purposes; below if both exceed a line."""
+    """Print the next commands, unbroken, with their purposes; that of a long command is below."""
     for position, (command, purpose) in enumerate(commands):
-        head = f"{'' if position else 'Next':<7}{command:<35}"
-        fits = len(head) + 3 + len(purpose) <= (get_width() or sys.maxsize)
-        show_line(f"{head}   {purpose}" if fits else head.rstrip())
-        if not fits:
-            print_line(f"{'':<10}{purpose}", hang=10)
+        head = f"{'' if position else 'Next':<7}{command:<35}   "
+        if len(head) > 45 and len(head + purpose) > (get_width() or sys.maxsize):
+            show_line(head.rstrip())
+            head = " " * 10
+        print_line(f"{head}{purpose}", hang=min(45, len(head)))
 
 
 def show_line(text: str) -> None:
