@@ -57,6 +57,8 @@ SLOW_LIMIT_S = 300
 KIND_TIME_S = 30
 """The maximum seconds for each representative without `--verify`, with its bursts. Confirming
 regressions takes as long again."""
+LATE_FRACTION = 0.15
+"""The fraction of the announced time by which bursts may exceed it."""
 MIN_RUN_S = 0.25
 """The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
 BURST_DEPTH = 128
@@ -246,7 +248,8 @@ class Verification:
             self._proving.first = seconds * once
             proofs, back = self._proving.prove(trial, part)
             if len(proofs) == 1 and proofs[0].verdict.runs and part.subject.target in self._bursts:
-                verified.bursts.append(self._compare_bursts(trial, part))
+                seconds = self._share - (self._proving.clock() - began)
+                verified.bursts.append(self._compare_bursts(trial, part, seconds))
         else:
             proofs, back = self._compare_blocks(part)
         for proof in proofs:
@@ -288,12 +291,11 @@ class Verification:
         twice = len(proofs) == 2 and proofs[-1].verdict.beyond
         return proofs, list(part.all) if twice else []
 
-    def _compare_bursts(self, trial: Trial, part: Representative) -> Proof:
+    def _compare_bursts(self, trial: Trial, part: Representative, seconds: float) -> Proof:
+        """Compare in bursts, which decide nothing: without time for them, they are left out."""
         measure = partial(self._measure, bursts=True)
-        proving = replace(
-            self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts, due=None
-        )
-        seconds = proving.first * BURST_PAIRS / self._pairs
+        proving = replace(self._proving, measure=measure, pairs=BURST_PAIRS, judge=describe_bursts)
+        proving.due = proving.clock() + seconds + LATE_FRACTION * self._share
         return proving.compare(trial, part, part.own, None, seconds)
 
     def _count_steps(self, target: str) -> int:

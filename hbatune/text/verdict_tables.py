@@ -159,8 +159,8 @@ def format_compared_settings(proof: history.Proof) -> str:
     if proof.group:
         return f"{proof.group} alone"
     suffix = " again" if proof.again else ""
-    if proof.verdict.design is Design.BURSTS and proof.last is not None:
-        suffix = f" in bursts of {proof.last.workload.issued}"
+    if proof.verdict.design is Design.BURSTS:
+        suffix = f" in bursts of {proof.last.workload.issued}" if proof.last else " in bursts"
     return f"{', '.join(proof.settings)}{suffix}"
 
 

@@ -527,16 +527,30 @@ def time_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch, overhead: float) ->
     return now
 
 
+@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("overhead", [0.4, 0.8, 1.2])
 def test_announced_time_is_right(
-    bench: Bench, capsys: Capture, monkeypatch: pytest.MonkeyPatch, overhead: float
+    bench: Bench,
+    capsys: Capture,
+    site: SiteFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overhead: float,
+    deep: bool,
 ) -> None:
     now = time_runs(bench, monkeypatch, overhead)
+    if deep:
+        deepen(bench, site, tmp_path / "deep")
     assert main([*APPLY]) == 0
-    announced = re.findall(r"about (\d+) s, or (\d+) s at most", capsys.readouterr().err)
-    assert announced == [("30", "60")]
+    captured = capsys.readouterr()
+    assert re.findall(r"about (\d+) s, or (\d+) s at most", captured.err) == [("30", "60")]
     assert now[0] == pytest.approx(30, rel=0.2)
-    assert len(bench.probed) == 1 + 2 * MIN_PAIRS, "a slow first run leaves nothing out"
+    has_bursts = deep and overhead < 1.2
+    runs = 1 + 2 * MIN_PAIRS + (2 * BURST_PAIRS if has_bursts else 0)
+    assert len(bench.probed) == runs, "a slow first run leaves no comparison at the load out"
+    output = " ".join(captured.out.split())
+    left_out = "sdc: no time to compare it with queue_depth in bursts."
+    assert (left_out in output) is (deep and not has_bursts)
 
 
 @pytest.mark.parametrize(("overhead", "value"), [(0.4, 0), (1.1, 1)])
