@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.errors import UsageError
+from hbatune.act.paths import Paths
+from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.names import group_items
 from hbatune.facts.targets import Target, choose_targets, list_targets, make_target
@@ -23,15 +25,21 @@ from hbatune.text.limit_text import describe_limit
 
 if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
+    from hbatune.plan.rows import RowKey
+    from hbatune.probe.history import TracedCause
 
 
 class Differences(Struct, frozen=True):
-    """A plan, with the ``rows`` of the module options if they were requested."""
+    """A plan, with the ``rows`` of the module options if they were requested.
+
+    ``causes`` are the latest answers of `why`, by id and setting.
+    """
 
     situation: Situation
     plan: Plan
     rows: tuple[Row, ...]
     advice: tuple[Advice, ...] = ()
+    causes: Mapping[RowKey, TracedCause] = {}
 
     @property
     def has_drift(self) -> bool:
@@ -48,7 +56,19 @@ def find_differences(request: SituationRequest, *, module_options: bool = False)
         from hbatune.operations.boot_files import list_option_rows  # rarely needed
 
         rows += list_option_rows(situation, request.targets)
-    return Differences(situation, plan, rows, situation.advice(plan))
+    causes = {} if request.snapshot else _load_causes()
+    return Differences(situation, plan, rows, situation.advice(plan), causes)
+
+
+def _load_causes() -> Mapping[RowKey, TracedCause]:
+    if not os.access(Paths.history, os.R_OK):  # most hosts have none, and a user cannot read it
+        return {}
+    from hbatune.probe import history
+
+    try:
+        return history.find_causes(history.load(Paths.history).records)
+    except HbatuneError:  # `history` reports it
+        return {}
 
 
 def find_rule_changes(config: Config) -> Differences:

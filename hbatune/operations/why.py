@@ -1,10 +1,11 @@
 """Find the cause of a disk's latency: trace its requests for a while, and read its limits.
 
-Nothing is written to a device, and no I/O is started.
+Nothing is written to a device, and no I/O is started. The history stores the answer.
 """
 
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from statistics import fmean
 
 from msgspec import Struct
@@ -17,9 +18,11 @@ from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Endpoint, Kind, Machine, Missing
 from hbatune.facts.sampler import Sample, SampledPlaces, Sampler
 from hbatune.facts.targets import select_endpoints
+from hbatune.operations.context import Context, Task
 from hbatune.operations.differences import find_differences
 from hbatune.operations.situation import SituationRequest
 from hbatune.policy.config import load_configuration
+from hbatune.probe import history
 from hbatune.settings.limits import find_scheduler
 from hbatune.settings.setting import QUEUE_DEPTH, Value
 from hbatune.settings.table import SETTINGS, list_attributes
@@ -60,7 +63,7 @@ class TracedLatency(Struct, frozen=True, kw_only=True):
 
 
 def explain_latency(
-    names: Collection[str], seconds: int, advance: Callable[[str], None]
+    context: Context, names: Collection[str], seconds: int, advance: Callable[[str], None]
 ) -> TracedLatency:
     """Trace the disk with these names for the number of seconds, and find the cause.
 
@@ -77,7 +80,7 @@ def explain_latency(
     diagnosis = causes.find_cause(requests, limits)
     lever = diagnosis.cause if diagnosis.cause in SETTINGS else None
     current, wanted = (None, None) if lever is None else _find_values(disk, lever)
-    return TracedLatency(
+    latency = TracedLatency(
         target=disk.target,
         lever=lever or "none",
         cause=diagnosis.cause,
@@ -93,6 +96,13 @@ def explain_latency(
         traced=tracing.traced_seconds / tracing.seconds,
         lost=tracing.lost,
     )
+    if latency.cause is not None and latency.p99_us is not None:
+        cause = history.TracedCause(latency.cause, latency.lever, latency.gain, latency.p99_us)
+        origin = (machine.kernel, machine.boot_id, None, disk.target, disk.id)
+        record = history.Record(time.time(), "why", *origin, None, traced=cause)
+        save = partial(history.append, context.paths.history, [record])
+        context.attempt(Task.SAVE_HISTORY, save, history.HistoryError)
+    return latency
 
 
 def _choose_disk(machine: Machine, names: Collection[str]) -> Endpoint:

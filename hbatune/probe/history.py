@@ -34,6 +34,7 @@ from hbatune.probe.result import (
 from hbatune.probe.verdict import Verdict
 from hbatune.probe.workloads import Unexercised, is_like
 from hbatune.settings.setting import Value
+from hbatune.settings.table import SETTINGS
 
 
 class Proof(Struct, frozen=True):
@@ -159,6 +160,18 @@ class KeptTogether(Struct, frozen=True):
         return find_doubt(self.workload, self.figures, disks=len(self.targets))
 
 
+class TracedCause(Struct, frozen=True):
+    """The cause of a disk's p99 in µs, as `why` traced it.
+
+    The setting ``lever``, or ``none``, can win at most the fraction ``gain`` of the p99.
+    """
+
+    cause: ShortText
+    lever: ShortText
+    gain: Figure
+    p99_us: Figure
+
+
 SCHEMA = "hbatune.history/1"
 MAX_HISTORY_SIZE = 4 << 20
 """Maximum size of the file in bytes: every command that shows results reads all of it."""
@@ -182,7 +195,8 @@ class Record(Struct, frozen=True):
     run had this ``workload``. ``queue_depth`` is the LUN's own if the sweep has set it. For a
     search, ``settings`` are the values that are better than the current ones, ``rule`` is the file
     of their rules, and ``search`` has its probes and results. A run on all disks of an adapter has
-    ``together`` instead of a ``result``, and the target is the adapter.
+    ``together`` instead of a ``result``, and the target is the adapter. `why` stores only the
+    ``traced`` cause.
     """
 
     time: Moment
@@ -202,6 +216,7 @@ class Record(Struct, frozen=True):
     rule: ShortText | None = None
     search: Searched | None = None
     together: KeptTogether | None = None
+    traced: TracedCause | None = None
 
 
 class History(Struct, frozen=True):
@@ -301,6 +316,15 @@ def find_latest_knees(
         if knee.past is not None:
             depths[record.id] = knee.depth
     return depths
+
+
+def find_causes(records: Iterable[Record]) -> dict[tuple[str, str], TracedCause]:
+    """Return the latest cause of each disk, if it is a setting, by endpoint id and setting."""
+    latest = {}
+    for record in sorted(records, key=lambda record: record.time):
+        if record.traced is not None:
+            latest[record.id] = record.traced
+    return {(id, cause.lever): cause for id, cause in latest.items() if cause.lever in SETTINGS}
 
 
 def _slim_history(history: History) -> History:

@@ -10,7 +10,7 @@ from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
-from hbatune.probe.verdict import Conclusion, MetricChange
+from hbatune.probe.verdict import Conclusion, Metric, MetricChange
 from hbatune.report import charts, page, svg
 from hbatune.settings.setting import Value
 from hbatune.settings.table import IRQ_AFFINITY
@@ -18,16 +18,21 @@ from hbatune.shipped import load_texts
 from hbatune.text import limit_text, units, verdict_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.verdict_tables import DECIDED, METRIC_NAMES, format_metric_change
+from hbatune.text.verdict_tables import (
+    DECIDED,
+    METRIC_NAMES,
+    describe_cause,
+    format_metric_change,
+)
 
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on changed settings, reverted settings, and the remaining plan."""
     drift, fixed = _select_state(data, State.DRIFT), _select_state(data, State.FIXED)
     tables = {
-        "Set": page.make_table("set", _list_change_cells(find_changed(data))),
+        "Set": page.make_table("set", _list_change_cells(find_changed(data), data)),
         "Tried and reverted": page.make_table("reverted", _list_reverted_cells(data)),
-        "Still to change": page.make_table("drift", _list_change_cells(drift)),
+        "Still to change": page.make_table("drift", _list_change_cells(drift, data)),
         "Cannot be changed here": page.make_table("fixed", _list_fixed_cells(fixed)),
     }
     return [page.Block(name, tables=(table,)) for name, table in tables.items() if table.rows]
@@ -41,13 +46,17 @@ def explain_no_changes(data: page.ReportData) -> str:
     return f"Nothing has been changed since this host was booted, and {then}."
 
 
-def _list_change_cells(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
+def _list_change_cells(rows: Iterable[Row], data: page.ReportData) -> Iterator[tuple[str, ...]]:
     """Yield one line for all targets with the same change and reason."""
+    causes = history.find_causes(data.ordered)
     for targets, group in _group_rows(rows):
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
         limit, reason = limit_text.describe_limit(row.limit), limit_text.describe_limit(row.why)
         reason = f"{reason} ({row.source})" if row.source else reason
         reason = f"{limit}; {reason}" if limit else reason
+        traced = {row.target: causes[row.key] for row in group if row.key in causes}
+        for target, cause in traced.items():
+            reason += f". {target}: {describe_cause(cause)}"
         yield targets, row.setting, current, value, reason
 
 
@@ -185,11 +194,27 @@ def _describe_proof(
     if proof.doubted:
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
+    for change in verdict.changes:
+        gain = _find_predicted_gain(data, record, proof)
+        if gain is not None and change.metric is Metric.P99:
+            predicted = f"`why` predicted at most {units.format_percent(gain)} less p99 before it"
+            yield f"{predicted}. The comparison measured {format_metric_change(change)}."
     if record.reverted:
         yield f"Reverted: {', '.join(record.reverted)}."
     if verdict.word is Conclusion.CANNOT_TELL:
         yield f"{verdict_tables.format_verdict(verdict)}."
     yield from data.list_stale(record)
+
+
+def _find_predicted_gain(
+    data: page.ReportData, record: history.Record, proof: history.Proof
+) -> float | None:
+    """Return the gain for a setting of a proof in the last trace of the disk before it, or None."""
+    traced = None
+    for earlier in data.ordered:
+        if earlier.id == record.id and earlier.time < record.time and earlier.traced is not None:
+            traced = earlier.traced
+    return traced.gain if traced is not None and traced.lever in proof.settings else None
 
 
 def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:

@@ -109,6 +109,12 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     print_heading(_summarise_states(differences, unfold=unfold))
     print_line()
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
+    if differences.causes:
+        from hbatune.text.verdict_tables import describe_cause  # few hosts have a trace
+
+        for row in differences.rows:
+            if (cause := differences.causes.get(row.key)) is not None:
+                print_line(f"{row.target}: {describe_cause(cause)}.", hang=2)
     show_advice(differences.advice, unfold=unfold)
     show_unchanged(differences)
 

@@ -1,4 +1,4 @@
-"""`hbatune why`: show the setting, if any, that makes a disk's requests wait. It writes nothing."""
+"""`hbatune why`: show the setting, if any, that makes a disk's requests wait."""
 
 import argparse
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.cli import arguments
+from hbatune.cli.command_context import make_context
 from hbatune.errors import ExitCode, LockRole
 from hbatune.operations.why import TracedLatency, explain_latency
 from hbatune.shipped import fill_message, find_message
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with Lock(Paths.trace_lock, LockRole.TRACE) as lock:
         try:
             with show_progress("Tracing", args.seconds) as advance:
-                traced = explain_latency(args.targets, args.seconds, advance)
+                traced = explain_latency(make_context(), args.targets, args.seconds, advance)
         finally:
             lock.remove()
     if args.json:

@@ -4,6 +4,7 @@ import re
 
 from msgspec.structs import replace
 
+from hbatune.probe.history import TracedCause
 from tests.unit import report_server as reported
 from tests.unit.report.parsed_page import Parsed, parse_report
 
@@ -72,3 +73,17 @@ def test_incomplete_search_is_drawn() -> None:
     text = parse_report(replace(report, records=(none,))).text["search"]
     assert "at the depths tried" not in text
     assert "Candidates with a bulk writer" in text
+
+
+def test_prediction_is_next_to_the_result() -> None:
+    report = reported.seen()
+    [proven, *_] = [r for r in report.records if r.proof and r.proof.settings == ("nr_requests",)]
+    cause = TracedCause("nr_requests", "nr_requests", 0.6, 37_000)
+    traced = replace(proven, time=proven.time - 60, proof=None, result=None, traced=cause)
+    later = replace(traced, id="sda", target="sda", traced=replace(cause, lever="scheduler"))
+    shown = parse_report(replace(report, records=(*report.records, traced, later))).text
+    predicted = "`why` predicted at most 60 % less p99 before it. The comparison measured"
+    assert predicted in shown["before-after"]
+    unlike = replace(traced, traced=replace(cause, lever="queue_depth"))
+    shown = parse_report(replace(report, records=(*report.records, unlike))).text
+    assert "predicted" not in shown["before-after"]

@@ -16,6 +16,7 @@ from hbatune.facts.model import Kind, Machine
 from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.operations import why
 from tests.documented import validate
+from tests.unit.command_runs import See
 from tests.unit.machines import ABSENT, attributes, endpoint, machine
 from tests.unit.traced_disk import SimulatedDisk
 from tests.unit.watch_samples import counted
@@ -124,6 +125,24 @@ def test_answer_comes_first(command: Command, capsys: Capture) -> None:
         "queue_depth is 4 now.",
         "sdb: 800 requests in 2 s, p99 4.00 ms; 18 % of the time was traced.",
     ]
+
+
+def test_answer_is_shown_at_its_setting(command: Command, see: See, capsys: Capture) -> None:
+    see(machine(endpoint(), sdb()))
+    assert command(deep(), "sdb") == 0
+    capsys.readouterr()
+    main(["history", "sdb"])
+    sentence = "`why` traced a p99 of 4.00 ms: queue_depth can win at most 75 % of it"
+    assert sentence in " ".join(capsys.readouterr().out.split())
+    main(["diff", "--profile", "oltp"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "`why`" in line] == [f"sdb: {sentence}."]
+    command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sdb")
+    capsys.readouterr()
+    main(["diff", "--profile", "oltp"])
+    assert "`why`" not in capsys.readouterr().out, "now the drive is the cause"
+    main(["history", "sdb"])
+    assert "no setting helps (drive)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_document_has_lever(command: Command, capsys: Capture) -> None:
