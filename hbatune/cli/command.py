@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from types import FrameType, ModuleType, SimpleNamespace, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 
 from hbatune import TYPE_CHECKING
 from hbatune.cli import GROUPS, streams
@@ -15,7 +15,7 @@ from hbatune.errors import ExitCode, HbatuneError
 from hbatune.text.basic_output import page_output, set_output_options
 
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 _DEFAULT_THRESHOLDS = gc.get_threshold()
 _RARE_THRESHOLDS = (100_000, 50, 100)
@@ -33,7 +33,7 @@ def run_command(arguments: list[str]) -> int:
     """
     # Both end a command like Ctrl-C: it cleans up and returns an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _raise_interrupt)
+        signal.signal(number, signal.default_int_handler)
     watch_for_faults(arguments, _print_message)
     try:
         code = _run_command(arguments)
@@ -142,10 +142,6 @@ def watch_for_faults(arguments: list[str], report: Callable[[str], None]) -> Non
                 report(fault.summarise_fault(error, arguments))
 
     sys.excepthook = handle_exception
-
-
-def _raise_interrupt(number: int, frame: FrameType | None) -> "NoReturn":
-    raise KeyboardInterrupt
 
 
 def _print_message(message: str, *details: str) -> None:
