@@ -84,10 +84,8 @@ def remember_immovable(path: Path, plan: Plan, rows: Iterable[Row]) -> None:
     """Remember planned interrupts that proved immovable, so no run plans them again. OSError."""
     planned = {row.key for row in plan.drift}
     remembered = loader.load_or(path, frozenset(), loader.STATE_BOUNDS, frozenset[str])
-    immovable = set(remembered)
-    for row in rows:
-        if row.state is State.FIXED and row.key in planned:
-            immovable.add(row.id)
+    immovable = {row.id for row in rows if row.state is State.FIXED and row.key in planned}
+    immovable |= remembered
     if immovable != remembered:
         files.replace(path, msgspec.json.encode(sorted(immovable)), mode=files.READABLE_MODE)
 

@@ -154,9 +154,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
 
 def _list_last_results(verified: VerificationResult) -> list[ProbeResult]:
     """Return the last measurement of each target, except if a setting was reverted since then."""
-    last = {}
-    for proof in verified.proofs:
-        last[proof.target] = proof.last
+    last: dict[str, ProbeResult | None] = {proof.target: proof.last for proof in verified.proofs}
     for proof in verified.proofs:
         if proof.verdict.beyond:
             last[proof.target] = None
