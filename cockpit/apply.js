@@ -14,7 +14,7 @@ function makeMeasureChoice() {
     box.id = "measure";
     box.checked = true;
     return makeElement("label", "choice", box,
-        " Measure the effect with short read-only runs of fio, and revert what is worse");
+        " Measure the effect with short read-only runs of fio, and revert regressions");
 }
 
 /** Show what would be set, and return the words of the confirmed command, or null. */

@@ -57,7 +57,7 @@ function makeNextCommands(commands) {
     return makeElement("div", "", makeElement("h3", "", "Next, in a terminal"), list);
 }
 
-/** Show the status of the host, and the number of original values beside the undo button. */
+/** Show the status of the host, and the number of original values next to the undo button. */
 export async function showStatus() {
     const answer = await lookWithHbatune(["status"]);
     const status = answer.document;

@@ -1,4 +1,4 @@
-// Follows the style that the user chose in Cockpit's menu: light, dark, or that of the system.
+// Follows the style that the user chose in Cockpit's menu: light, dark, or the system's style.
 
 function showTheme() {
     document.documentElement.dataset.theme = localStorage.getItem("shell:style") ?? "auto";
@@ -7,7 +7,7 @@ function showTheme() {
 /** Show the page in Cockpit's style, now and after each change. */
 export function followTheme() {
     window.addEventListener("storage", showTheme);
-    // The shell tells frames of its own window in this way.
+    // Cockpit's shell notifies the frames of its window with this event.
     window.addEventListener("cockpit-style", showTheme);
     showTheme();
 }

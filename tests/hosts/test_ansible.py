@@ -316,7 +316,7 @@ def drift_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[i
         ("another profile", "profile oltp is active on db1, the role sets throughput"),
         ("targets rolled back", "nothing was compared on db1"),
         ("drifted", "of db1 differ from profile oltp"),
-        ("rolled back", "`hbatune -H db1 status` tells which"),
+        ("rolled back", "`hbatune -H db1 status` shows which"),
         ("rolled back, without variables", "no profile is active"),
         ("no command", "nosuch"),
     ],

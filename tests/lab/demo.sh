@@ -1,17 +1,17 @@
 #!/bin/bash
-# The main job, run in the guest by `make demo`: what differs, make it so, put it back; and a change
-# that helps, and one that does not, told apart.
+# The demo, run in the guest by `make demo`. It compares, applies and restores a profile. Then it
+# measures a change that helps and a change that harms.
 
 bold=$'\033[1m' plain=$'\033[0m'
 [ "$TERM" = dumb ] && bold='' plain=''
 
-run() { # EXIT-CODE COMMAND...: show the command, run it, and insist on its exit code
+run() { # EXIT-CODE COMMAND...: show the command, run it, and require its exit code
     local wanted=$1 code=0
     shift
     printf '\n%s\n' "$bold# $*$plain"
     "$@" || code=$?
     if [ "$code" -ne "$wanted" ]; then
-        echo "demo: exit code $code, where $wanted was expected" >&2
+        echo "demo: exit code $code instead of $wanted" >&2
         exit 1
     fi
 }
@@ -23,21 +23,21 @@ values() { # every value below queue/ and every depth, read without hbatune
         /sys/block/*/queue/* /sys/block/*/queue/iosched/* /sys/block/*/device/queue_depth
 }
 
-# The lab's own two disks stay out of it.
+# Exclude the lab's two disks.
 mkdir -p /etc/hbatune/rules.d
 cat >/etc/hbatune/hbatune.toml <<'TOML'
 [site]
 exclude = ["vda", "vdb"]
 TOML
 
-export HBATUNE_PAGER=cat # there is nobody to turn pages
+export HBATUNE_PAGER=cat # no pager in a log
 
 heading 'Everything, and back'
 udevadm settle # a slow machine may still be finding the card's disks
 values >/run/before
 run 0 hbatune list
 run 1 hbatune diff --profile oltp
-run 0 hbatune apply --profile oltp --no-probe # what it does is measured further down
+run 0 hbatune apply --profile oltp --no-probe # measured below
 values >/run/applied
 run 0 hbatune diff --profile oltp
 run 0 hbatune rollback
@@ -49,18 +49,18 @@ echo "$(diff /run/before /run/applied | grep -c '^>') of them differed after app
 if diff /run/before /run/after; then
     echo "none of them differs now: every value is what it was."
 else
-    echo "demo: the values above are not what they were" >&2
+    echo "demo: the values above were not restored" >&2
     exit 1
 fi
 
 heading 'Does it help?'
-# A disk of which the right answer is known: it takes 40 ms for each I/O, many at a time.
+# The right answer is known for this disk: each I/O takes 40 ms, and many run concurrently.
 modprobe scsi_debug max_luns=1 num_tgts=1 max_queue=128 delay=0 ndelay=40000000
 udevadm settle
 disk=$(basename /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*/block/*)
 echo 8 >"/sys/block/$disk/device/queue_depth"
-echo "$disk is a disk of the kernel's own that takes 40 ms for each I/O. Its queue depth was left at 8;"
-echo 'a rule of this site raises it:'
+echo "$disk is an emulated disk of the kernel. Each I/O takes 40 ms. Its queue depth is 8;"
+echo 'a local rule raises it:'
 rule=/etc/hbatune/rules.d/depth.toml
 cat >"$rule" <<'TOML'
 [[rule]]
@@ -68,12 +68,12 @@ name = "deeper"
 when = { vendor = "Linux*", model = "scsi_debug*" }
 setting = "queue_depth"
 at_least = 32
-because = "what waits in the kernel cannot be served by the disk"
+because = "the disk cannot serve requests that wait in the kernel"
 source = "site"
 TOML
 run 0 cat "$rule"
 run 0 hbatune apply --profile oltp --verify "$disk"
-echo 'And a rule that does harm:'
+echo 'A harmful rule:'
 sed -i 's/at_least = 32/value = 4/; s/deeper/shallow/; s/because = .*/because = "a low depth is safer"/' "$rule"
 run 0 cat "$rule"
 run 1 hbatune apply --profile oltp --verify "$disk"

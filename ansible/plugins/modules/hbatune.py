@@ -233,7 +233,7 @@ def roll_back(module: AnsibleModule, hbatune: Hbatune) -> dict[str, t.Any]:
     active = None if params["targets"] else hbatune.ask("profiles")[1]["active"]
     result = {"rows": rows, "changed": bool(rows) or active is not None}
     profiles = (active, None) if active is not None else None
-    # A target that is named is recorded as one to be left alone, even with nothing to put back.
+    # A named target is recorded as skipped, even if there is nothing to restore.
     if module.check_mode or not (result["changed"] or params["targets"]):
         return with_diff(result, rows, "before", profiles)
     code, done = hbatune.ask("rollback", *params["targets"], *reset)

@@ -2,11 +2,14 @@
 
 import ast
 import io
+import json
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+
+import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 TURNS = Path(__file__).with_name("bookish_turns.txt").read_text().splitlines()
@@ -67,9 +70,11 @@ def messages_of(source: str) -> Iterator[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_message = id(node) not in pieces and node.value not in documented
             texts += [node.value] if is_message else []
-    for text in texts:
-        if len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3:
-            yield text
+    yield from filter(has_words, texts)
+
+
+def has_words(text: str) -> bool:
+    return len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3
 
 
 def messages_of_templates() -> Iterator[str]:
@@ -77,6 +82,71 @@ def messages_of_templates() -> Iterator[str]:
     for path in sorted((CHECKOUT / "templates").glob("*.toml")):
         text = path.read_text(encoding="utf-8").replace("\\\n", "")
         yield from re.findall(r'"([^"\n]*\b[a-z]{2,} [^"\n]*)"', text)
+
+
+TEXT_KEYS = {
+    *("description", "fail_msg", "label", "msg", "name", "short_description", "success_msg"),
+    *("summary", "title"),
+}
+"""The keys of texts for people in Ansible's YAML, alert rules and dashboards."""
+MARKED = {".js": r"(?:^|\s)(?://|/\*\*|\*)(?: (.*?))?(?: ?\*/)?$", ".html": "(?!)"}
+"""Comments by the suffix of a file; by default with a number sign."""
+
+
+def remarks_of(text: str, pattern: str) -> Iterator[str]:
+    """Yield the comments of a file, those of adjacent lines as one."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if match := re.search(pattern, line):
+            lines.append(match[1] or "\n\n")
+        elif lines:
+            yield " ".join(lines)
+            lines = []
+    yield " ".join(lines)
+
+
+def values_of(node: object, key: object = None) -> Iterator[str]:
+    """Yield the texts for people in a document of JSON or YAML."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from values_of(value, name)
+    elif isinstance(node, list):
+        for value in node:
+            yield from values_of(value, key)
+    elif isinstance(node, str) and key in TEXT_KEYS:
+        yield re.sub(r"\{\{.*?\}\}", "X", node)
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Yield the comments and messages of a file that is neither Python nor TOML."""
+    text, kind = path.read_text(encoding="utf-8"), path.name.removesuffix(".j2")
+    suffix = Path(kind).suffix
+    if suffix in (".json", ".yml"):
+        yield from values_of(json.loads(text) if suffix == ".json" else yaml.safe_load(text))
+    else:
+        yield from re.findall(r"\{#-?(.*?)-?#\}", text, re.S)
+        yield from filter(has_words, re.findall(r"""["'`]([^"'`\n]*)["'`]""", text))
+        text = re.sub(r"\{[{%#].*?[}%#]\}", "", text, flags=re.S)
+        yield from re.findall(r"<<'TEXT'\n(.*?)\nTEXT", text, re.S)
+    if suffix == ".html":
+        shown = re.sub(r"<style>.*?</style>|<[^>]*>", "\n\n", text, flags=re.S)
+        yield from filter(has_words, shown.split("\n\n"))
+    elif suffix != ".json":
+        yield from remarks_of(text, MARKED.get(suffix, r"(?:^|\s)#(?!!)(?: (.*))?$"))
+
+
+def shipped_texts() -> Iterator[str]:
+    """Yield the texts of templates, playbooks, dashboards, alerts, Cockpit's page and the demo."""
+    for pattern in (
+        *("templates/*.j2", "systemd/*.j2", "udev/*.j2", "ansible/**/*.yml", "metrics/*.json"),
+        *("metrics/*.yml", "cockpit/*.js", "cockpit/*.html", "tests/lab/demo.sh"),
+    ):
+        paths = sorted(CHECKOUT.glob(pattern))
+        assert paths, pattern
+        yield from chain.from_iterable(map(texts_of, paths))
+    for path in sorted((CHECKOUT / "ansible/plugins").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        yield from chain(docstrings_of(source), comments_of(source), messages_of(source))
 
 
 def pages() -> Iterator[str]:
@@ -110,6 +180,11 @@ def test_docstrings_and_comments_are_plain() -> None:
 def test_messages_are_plain() -> None:
     of_code = chain.from_iterable(map(messages_of, sources()))
     require_plain((*of_code, *messages_of_templates()))
+
+
+def test_shipped_texts_are_plain() -> None:
+    require_plain(shipped_texts())
+    require_short(shipped_texts(), 15)
 
 
 def test_reasons_of_rules_are_plain() -> None:
