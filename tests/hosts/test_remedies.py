@@ -9,11 +9,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.hosts import fabrics, interrupts
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.tree import Described
 
@@ -29,6 +31,10 @@ LOOKS = (
 STATES = {
     "not set up": (),
     "applied": ("apply --profile oltp --no-probe {target}",),
+    "drifted": (
+        "apply --profile oltp --no-probe",
+        "echo 100 > /sys/class/block/sda/queue/nr_requests",
+    ),
     "rolled back": ("apply --profile oltp --no-probe {target}", "rollback"),
 }
 """The commands that bring a new host into a state; values of plain files can be refused."""
@@ -36,7 +42,15 @@ STATES = {
 HOSTS: dict[str, tuple[Callable[[], Described], str]] = {
     "two nodes": (interrupts.two_nodes, "irq50"),
     "fabric": (fabrics.lpfc, "sda"),
+    "two LUNs": (partial(build_many_luns, 2, adapters=1), "sda"),
 }
+# The described nr_requests does not follow the scheduler, so a rollback cannot restore it.
+HEADLINES = {
+    ("two nodes", "drifted"): "has drifted: profile oltp, 11 of 12 settings as wanted",
+    ("two LUNs", "drifted"): "has drifted: profile oltp, 4 of 5 settings as wanted",
+    ("two LUNs", "rolled back"): "is not rolled back completely: 1 original value not restored yet",
+}
+"""What `status` says of a host in a state, if the state must not be another one."""
 FAILED = {2, 3, 70, 127}
 """Exit codes of bad usage, a lock, an internal error and a missing command."""
 
@@ -56,14 +70,19 @@ def list_files():
 sys.path[:0] = [sys.argv[1]]
 from tests.hosts.test_remedies import find_runnable
 states, looks = json.load(sys.stdin)
-printed = {before: hbatune(before.split()) for before in states}
+printed = {}
+for before in states:
+    if before.startswith("echo "):
+        subprocess.run(before, shell=True, check=True)
+    else:
+        printed[before] = hbatune(before.split())
 files = list_files()
 for look in looks:
     printed[look] = hbatune(look.split())
 done = {}
 for look, (code, out, err) in printed.items():
     remedies = [[words, *hbatune(words)] for words in find_runnable(out + err)]
-    done[look] = [code, err, remedies]
+    done[look] = [code, out, remedies]
 print(json.dumps([done, list_files() == files]))
 """
 
@@ -116,6 +135,8 @@ def test_recommended_commands_run(
             if code in FAILED:
                 failed.append((look, " ".join(command), problem))
     assert failed == []
+    headline = looks["status"][1].partition("\n")[0]
+    assert headline.endswith(HEADLINES.get((host, state), "")), headline
     if state == "not set up":
         assert recommended[f"explain {target}"] == [f"explain {target} --profile balanced"]
     if host == "two nodes" and state != "applied":

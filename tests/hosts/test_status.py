@@ -27,6 +27,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.hosts.test_remedies import FAILED, find_runnable
+
 MAIN = [sys.executable, "-c", "import sys; from hbatune.cli import main; sys.exit(main())"]
 QUEUE = Path("/sys/class/block/sda/queue")
 CONFIGURATION = Path("/etc/hbatune/hbatune.toml")
@@ -43,7 +45,12 @@ def note(name):
     text = hbatune("status")
     assert (done.returncode == text.returncode), (done, text)
     assert before == sorted(map(str, Path("/var/lib/hbatune").rglob("*")))
-    answers[name] = [text.returncode, text.stdout, json.loads(done.stdout or "{}"), done.stderr]
+    document = json.loads(done.stdout or "{}")
+    answers[name] = [text.returncode, text.stdout, document, done.stderr]
+    for words in find_runnable("\\n".join(f"Next   {command}" for command, _ in document["next"])):
+        remedy = hbatune(*words)
+        # `config check` exits with 2 for the error that it shows.
+        assert remedy.returncode not in FAILED or words == ["config", "check"], (name, remedy)
 
 
 def until(condition):
