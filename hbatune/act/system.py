@@ -159,10 +159,7 @@ def require_writable_configuration(path: Path) -> None:
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> str:
-    """Make the profile the active one, or none, in a file below ``root``; return the file's text.
-
-    Raises ActiveProfileError.
-    """
+    """Make the profile or none active below ``root``; return its text. ActiveProfileError."""
     path = _follow_links(path, root)
     try:
         before = ""

@@ -230,10 +230,7 @@ def _choose_subjects(reconciled: PassResult, profile: Profile, memory: Memory) -
 
 
 def _find_controller_disks(order: Order, last: MachineCache) -> dict[DeviceEvent, tuple[str, ...]]:
-    """Return the events of reconnected NVMe controllers, with the known disks of each.
-
-    Events that require a full scan are skipped.
-    """
+    """Return events of reconnected NVMe controllers with their disks, if no full scan is needed."""
     endpoints = last.machine
     if endpoints is None:
         return {}

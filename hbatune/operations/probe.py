@@ -405,10 +405,7 @@ class _DiskRuns:
 
 
 def _list_second_visits(results: Sequence[ProbeResult]) -> list[Workload]:
-    """Return the runs of sweeps in which the IOPS fell, the deepest first.
-
-    In this order, the history does not contain a second sweep.
-    """
+    """Return the runs of sweeps in which IOPS fell, deepest first, so they form no second sweep."""
     workloads = []
     for sweep in list_depth_sweeps(results):
         falls = {point.depth for point in knee.find_falls(knee.list_sweep_points(sweep.results))}

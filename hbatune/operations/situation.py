@@ -360,10 +360,7 @@ def make_situation(
     means: ScanMeans,
     filed: Journal,
 ) -> Situation:
-    """Return the situation of a scanned machine, with ``names`` chosen and facts from files.
-
-    ``filed`` is the journal for this machine.
-    """
+    """Return a scanned machine's situation with its journal ``filed`` and ``names`` chosen."""
     machine = processors.with_probing(machine, isolated=config.probe.isolated)
     site = match.resolve_site_links(machine, config.site, devices.resolve_name)
     machine = match.with_uses(machine, site, profile)
@@ -381,10 +378,7 @@ def make_situation(
 
 
 def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situation:
-    """Return the situation in a snapshot, with the host's own policy.
-
-    A profile that the host does not have is taken from this machine.
-    """
+    """Return a snapshot's situation with its host's policy; this machine's profile if missing."""
     from hbatune.snapshot import file  # not needed for this machine
 
     snapshot = file.load_snapshot(source) if isinstance(source, Path) else source
