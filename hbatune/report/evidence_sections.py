@@ -18,12 +18,8 @@ from hbatune.shipped import load_texts
 from hbatune.text import limit_text, units, verdict_tables
 from hbatune.text.basic_output import format_count
 from hbatune.text.plan_tables import format_targets, format_value
-from hbatune.text.verdict_tables import (
-    DECIDED,
-    METRIC_NAMES,
-    describe_cause,
-    format_metric_change,
-)
+from hbatune.text.probe_tables import describe_cause
+from hbatune.text.verdict_tables import DECIDED, METRIC_NAMES, format_metric_change
 
 
 def make_change_blocks(data: page.ReportData) -> list[page.Block]:

@@ -110,7 +110,7 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
     print_line()
     show_rows(differences.rows, differences.situation.machine, unfold=unfold)
     if differences.causes:
-        from hbatune.text.verdict_tables import describe_cause  # few hosts have a trace
+        from hbatune.text.probe_tables import describe_cause  # few hosts have a trace
 
         for row in differences.rows:
             if (cause := differences.causes.get(row.key)) is not None:

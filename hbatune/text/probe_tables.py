@@ -17,7 +17,7 @@ from hbatune.facts.model import Machine
 from hbatune.facts.names import group_items
 from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
-from hbatune.probe.history import HistoryEntry, KeptTogether
+from hbatune.probe.history import HistoryEntry, KeptTogether, TracedCause
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Failed, Figures, ProbeResult, Skipped, Workload
 from hbatune.probe.sweeps import JobsAdvice, Sweep, advise_jobs, group_by_jobs
@@ -200,6 +200,14 @@ def describe_cpu_limits(results: Iterable[ProbeResult]) -> Iterator[str]:
             depth = f"from depth {result.workload.issued} on the CPUs are the limit"
             yield f"{depth}: those involved are busy {share} of the time"
             return
+
+
+def describe_cause(cause: TracedCause) -> str:
+    """Describe the latest answer of `why` for a disk."""
+    p99, gain = units.format_latency(cause.p99_us), units.format_percent(cause.gain)
+    if cause.lever == "none":
+        return f"`why` traced a p99 of {p99}: no setting helps ({cause.cause})"
+    return f"`why` traced a p99 of {p99}: {cause.lever} can win at most {gain} of it"
 
 
 def describe_stale(entries: Sequence[HistoryEntry]) -> Iterator[str]:

@@ -164,14 +164,6 @@ def format_compared_settings(proof: history.Proof) -> str:
     return f"{', '.join(proof.settings)}{suffix}"
 
 
-def describe_cause(cause: history.TracedCause) -> str:
-    """Describe the latest answer of `why` for a disk."""
-    p99, gain = format_latency(cause.p99_us), format_percent(cause.gain)
-    if cause.lever == "none":
-        return f"`why` traced a p99 of {p99}: no setting helps ({cause.cause})"
-    return f"`why` traced a p99 of {p99}: {cause.lever} can win at most {gain} of it"
-
-
 def explain_unexercised(hidden: workloads.Unexercised) -> str:
     """Explain why a probe does not exercise a setting."""
     prefix = "" if hidden.why is workloads.Hidden.PARTLY else "not exercised: "

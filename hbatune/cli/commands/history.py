@@ -23,7 +23,7 @@ from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import Table, load_columns
 from hbatune.text.terminal import print_line, show_csv, show_json, show_table
-from hbatune.text.verdict_tables import describe_cause, format_metric_change
+from hbatune.text.verdict_tables import format_metric_change
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ def _describe_verdict(row: Sequence[HistoryEntry], standing: Standing | None) ->
     record = row[0].record
     proof = record.proof
     if record.traced is not None:
-        yield describe_cause(record.traced)
+        yield probe_tables.describe_cause(record.traced)
     if record.knee is not None:
         yield probe_tables.describe_knee(record.knee, standing)
     elif record.together is not None:
