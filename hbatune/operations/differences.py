@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.act.paths import Paths
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Kind, TargetKind
 from hbatune.facts.names import group_items
@@ -47,8 +48,13 @@ class Differences(Struct, frozen=True):
         return any(row.state is State.DRIFT for row in self.rows)
 
 
-def find_differences(request: SituationRequest, *, module_options: bool = False) -> Differences:
-    """Compare the chosen targets with the profile, and add the vendors' advice."""
+def find_differences(
+    request: SituationRequest, *, module_options: bool = False, measured: Path | None = None
+) -> Differences:
+    """Compare the chosen targets with the profile, and add the vendors' advice.
+
+    The causes are from the history in the file ``measured``.
+    """
     situation = read_situation(request)
     plan = situation.plan()
     rows = plan.rows
@@ -56,19 +62,14 @@ def find_differences(request: SituationRequest, *, module_options: bool = False)
         from hbatune.operations.boot_files import list_option_rows  # rarely needed
 
         rows += list_option_rows(situation, request.targets)
-    causes = {} if request.snapshot else _load_causes()
+    causes: Mapping[RowKey, TracedCause] = {}
+    # Most hosts have no history, and a user cannot read it.
+    if measured is not None and request.snapshot is None and os.access(measured, os.R_OK):
+        from hbatune.probe import history
+
+        with suppress(HbatuneError):  # `history` reports it
+            causes = history.find_causes(history.load(measured).records)
     return Differences(situation, plan, rows, situation.advice(plan), causes)
-
-
-def _load_causes() -> Mapping[RowKey, TracedCause]:
-    if not os.access(Paths.history, os.R_OK):  # most hosts have none, and a user cannot read it
-        return {}
-    from hbatune.probe import history
-
-    try:
-        return history.find_causes(history.load(Paths.history).records)
-    except HbatuneError:  # `history` reports it
-        return {}
 
 
 def find_rule_changes(config: Config) -> Differences:

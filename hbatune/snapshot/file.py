@@ -188,7 +188,7 @@ def decode_snapshot(data: bytes, path: Path) -> Snapshot:
         snapshot = loader.decode(text, Snapshot)
     except UnusableFileError as error:
         raise SnapshotError(path, f"a snapshot that makes no sense: {error}") from error
-    for fault in _find_faults(snapshot):
+    if (fault := next(_find_faults(snapshot), None)) is not None:
         raise SnapshotError(path, f"a snapshot that makes no sense: {fault}")
     return snapshot
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
 from hbatune.operations.differences import Differences, find_differences
@@ -26,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
         # Options of a module affect all disks that it serves.
         narrow=not args.module_options,
     )
-    differences = find_differences(request, module_options=args.module_options)
+    options = args.module_options
+    differences = find_differences(request, module_options=options, measured=Paths.history)
     code = print_differences(differences, as_json=args.json, unfold=args.all)
     plan, is_terminal = differences.plan, terminal.get_width() is not None
     if plan.drift and args.snapshot is None and is_terminal and not args.json:
