@@ -9,7 +9,7 @@ one line, for `grep`.
 import re
 from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -123,7 +123,7 @@ def format_table(table: Table, width: int | None) -> Iterator[Line]:
         joined = [list(map(_join_cell, row, columns)) for row in rows]
         yield from _Layout(columns, joined, 0).draw_full()
         return
-    layout = _Layout(columns, rows, width)
+    layout = _Layout(columns, list(_shorten_reasons(columns, rows)), width)
     everything = range(len(rows))
     if (budget := layout.fit_columns(everything)) is not None:
         yield from layout.draw_grid(budget, everything)
@@ -260,12 +260,7 @@ class _Layout:
                     yield (StyledText(text),)
                 yield from self._draw_below(range(1, len(self._columns)), number)
                 continue
-            cells = []
-            for position, room in inline.items():
-                column, cell = self._columns[position], row[position]
-                if number and number - 1 in fitting:
-                    cell = _shorten_repeated(column, cell, self._rows[number - 1][position])
-                cells.append(_wrap_cell(cell, column, room))
+            cells = [_wrap_cell(row[p], self._columns[p], room) for p, room in inline.items()]
             yield from self._draw_cells(number, inline, cells)
             yield from self._draw_below(below, number)
 
@@ -274,7 +269,7 @@ class _Layout:
         for number in range(len(self._rows)):
             if number:
                 yield ()
-            for position, cell in enumerate(self._omit_repeated(range(len(self._columns)), number)):
+            for position, cell in enumerate(self._rows[number]):
                 if cell not in ((), (EMPTY_CELL,)):
                     style = self._choose_style(number, position)
                     yield from self._draw_labelled(position, max(self._titles), cell, 0, style)
@@ -338,9 +333,8 @@ class _Layout:
                 pairs.append((self._columns[position].title, " ".join(row[position])))
         yield from _draw_pairs(pairs, self._width)
         label = max((self._titles[position] for position in sentences), default=0)
-        cells = self._omit_repeated(sentences, number)
         for position in sentences:
-            cell = cells[position]
+            cell = row[position]
             if cell in ((), (EMPTY_CELL,)):
                 continue
             if len(sentences) > 1:
@@ -370,14 +364,6 @@ class _Layout:
             hang = _make_indent(indent + COLUMN_GAP, cell, width)
             for text in _wrap_cell(cell, column, width - len(hang)):
                 yield StyledText(hang), StyledText(text, style)
-
-    def _omit_repeated(self, positions: Iterable[int], number: int) -> list[_Parts]:
-        """Return the cells of a row, without the end of a reason that the following row repeats."""
-        cells, following = list(self._rows[number]), self._rows[number + 1 : number + 2]
-        for position in positions:
-            if following and self._columns[position].once:
-                cells[position] = _strip_common_end(cells[position], following[0][position])
-        return cells
 
     def _choose_style(self, number: int, position: int) -> str:
         is_state = self._columns[position].is_state
@@ -436,17 +422,20 @@ def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
     return [line for part in parts for line in wrap_text(part, width)]
 
 
+def _shorten_reasons(columns: Sequence[Column], rows: list[list[_Parts]]) -> Iterator[list[_Parts]]:
+    """Yield the rows; of a long reason, without its end that the row above has, too."""
+    yield rows[0]
+    for above, row in pairwise(rows):
+        yield [_shorten_repeated(*cells) for cells in zip(columns, row, above, strict=True)]
+
+
 def _shorten_repeated(column: Column, cell: _Parts, above: _Parts) -> _Parts:
     if not column.once or sum(map(measure_width, cell)) <= NARROWEST:
         return cell
-    return _strip_common_end(cell, above) or (AS_ABOVE,)
-
-
-def _strip_common_end(cell: _Parts, neighbour: _Parts) -> _Parts:
     same = 0
-    while same < min(len(cell), len(neighbour)) and cell[-1 - same] == neighbour[-1 - same]:
+    while same < min(len(cell), len(above)) and cell[-1 - same] == above[-1 - same]:
         same += 1
-    return cell[: len(cell) - same]
+    return cell[: len(cell) - same] or (AS_ABOVE,)
 
 
 def _break_line(line: str, width: int) -> list[str]:

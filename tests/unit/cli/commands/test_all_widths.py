@@ -348,9 +348,7 @@ def test_apply_fits_any_width(show: Show) -> None:
     applied = SimpleNamespace(
         plan=plan,
         rows=rows,
-        situation=SimpleNamespace(
-            machine=scanned, profile=profile, chosen=SimpleNamespace(endpoints=scanned.endpoints)
-        ),
+        situation=SimpleNamespace(machine=scanned, profile=profile, chosen=scanned),
         probes=pairs,
         verified=verified,
         standings=find_standings([replace(results[0], target=MAP)], scanned, profile),
