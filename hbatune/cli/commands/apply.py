@@ -10,6 +10,7 @@ from hbatune.act.paths import Paths
 from hbatune.agent.client import find_daemon
 from hbatune.cli import arguments
 from hbatune.cli.command_context import make_context
+from hbatune.cli.commands.diff import print_differences
 from hbatune.errors import UsageError
 from hbatune.operations.apply import ApplyRequest, ApplyResult, apply_profile, preview_apply
 from hbatune.operations.context import ComparisonRequest
@@ -18,7 +19,6 @@ from hbatune.plan.joint_limits import require_affordable
 from hbatune.plan.rows import Outcome
 from hbatune.shipped import fill_message
 from hbatune.text import plan_tables
-from hbatune.text.leftovers import print_situation
 from hbatune.text.terminal import print_line, print_note, show_json
 from hbatune.text.units import format_duration
 
@@ -84,18 +84,11 @@ def _check_options(args: argparse.Namespace) -> None:
 def _show_plan(
     planned: Differences, comparisons: ComparisonPreview | None, args: argparse.Namespace
 ) -> int:
-    from hbatune.text.documents import make_diff_document, show_stacks
-
-    machine = planned.situation.machine
-    if args.json:
-        show_json(make_diff_document(planned.plan, planned.rows, machine, ()))
-    else:
-        plan_tables.show_differences(planned, unfold=args.all)
-        show_stacks(machine, planned.rows)
+    print_differences(planned, as_json=args.json, unfold=args.all)
+    if not args.json:
         if comparisons is not None:
             _show_comparisons(comparisons, args)
         print_line("Nothing was written.")
-    print_situation(planned.situation)
     # After the plan is shown, because its rows explain why memory is insufficient.
     require_affordable(planned.plan)
     return 0
