@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,8 @@ from hbatune.policy.library import ArrayModel
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.shipped import fill_message
 from hbatune.sizing.needs import HDD, PCI_EXPRESS, LinkNeed, Needs
+
+Answer = Literal["carries", "short", "unknown"]
 
 
 class Resource(StrEnum):
@@ -55,8 +58,8 @@ def compare_host(needs: Needs, machine: Machine) -> tuple[ResourceComparison, ..
     )
 
 
-def can_carry(comparisons: Sequence[ResourceComparison]) -> bool | None:
-    """Return whether the host can carry the load, or None if no document has a figure for it.
+def evaluate_host(comparisons: Sequence[ResourceComparison]) -> Answer:
+    """Return whether the host carries the load: unknown if no document has a figure for it.
 
     The host needs one medium with enough drives and paths, or enough RAID adapters of one type, and
     enough throughput of the links. A link below its maximum does not count.
@@ -64,12 +67,12 @@ def can_carry(comparisons: Sequence[ResourceComparison]) -> bool | None:
     places: dict[str, list[bool | None]] = {}
     for row in comparisons:
         if row.what is Resource.THROUGHPUT and row.enough is False:
-            return False
+            return "short"
         if row.what in (Resource.DRIVES, Resource.PATHS, Resource.PAIRS):
             places.setdefault(row.on, []).append(row.enough)
     if any(map(all, places.values())):
-        return True
-    return False if False in chain.from_iterable(places.values()) else None
+        return "carries"
+    return "short" if False in chain.from_iterable(places.values()) else "unknown"
 
 
 def count_array_adapters(machine: Machine) -> int:

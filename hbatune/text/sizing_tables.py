@@ -7,7 +7,7 @@ from msgspec import Struct
 from hbatune.policy.budget import MAX_LUN_DEPTH
 from hbatune.shipped import fill_message
 from hbatune.sizing.needs import LinkNeed, MediumNeed, Needs, RaidNeed, WantedLoad
-from hbatune.sizing.shortfall import LunDepth, Resource, ResourceComparison, SharedArray
+from hbatune.sizing.shortfall import Answer, LunDepth, Resource, ResourceComparison, SharedArray
 from hbatune.text.basic_output import format_count
 from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 from hbatune.text.terminal import print_heading, print_line, show_section, show_table
@@ -23,10 +23,13 @@ _NEWEST = 5
 class SizeDocument(Struct, frozen=True, kw_only=True):
     """The JSON document of `size`; parts that were not requested are null or empty.
 
+    ``answer`` is whether the host carries the load, and ``headline`` is this as a sentence.
     ``host`` are the host's resources, ``depth`` is the maximum depth of LUNs of ``array``.
     """
 
     schema: str = "hbatune.size/1"
+    answer: Answer | None = None
+    headline: str | None = None
     needs: Needs | None
     host: tuple[ResourceComparison, ...]
     array: SharedArray | None
@@ -51,15 +54,15 @@ def show_needs(needs: Needs, *, unfold: bool) -> None:
     print_line(fill_message("sizing", "drawers" if unfold else "folded"))
 
 
-def show_answer(
-    needs: Needs, resources: Sequence[ResourceComparison], name: str, *, carries: bool | None
-) -> None:
-    """Print whether the host carries the load, or that it is unknown (None), and why."""
+def format_headline(needs: Needs, name: str, answer: Answer) -> str:
+    """Return whether the host of this ``name`` carries the load, as a sentence."""
     load = f"{format_load(needs.load)}, with {format_percent(needs.headroom)} of everything free"
-    answer = f"{name} {'carries' if carries else 'does not carry'} {load}"
-    if carries is None:
-        answer = f"No document shows whether {name} carries {load}"
-    print_heading(f"{answer}.")
+    return fill_message("sizing", answer, host=name, load=load)
+
+
+def show_answer(headline: str, resources: Sequence[ResourceComparison]) -> None:
+    """Print whether the host carries the load, and why."""
+    print_heading(headline)
     if not resources:
         print_line("It has no drive, link or adapter that a document has a figure for.")
     table = Table(load_columns("size-answer"))

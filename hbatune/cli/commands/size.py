@@ -18,7 +18,7 @@ from hbatune.policy.library import ArrayModel, installed_library
 from hbatune.shipped import find_shipped
 from hbatune.sizing import needs, shortfall
 from hbatune.snapshot.file import load_snapshot
-from hbatune.text.sizing_tables import SizeDocument, show_answer, show_depth, show_needs
+from hbatune.text import sizing_tables
 from hbatune.text.terminal import print_line, show_json
 
 DEFAULT_HEADROOM = 30
@@ -63,30 +63,31 @@ def run(args: argparse.Namespace) -> int:
         machine = load_snapshot(args.snapshot).machine
     else:
         machine = gather_machine((), deadline=load_configuration().act.deadline_seconds)
-    required, array, depth = None, None, None
+    required, array, depth, answer, headline = None, None, None, None, None
     resources: tuple[shortfall.ResourceComparison, ...] = ()
     if load is not None:
         yardsticks = installed_library().yardsticks()
         load = replace(load, hdd_iops=args.hdd_iops)
         required = needs.find_needs(load, args.headroom / 100, yardsticks, figures)
         resources = shortfall.compare_host(required, machine)
+        answer = shortfall.evaluate_host(resources)
+        headline = sizing_tables.format_headline(required, machine.hostname, answer)
     if args.hosts is not None:
         array = _make_array(args, machine)
         depth = shortfall.find_depth(array)
-    # Without a document's figure for the host's drives, it is unknown whether they are enough.
-    carries = True if required is None else shortfall.can_carry(resources)
     if args.json:
-        show_json(SizeDocument(needs=required, host=resources, array=array, depth=depth))
+        sized = sizing_tables.SizeDocument(needs=required, host=resources, array=array, depth=depth)
+        show_json(replace(sized, answer=answer, headline=headline))
     else:
-        if required is not None:
-            show_answer(required, resources, machine.hostname, carries=carries)
+        if required is not None and headline is not None:
+            sizing_tables.show_answer(headline, resources)
             has_ipr = any(adapter.family == "ipr" for adapter in machine.adapters)  # as in D4
-            show_needs(required, unfold=args.all or has_ipr)
+            sizing_tables.show_needs(required, unfold=args.all or has_ipr)
         if array is not None and depth is not None:
             if required is not None:
                 print_line()
-            show_depth(array, depth)
-    return 0 if carries is True else ExitCode.FOUND
+            sizing_tables.show_depth(array, depth)
+    return 0 if answer in (None, "carries") else ExitCode.FOUND
 
 
 def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:

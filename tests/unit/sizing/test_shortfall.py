@@ -8,10 +8,10 @@ from hbatune.sizing.shortfall import (
     ResourceComparison,
     Selector,
     SharedArray,
-    can_carry,
     compare_host,
     count_array_adapters,
     count_array_luns,
+    evaluate_host,
     find_depth,
 )
 from tests.unit import machines as factory
@@ -40,8 +40,8 @@ def test_drives_and_links_are_counted(needs: Find) -> None:
     few = index_by_resource(compare_host(wanted, machine(1)))
     assert few[Resource.DRIVES] == (1, 2, False)
     assert index_by_resource(compare_host(wanted, machine(2)))[Resource.DRIVES] == (2, 2, True)
-    assert can_carry(compare_host(wanted, machine(1))) is False
-    assert can_carry(compare_host(wanted, machine(2))) is True
+    assert evaluate_host(compare_host(wanted, machine(1))) == "short"
+    assert evaluate_host(compare_host(wanted, machine(2))) == "carries"
 
 
 def test_slow_link_limits_throughput(needs: Find) -> None:
@@ -50,10 +50,10 @@ def test_slow_link_limits_throughput(needs: Find) -> None:
     by_kind = index_by_resource(comparisons)
     assert by_kind[Resource.LINK][2] is False
     assert by_kind[Resource.THROUGHPUT][2] is False
-    assert can_carry(comparisons) is False
+    assert evaluate_host(comparisons) == "short"
     slow_enough = compare_host(wanted, machine(2, width=4))
     assert index_by_resource(slow_enough)[Resource.LINK][2] is False
-    assert can_carry(slow_enough) is True
+    assert evaluate_host(slow_enough) == "carries"
 
 
 def test_one_path_is_too_little(needs: Find) -> None:
@@ -72,8 +72,8 @@ def test_one_path_is_too_little(needs: Find) -> None:
 
     assert index_by_resource(drives(1))[Resource.DRIVES] == (2, 1, True)
     assert index_by_resource(drives(1))[Resource.PATHS] == (1, 2, False)
-    assert can_carry(drives(1)) is False
-    assert can_carry(drives(2)) is True
+    assert evaluate_host(drives(1)) == "short"
+    assert evaluate_host(drives(2)) == "carries"
 
 
 def test_nvme_hdd_is_no_solid_drive(needs: Find) -> None:
@@ -93,7 +93,7 @@ def test_hdds_are_counted(needs: Find) -> None:
     host = factory.machine(*disks, adapters=(factory.adapter(link=factory.link()),))
     stated = index_by_resource(compare_host(needs(random(450, hdd_iops=150.0)), host))
     assert stated[Resource.DRIVES] == (3, 3, True)
-    assert can_carry(compare_host(needs(random(451, hdd_iops=150.0)), host)) is False
+    assert evaluate_host(compare_host(needs(random(451, hdd_iops=150.0)), host)) == "short"
     assert Resource.DRIVES not in index_by_resource(compare_host(needs(random(450)), host))
 
 
@@ -103,7 +103,7 @@ def test_wanted_p99_without_figure_is_unknown(needs: Find) -> None:
     wanted = needs(random(100, p99=2.0, hdd_iops=150.0))
     comparisons = compare_host(wanted, factory.machine(disk))
     assert index_by_resource(comparisons)[Resource.DRIVES] == (1, 1, None)
-    assert can_carry(comparisons) is None
+    assert evaluate_host(comparisons) == "unknown"
 
 
 def test_documented_link_counts_less(needs: Find) -> None:
@@ -130,7 +130,7 @@ def test_card_pairs_are_counted(needs: Find) -> None:
 def test_unknown_hardware_stays_unjudged(needs: Find) -> None:
     disk = factory.endpoint(medium=Medium.HDD)
     bare = factory.machine(disk, adapters=(factory.adapter(link=None),))
-    assert can_carry(compare_host(needs(random(1000)), bare)) is None
+    assert evaluate_host(compare_host(needs(random(1000)), bare)) == "unknown"
 
 
 ARRAY = SharedArray(

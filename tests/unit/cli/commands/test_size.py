@@ -78,6 +78,34 @@ def test_missing_figure_exits_1(snapshot: list[str], capsys: Capture) -> None:
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "answer", "headline"),
+    [
+        (["--iops", "50k"], 0, "carries", "db1 carries 50,000 IOPS of 4K, "),
+        (["--iops", "500k"], 1, "short", "db1 does not carry 500,000 IOPS of 4K, "),
+        (["--gb-per-s", "1", "--block", "64k"], 1, "unknown", "No document shows whether db1 "),
+        (["--hosts", "2", "--luns", "4", "--hbas", "2"], 0, None, None),
+    ],
+)
+def test_json_has_answer(
+    words: list[str],
+    code: int,
+    answer: str | None,
+    headline: str | None,
+    snapshot: list[str],
+    capsys: Capture,
+) -> None:
+    exit_code, out, _ = sized(capsys, "--json", *words, *snapshot)
+    document = json.loads(out)
+    validate(document)
+    assert (exit_code, document["answer"]) == (code, answer)
+    if headline is None:
+        assert document["headline"] is None
+    else:
+        assert document["headline"].startswith(headline)
+        assert sized(capsys, *words, *snapshot)[1].startswith(document["headline"])
+
+
 def test_json_matches_schema(snapshot: list[str], capsys: Capture) -> None:
     _, out, _ = sized(
         capsys,
