@@ -148,12 +148,11 @@ def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
             _show_groups(shown_rows, machine, unfold=unfold)
         for line, remedy in _yield_fixed_lines(fixed):
             print_line(line, hang=2)
-            if remedy:
-                remedies[remedy] = None
+            remedies[remedy] = None
         print_line()
-    for remedy in remedies:
+    for remedy in filter(None, remedies):
         print_line(f"{remedy[0].upper()}{remedy[1:]}{'' if remedy.endswith('…') else '.'}")
-    if remedies:
+    if any(remedies):
         print_line()
 
 

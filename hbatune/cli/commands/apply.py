@@ -109,17 +109,16 @@ def _show_comparisons(comparisons: ComparisonPreview, args: argparse.Namespace) 
 
 
 def _print_report(applied: ApplyResult, args: argparse.Namespace) -> None:
-    plan, rows, machine = applied.plan, applied.rows, applied.situation.machine
-    verified = applied.verified
+    plan, rows, verified = applied.plan, applied.rows, applied.verified
     if args.json:
         from hbatune.operations.verify import VerificationResult
         from hbatune.text.apply_document import make_plan_document
 
         verified = verified or VerificationResult(rows)
         standings = {target: entry[1] for target, entry in applied.standings.items()}
-        show_json(make_plan_document(plan, rows, machine, verified, standings))
+        show_json(make_plan_document(plan, rows, applied.situation.machine, verified, standings))
         return
-    plan_tables.show_rows(rows, machine, unfold=args.all)
+    plan_tables.show_rows(rows, applied.situation.machine, unfold=args.all)
     plan_tables.show_unchanged(applied)
     if verified is not None:
         _show_measured(applied, verified)

@@ -1,7 +1,8 @@
 """Tests of hbatune/text/plan_tables.py: the rows of a plan on a terminal."""
 
+from typing import Any
+
 import pytest
-from msgspec.structs import replace
 
 from hbatune.facts.model import Endpoint
 from hbatune.plan.rows import Outcome, Row, State
@@ -58,9 +59,9 @@ def test_unwritten_value_has_no_arrow(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_vectors_with_one_reason_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def make_vector(irq: int, current: object = 5, **fields: object) -> Row:
-        fields |= {"current": current, "value": irq - 48, "wanted": "local"}
-        return replace(make_row(f"irq{irq}", "irq_affinity"), **fields)
+    def make_vector(irq: int, current: int = 5, **fields: Any) -> Row:
+        values = {"value": irq - 48, "wanted": "local", **fields}
+        return make_row(f"irq{irq}", "irq_affinity", current=current, **values)
 
     moved = [make_vector(irq) for irq in (50, 51, 52)]
     refused = make_vector(54, outcome=Outcome.REFUSED, errno=22)
