@@ -159,7 +159,10 @@ def require_writable_configuration(path: Path) -> None:
 
 
 def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files.ROOT) -> str:
-    """Make the profile or none active below ``root``; return its text. ActiveProfileError."""
+    """Make the profile the active one, or none, in a file below ``root``; return the file's text.
+
+    Raises ActiveProfileError.
+    """
     path = _follow_links(path, root)
     try:
         before = ""

@@ -108,7 +108,10 @@ def shorten_text(text: str) -> str:
 
 
 def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
-    """Return the compared facts, most important types first, with ``names`` targets for a value."""
+    """Return the facts compared between peers, with at most ``names`` target names for each value.
+
+    The most important types come first.
+    """
     gathered = _GatheredFacts(snapshot, names)
     gathered.add_common()
     return gathered.list_facts()

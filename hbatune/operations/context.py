@@ -353,7 +353,10 @@ class Context(Struct, frozen=True, kw_only=True):
         worker_pool: WorkerPool,
         guard: rollback_record.RollbackGuard,
     ) -> Iterator[Means]:
-        """Yield means to write to N disks, unless the ``guard`` (a rollback's is empty) objects."""
+        """Yield the means to write to this number of disks, unless the ``guard`` objects.
+
+        A rollback writes with an empty guard.
+        """
         with self.stoppable() as stop, self.progress(phase, disks) as advance:
             means = self._make_means(act, worker_pool, guard)
             yield replace(means, stop=stop, progress=lambda chain: advance(chain.target))

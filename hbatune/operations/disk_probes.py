@@ -127,7 +127,7 @@ class DiskProbes:
         return result
 
     def probe_beside(self, seconds: float) -> ProbeResult:
-        """Probe beside a bulk writer with the values set; NotWritableError if not permitted."""
+        """Probe with a bulk writer and with the values set; NotWritableError if not permitted."""
         endpoint = self._subject.endpoint
         scheduler = self._taken.get(table.SCHEDULER, limits.find_scheduler(endpoint.attributes))
         ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == limits.BFQ else 0.0)

@@ -31,7 +31,10 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 def forecast_host(show_traces: ShowTraces, kernel: str, snapshot_file: Path | None) -> Forecast:
-    """Return the forecast for this host or a snapshot's; UsageError for kernels without rules."""
+    """Return the forecast for this host, or for the host of a snapshot.
+
+    Raises UsageError if the rules do not cover one of the kernels.
+    """
     then = kernel_changes.find_series(kernel)
     snapshot = take_snapshot(show_traces) if snapshot_file is None else load_snapshot(snapshot_file)
     machine, policy = snapshot.machine, snapshot.policy

@@ -40,7 +40,10 @@ ShowTraces = Callable[[Journal, RollbackRecords, model.Machine, Sequence[Claim]]
 
 
 def take_snapshot(show_traces: ShowTraces) -> Snapshot:
-    """Return this host's facts and policy (UsageError if wrong); show an earlier run's traces."""
+    """Return all facts of this host and its policy, and show the traces of an earlier run.
+
+    Raises UsageError if its policy has errors.
+    """
     config, profiles = load_configuration(), []
     for listed in list_profiles(installed_library()):
         name = None if listed.name == config.profile else listed.name  # with the rules in effect
