@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -115,8 +116,14 @@ def find_runnable(text: str) -> Iterator[list[str]]:
             yield words
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("host", HOSTS)
+CASES = [
+    *product(("two nodes", "fabric"), ("not set up", "applied", "rolled back")),
+    *(("two nodes", "drifted"), ("two LUNs", "drifted"), ("two LUNs", "rolled back")),
+]
+"""Hosts and states. Two LUNs are for a rollback that restores only some values."""
+
+
+@pytest.mark.parametrize(("host", "state"), CASES)
 def test_recommended_commands_run(
     built: Callable[[Described], Path], host: str, state: str
 ) -> None:
