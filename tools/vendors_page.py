@@ -50,7 +50,7 @@ A rule with a *use* depends on the use of a disk, which hbatune cannot detect. h
 the disks in `[site.uses]` and never follows it. To apply it, write your own rule
 ([write-your-first-rule.md](write-your-first-rule.md)).
 
-A release of the operating system or of the kernel is no condition of a rule. If a source is only
+No rule depends on the release of the operating system or of the kernel. If a source is only
 for some systems, its rule has a use (`suse`, `ubuntu`, `sap`): declare it only on their hosts. If
 the value of a vendor depends on a release, the rule has the latest value and a footnote with the
 others (`ontap-iopolicy`). On hosts with another release, write a local rule with their value. It

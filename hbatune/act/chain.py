@@ -111,7 +111,7 @@ class WriteResult(Struct, frozen=True):
     effect: bool = False
 
 
-# A worker sends a result, or None if only its deadline begins anew, and whether the kernel answered
+# A worker sends a result, or None if only its deadline restarts, and whether the kernel answered
 # EBUSY at first. A pickle of both takes five times as long.
 encode_reply = msgpack.Encoder().encode
 decode_reply = msgpack.Decoder(tuple[WriteResult | None, bool]).decode

@@ -67,8 +67,9 @@ class Status(Struct, frozen=True):
     tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
     missing in a status of an older version. ``unwritten`` are files that could not be written.
     ``findings`` of the checks, by severity, and ``lost_rules``, other udev rules without effect,
-    were ``checked`` at this time, without the kernel's log. A rollback ended ``last_profile``.
-    ``abandoned`` processes hang in the kernel. ``doubts`` are the errors of rules without effect.
+    were ``checked`` at this time, without the kernel's log. ``last_profile``
+    was active before a rollback. ``abandoned`` is the number of processes that hang in the kernel.
+    ``doubts`` are the errors of rules without effect.
     """
 
     process: Process

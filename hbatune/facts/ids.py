@@ -46,7 +46,7 @@ def escape_text(text: str) -> str:
 
 
 def make_stable_name(wwid: str, *parts: str) -> str:
-    """Return the world-wide name, or else other parts, as one word. A filler (zeros) is none."""
+    """Return the world-wide name, or else the other parts, as one word. Zeros do not count."""
     if not _is_blank(wwid):
         return _join_words(wwid)
     return "-".join(_join_words(part) for part in parts if not _is_blank(part)) or UNNAMED

@@ -26,21 +26,20 @@ from hbatune.text.limit_text import describe_limit
 
 if TYPE_CHECKING:
     from hbatune.plan.advice import Advice
-    from hbatune.plan.rows import RowKey
-    from hbatune.probe.history import TracedCause
+    from hbatune.probe.history import CauseKey, TracedCause
 
 
 class Differences(Struct, frozen=True):
     """A plan, with the ``rows`` of the module options if they were requested.
 
-    ``causes`` are the latest answers of `why`, by id and setting.
+    ``causes`` are the latest answers of `why`, each at its setting and value.
     """
 
     situation: Situation
     plan: Plan
     rows: tuple[Row, ...]
     advice: tuple[Advice, ...] = ()
-    causes: Mapping[RowKey, TracedCause] = {}
+    causes: Mapping[CauseKey, TracedCause] = {}
 
     @property
     def has_drift(self) -> bool:
@@ -62,13 +61,13 @@ def find_differences(
         from hbatune.operations.boot_files import list_option_rows  # rarely needed
 
         rows += list_option_rows(situation, request.targets)
-    causes: Mapping[RowKey, TracedCause] = {}
+    causes: Mapping[CauseKey, TracedCause] = {}
     # Most hosts have no history, and a user cannot read it.
     if measured is not None and request.snapshot is None and os.access(measured, os.R_OK):
         from hbatune.probe import history
 
         with suppress(HbatuneError):  # `history` reports it
-            causes = history.find_causes(history.load(measured).records)
+            causes = history.find_causes(history.load(measured).records, situation.machine)
     return Differences(situation, plan, rows, situation.advice(plan), causes)
 
 

@@ -58,7 +58,7 @@ KIND_TIME_S = 30
 """The maximum seconds for each representative without `--verify`, with its bursts. Confirming
 regressions takes as long again."""
 LATE_FRACTION = 0.15
-"""The fraction of the announced time by which bursts may exceed it."""
+"""Bursts may exceed the announced time by this fraction of it."""
 MIN_RUN_S = 0.25
 """The minimum seconds of a run: its load and its bursts fit into ``KIND_TIME_S``."""
 BURST_DEPTH = 128

@@ -97,7 +97,8 @@ def explain_latency(
         lost=tracing.lost,
     )
     if latency.cause is not None and latency.p99_us is not None:
-        cause = history.TracedCause(latency.cause, latency.lever, latency.gain, latency.p99_us)
+        figures = (latency.gain, latency.p99_us, latency.current)
+        cause = history.TracedCause(latency.cause, latency.lever, *figures)
         origin = (machine.kernel, machine.boot_id, None, disk.target, disk.id)
         record = history.Record(time.time(), "why", *origin, None, traced=cause)
         save = partial(history.append, context.paths.history, [record])

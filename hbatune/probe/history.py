@@ -34,7 +34,6 @@ from hbatune.probe.result import (
 from hbatune.probe.verdict import Verdict
 from hbatune.probe.workloads import Unexercised, is_like
 from hbatune.settings.setting import Value
-from hbatune.settings.table import SETTINGS
 
 
 class Proof(Struct, frozen=True):
@@ -163,13 +162,15 @@ class KeptTogether(Struct, frozen=True):
 class TracedCause(Struct, frozen=True):
     """The cause of a disk's p99 in µs, as `why` traced it.
 
-    The setting ``lever``, or ``none``, can win at most the fraction ``gain`` of the p99.
+    The setting ``lever``, or ``none``, had the value ``current``. It can win at most the fraction
+    ``gain`` of the p99.
     """
 
     cause: ShortText
     lever: ShortText
     gain: Figure
     p99_us: Figure
+    current: Value | None = None
 
 
 SCHEMA = "hbatune.history/1"
@@ -318,13 +319,17 @@ def find_latest_knees(
     return depths
 
 
-def find_causes(records: Iterable[Record]) -> dict[tuple[str, str], TracedCause]:
-    """Return the latest cause of each disk, if it is a setting, by endpoint id and setting."""
-    latest = {}
+CauseKey = tuple[str, str, Value | None]
+"""An endpoint id, a setting, and its value during the trace."""
+
+
+def find_causes(records: Iterable[Record], machine: Machine) -> dict[CauseKey, TracedCause]:
+    """Return the latest causes of disks under this kernel, each at its setting and value."""
+    causes = {}
     for record in sorted(records, key=lambda record: record.time):
-        if record.traced is not None:
-            latest[record.id] = record.traced
-    return {(id, cause.lever): cause for id, cause in latest.items() if cause.lever in SETTINGS}
+        if record.traced is not None and not any(_find_stale_reasons(record, machine)):
+            causes[record.id] = record.traced
+    return {(id, cause.lever, cause.current): cause for id, cause in causes.items()}
 
 
 def _slim_history(history: History) -> History:

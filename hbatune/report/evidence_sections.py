@@ -44,15 +44,15 @@ def explain_no_changes(data: page.ReportData) -> str:
 
 def _list_change_cells(rows: Iterable[Row], data: page.ReportData) -> Iterator[tuple[str, ...]]:
     """Yield one line for all targets with the same change and reason."""
-    causes = history.find_causes(data.ordered)
+    causes = history.find_causes(data.records, data.machine)
     for targets, group in _group_rows(rows):
         row, current, value = group[0], _show_span(group, "current"), _show_span(group, "value")
         limit, reason = limit_text.describe_limit(row.limit), limit_text.describe_limit(row.why)
         reason = f"{reason} ({row.source})" if row.source else reason
         reason = f"{limit}; {reason}" if limit else reason
-        traced = {row.target: causes[row.key] for row in group if row.key in causes}
-        for target, cause in traced.items():
-            reason += f". {target}: {describe_cause(cause)}"
+        for row in group:
+            if (cause := causes.get((*row.key, row.current))) is not None:
+                reason += f". {row.target}: {describe_cause(cause)}"
         yield targets, row.setting, current, value, reason
 
 
@@ -190,8 +190,8 @@ def _describe_proof(
     if proof.doubted:
         doubted = format_count(proof.doubted, "run")
         yield f"{doubted} broke Little's law: fio or the CPUs were measured, too."
+    gain = _find_predicted_gain(data, record)
     for change in verdict.changes:
-        gain = _find_predicted_gain(data, record, proof)
         if gain is not None and change.metric is Metric.P99:
             predicted = f"`why` predicted at most {units.format_percent(gain)} less p99 before it"
             yield f"{predicted}. The comparison measured {format_metric_change(change)}."
@@ -202,15 +202,13 @@ def _describe_proof(
     yield from data.list_stale(record)
 
 
-def _find_predicted_gain(
-    data: page.ReportData, record: history.Record, proof: history.Proof
-) -> float | None:
-    """Return the gain for a setting of a proof in the last trace of the disk before it, or None."""
-    traced = None
+def _find_predicted_gain(data: page.ReportData, record: history.Record) -> float | None:
+    """Return the gain that the last trace before a proof predicts for its settings, or None."""
+    traced, settings = None, record.proof.settings if record.proof else ()
     for earlier in data.ordered:
         if earlier.id == record.id and earlier.time < record.time and earlier.traced is not None:
             traced = earlier.traced
-    return traced.gain if traced is not None and traced.lever in proof.settings else None
+    return traced.gain if traced is not None and traced.lever in settings else None
 
 
 def _list_proof_cells(change: MetricChange) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def show_differences(differences: Differences, *, unfold: bool) -> None:
         from hbatune.text.probe_tables import describe_cause  # few hosts have a trace
 
         for row in differences.rows:
-            if (cause := differences.causes.get(row.key)) is not None:
+            if (cause := differences.causes.get((*row.key, row.current))) is not None:
                 print_line(f"{row.target}: {describe_cause(cause)}.", hang=2)
     show_advice(differences.advice, unfold=unfold)
     show_unchanged(differences)

@@ -423,7 +423,7 @@ def _wrap_cell(cell: _Parts, column: Column, width: int) -> list[str]:
 
 
 def _shorten_reasons(columns: Sequence[Column], rows: list[list[_Parts]]) -> Iterator[list[_Parts]]:
-    """Yield the rows; of a long reason, without its end that the row above has, too."""
+    """Yield the rows. The end of a long reason is omitted if the row above ends in the same way."""
     yield rows[0]
     for above, row in pairwise(rows):
         yield [_shorten_repeated(*cells) for cells in zip(columns, row, above, strict=True)]

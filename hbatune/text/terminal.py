@@ -67,7 +67,7 @@ def print_line(text: str = "", *, hang: int = 0, style: str = "") -> None:
 
 
 def show_next(commands: Sequence[tuple[str, str]]) -> None:
-    """Print the next commands, unbroken, with their purposes; that of a long command is below."""
+    """Print the next commands with their purposes. No command is broken across lines."""
     for position, (command, purpose) in enumerate(commands):
         head = f"{'' if position else 'Next':<7}{command:<35}   "
         if len(head) > 45 and len(head + purpose) > (get_width() or sys.maxsize):

@@ -147,7 +147,7 @@ def test_deadline_begins_with_turn(
 
 
 def read_results(replies: Iterable[bytes]) -> Iterator[WriteResult | None]:
-    """Yield the results, None where a worker only reports that it waits or has its turn."""
+    """Yield the results, or None if a worker only reports that it waits or has its turn."""
     return (decode_reply(reply)[0] for reply in replies)
 
 

@@ -70,7 +70,7 @@ def test_name_finds_block_device(dev: Path, name: str, device: str | None) -> No
 def test_pools_are_searched_only_if_needed(
     dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search reads udev's entries of all block devices, of which there may be thousands."""
+    """The search reads udev's entries of all block devices, and there may be thousands."""
     searches = []
 
     def find_pools() -> dict[str, list[str]]:

@@ -94,7 +94,7 @@ MARKED = {".js": r"(?:^|\s)(?://|/\*\*|\*)(?: (.*?))?(?: ?\*/)?$", ".html": "(?!
 
 
 def remarks_of(text: str, pattern: str) -> Iterator[str]:
-    """Yield the comments of a file, those of adjacent lines as one."""
+    """Yield the comments of a file. Comments on adjacent lines are one."""
     lines: list[str] = []
     for line in text.splitlines():
         if match := re.search(pattern, line):

@@ -71,7 +71,7 @@ def test_narrow_table_becomes_blocks() -> None:
     ]
     first, second = "\n".join(lines).split("\n\n")
     assert "merged" in first
-    assert second.endswith(AS_ABOVE), "what both say is said once"
+    assert second.endswith(AS_ABOVE), "the common part is printed once"
 
 
 @pytest.mark.parametrize("wide", [0, 1, 3, 6])

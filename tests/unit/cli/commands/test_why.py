@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act.block_trace import MAX_EVENTS, BlockEvent
 from hbatune.cli import main
@@ -129,6 +130,7 @@ def test_answer_comes_first(command: Command, capsys: Capture) -> None:
 
 def test_answer_is_shown_at_its_setting(command: Command, see: See, capsys: Capture) -> None:
     see(machine(endpoint(), sdb()))
+    newer = replace(machine(endpoint(), sdb()), kernel="7.3.4")
     assert command(deep(), "sdb") == 0
     capsys.readouterr()
     main(["history", "sdb"])
@@ -137,6 +139,11 @@ def test_answer_is_shown_at_its_setting(command: Command, see: See, capsys: Capt
     main(["diff", "--profile", "oltp"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "`why`" in line] == [f"sdb: {sentence}."]
+    for other in (machine(endpoint(), sdb(device__queue_depth="32")), newer):
+        see(other)
+        main(["diff", "--profile", "oltp"])
+        assert "`why`" not in capsys.readouterr().out, "the answer is of another depth or kernel"
+    see(machine(endpoint(), sdb()))
     command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sdb")
     capsys.readouterr()
     main(["diff", "--profile", "oltp"])
