@@ -35,7 +35,8 @@ def test_page_names_missing_measurements() -> None:
     assert f"Not measured yet: {', '.join(PROMISED)}." in page([])
     files = (CURVES, DEPTHS, FOREIGN, GROWTH, IDLE, NAMES, RESIDENT, WATCH)
     figure_files = {path.stem for path in files}
-    figure_files |= {path.stem for name in BENCH_NAMES for path in RESULTS.glob(f"{name}-*")}
+    for name in (*BENCH_NAMES, "progress_*"):
+        figure_files |= {path.stem for path in RESULTS.glob(f"{name}-*")}
     assert not {path.stem for path in RESULTS.glob("*.json")} - {*PROMISED, *figure_files}
 
 
@@ -66,6 +67,13 @@ def test_stated_time_of_names_matches_measurement() -> None:
     slowest = max(times["cpu"]["median"] for times in seconds.values())
     page_text = " ".join((DOCS / "configuration.md").read_text().split())
     assert f"finds the disks of a name in {slowest * 1000:.0f} ms of CPU time" in page_text
+
+
+def test_stated_error_of_announced_times_matches_measurement() -> None:
+    files = RESULTS.glob("progress_*.json")
+    ratios = [msgspec.json.decode(file.read_bytes())["median_ratio"] for file in files]
+    page_text = " ".join((DOCS / "probing.md").read_text().split())
+    assert f"are {min(ratios):.2f} to {max(ratios):.2f} times the announced ones" in page_text
 
 
 @pytest.mark.parametrize("comparison", FOUND, ids=lambda comparison: comparison.name)
