@@ -70,9 +70,9 @@ def enable(*, restart: bool) -> ToolResult | None:
         return None
     # A changed unit takes effect only with a restart.
     start = "restart" if restart else "reload-or-restart"
-    ran = _run_tool("systemctl", "daemon-reload")
-    # After daemon-reload, without which systemd would start the previous version of the unit.
-    for words in (("enable", UNIT), (start, UNIT)):
+    # Without daemon-reload, systemd would start the previous version of the unit.
+    ran = _run_tool("systemctl", "enable", "--no-reload", UNIT)
+    for words in (("daemon-reload",), (start, UNIT)):
         if not ran.code:
             ran = _run_tool("systemctl", *words, seconds=START_S)
     return ran
@@ -84,10 +84,10 @@ def has_failed() -> bool:
 
 
 def disable(*units: str) -> ToolResult | None:
-    """Stop the units, also at boot, or return None if systemd does not run."""
+    """Stop the units, also at boot; None if systemd does not run. The caller reloads the units."""
     if not has_systemd():
         return None
-    return _run_tool("systemctl", "disable", "--now", *units, seconds=STOP_S)
+    return _run_tool("systemctl", "disable", "--no-reload", "--now", *units, seconds=STOP_S)
 
 
 def reload_units() -> ToolResult | None:

@@ -44,8 +44,17 @@ def before(virtual_disks_wanted: None) -> Iterator[Before]:
 @pytest.fixture(scope="module")
 def in_place(before: Before) -> None:
     """hbatune installed once, for all that looks at it; the last test takes it away."""
+    reloads = count_reloads()
     done = installed("install", "--profile", "oltp")
     assert done.code == 0, done.out + done.err
+    assert count_reloads() == reloads + 1
+
+
+def count_reloads() -> int:
+    """Return how often systemd has read all units again. With many disks, this takes seconds."""
+    words = ["journalctl", "--output=cat", "_PID=1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines().count("Reloading.")
 
 
 def systemctl(*words: str) -> str:
@@ -79,7 +88,7 @@ def test_dry_run_installs_nothing() -> None:
 
 
 def test_install_starts_daemon(in_place: None) -> None:
-    assert systemctl("is-enabled", "hbatune.service") == "enabled"
+    assert systemctl("show", "--property=UnitFileState", "--value", UNIT.name) == "enabled"
     assert is_active()
     assert "hbatune.service" not in systemctl("show", "--property=After", "multi-user.target")
     assert UNIT.exists()
@@ -127,8 +136,11 @@ def test_uninstall_leaves_nothing(before: Before, in_place: None) -> None:
     assert hbatune("apply", "--no-probe").code == 0
     with loaded_scsi_debug(**LUN) as [disk]:
         assert by_rule(disk)
+    reloads = count_reloads()
     back = hbatune("uninstall")
     assert back.code == 0, back.out + back.err
+    assert count_reloads() == reloads + 1
+    assert systemctl("show", "--property=LoadState", "--value", UNIT.name) == "not-found"
     assert everything() == before.values
     assert measure_files() == before.files
     assert not Path("/run/hbatune").exists()
