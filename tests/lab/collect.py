@@ -6,11 +6,10 @@ them is told by the guests, which run beside the tests that need none.
 
 import ast
 import contextlib
-import itertools
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
@@ -191,18 +190,10 @@ class Lab:
         folder = CHECKOUT / "build" / "lab"
         self._stack.enter_context(alone(folder))
         disks: dict[Path, JobDisks] = {}
-        packages = _packages(folder) if any("test_package" in item.nodeid for item in items) else []
         make_disk(folder / "disk.img")
         one_by_one = self._session.config.stash.get(ONE_BY_ONE, False)
         places = Semaphore(1 if one_by_one else PLACES)
-        every_series = kernels()
-        # The newest kernel first: it has the longest tests of the 9600.
-        for topology, series in itertools.product(Topology, reversed(every_series)):
-            guest = topology, series
-            selected = [item.guest_name for item in items if item.guest == guest]
-            if not selected:
-                continue
-            selected = rotate_files(selected, every_series.index(series) / len(every_series))
+        for (topology, series), selected in select_tests(items).items():
             name = series if topology is Topology.MIXED else f"{topology}-{series}"
             guest_folder = folder / name
             shutil.rmtree(guest_folder, ignore_errors=True)
@@ -210,6 +201,7 @@ class Lab:
             guest_image = image(series)
             if guest_image.folder not in disks:
                 disks[guest_image.folder] = JobDisks(folder, guest_image.python)
+            packages = _packages(folder) if _needs_package(selected) else []
             machine = self._stack.enter_context(
                 Machine(
                     guest_image,
@@ -223,10 +215,33 @@ class Lab:
                     accelerator=THREAD_PER_CPU if one_by_one else ONE_THREAD,
                 )
             )
-            self._machines[guest] = machine
-            self._runs[guest] = GuestRun(machine, guest_folder / "artifacts", places)
-        for run in self._runs.values():
+            run = GuestRun(machine, guest_folder / "artifacts", places)
+            self._machines[topology, series], self._runs[topology, series] = machine, run
             run.start()
+
+
+def select_tests(items: Sequence[GuestItem]) -> dict[Guest, list[str]]:
+    """Return the tests of each guest that has some, in the order in which the guests start.
+
+    The newest kernel is first: it has the longest tests of the 9600. A guest that needs the Debian
+    package follows the others of its machine, which run while the package is built.
+    """
+    every_series = kernels()
+    chosen: dict[Guest, list[str]] = {}
+    for topology in Topology:
+        guests: dict[Guest, list[str]] = {}
+        for position, series in reversed(list(enumerate(every_series))):
+            guest = topology, series
+            selected = [item.guest_name for item in items if item.guest == guest]
+            if selected:
+                guests[guest] = rotate_files(selected, position / len(every_series))
+        for guest in sorted(guests, key=lambda guest: _needs_package(guests[guest])):
+            chosen[guest] = guests[guest]
+    return chosen
+
+
+def _needs_package(tests: Iterable[str]) -> bool:
+    return any("test_package" in test for test in tests)
 
 
 def rotate_files(tests: list[str], share: float) -> list[str]:
