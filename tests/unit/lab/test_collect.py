@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_rotated_files_stay_whole(share: float, order: str) -> None:
     rotated = collect.rotate_files(tests, share)
     assert "".join(test[0] for test in rotated) == order
     assert rotated.index("a.py::test_1") < rotated.index("a.py::test_2")
+
+
+def test_guests_start_before_package_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "kernels", lambda: ("6.1", "6.12", "7.3"))
+    items: list[Any] = [
+        SimpleNamespace(guest=(Topology.MIXED, "7.3"), guest_name="test_package.py::test_a"),
+        SimpleNamespace(guest=(Topology.MIXED, "6.1"), guest_name="test_oltp.py::test_a"),
+        SimpleNamespace(guest=(Topology.POWER, "6.1"), guest_name="test_ipr.py::test_a"),
+        SimpleNamespace(guest=(Topology.MIXED, "6.12"), guest_name="test_oltp.py::test_a"),
+    ]
+    mixed = [(Topology.MIXED, series) for series in ("6.12", "6.1", "7.3")]
+    assert list(collect.select_tests(items)) == [*mixed, (Topology.POWER, "6.1")]
 
 
 def test_contributing_lists_tests_of_all_kernels() -> None:
