@@ -184,9 +184,10 @@ class _Usage:
 
     def find_peak(self, begin_us: int, end_us: int) -> int:
         """Return the maximum between two times, once all events have been counted."""
-        first = bisect_left(self._times, begin_us) - 1
-        last = bisect_right(self._times, end_us)
-        return self._older + max(self._counts[max(0, first) : last])
+        first = max(0, bisect_left(self._times, begin_us) - 1)
+        # The clocks of two CPUs can differ, so that the end has an earlier time than the begin.
+        last = max(first + 1, bisect_right(self._times, end_us))
+        return self._older + max(self._counts[first:last])
 
 
 def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:

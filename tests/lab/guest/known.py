@@ -71,11 +71,12 @@ def double_read_ahead(lun: str) -> Done:
     return hbatune("apply", *profile("same", "read_ahead_kb", kilobytes, 24), "--json", lun)
 
 
-def raise_depth_for_bursts(lun: str) -> Done:
+def raise_depth_for_bursts(lun: str, prepare: Callable[[], None] = lambda: None) -> Done:
     """Apply a depth of 128 instead of 32, which only a load deeper than 24 reaches."""
     set_service_time("ndelay", 4 * SERVICE_NS)
     put(lun, "device/queue_depth", "32")
-    return hbatune("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)
+    words = ("apply", *profile("deep", "queue_depth", 128, 24), "--json", lun)
+    return hbatune(*words, prepare=prepare)
 
 
 def forget(name: str) -> None:

@@ -97,9 +97,16 @@ def test_depth_raise_to_128_improves(lun: str) -> None:
     assert cat(lun, "device/queue_depth") == "128"
 
 
+def allow_late_bursts() -> None:
+    """Have bursts compared beside other guests, too, which take most of the announced time."""
+    from hbatune.operations import verify
+
+    verify.LATE_FRACTION = 10
+
+
 @pytest.mark.deadline(600)
 def test_change_helping_bursts_stays(lun: str) -> None:
-    done = raise_depth_for_bursts(lun)
+    done = raise_depth_for_bursts(lun, allow_late_bursts)
     assert done.code == 0, done.err
     [proof], [burst] = done.json["verdicts"], done.json["bursts"]
     assert proof["last"]["workload"]["depth"] == 24

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hbatune.act.block_trace import (
     LATENCY_EVENTS,
@@ -122,6 +123,22 @@ def test_requeued_command_is_issued_again() -> None:
     first, second = trace_requests(parse_events(events))
     assert first.stages == (10, 40, 10)
     assert (first.issued, second.issued) == (1, 1)
+
+
+def test_clocks_of_cpus_may_differ() -> None:
+    """A request was issued on a CPU whose clock is behind that of the CPU which allocated it."""
+    events = lines(
+        "bio_queue: 8,0 R 16 + 8 [fio]",
+        "getrq: 8,0 R 16 + 8 [fio]",
+        "rq_issue: 8,0 R 4096 () 16 + 8 be,0,4 [kworker/1:1H]",
+        "rq_issue: 8,0 R 4096 () 64 + 8 be,0,4 [kworker/1:1H]",
+        "rq_complete: 8,0 R () 16 + 8 be,0,4 [0]",
+    )
+    queued, allocated, issued, other, completed = parse_events(events)
+    issued = replace(issued, time_us=allocated.time_us - 5)
+    other = replace(other, time_us=allocated.time_us - 3)
+    [request] = trace_requests([queued, allocated, issued, other, completed])
+    assert (request.allocated, request.issued) == (1, 2)
 
 
 def test_merged_request_is_counted_until_its_end() -> None:
