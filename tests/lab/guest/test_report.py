@@ -21,7 +21,7 @@ def test_sweep_report_names_knee(scsi_debug: Callable[..., list[str]], tmp_path:
     """
     [disk] = scsi_debug(max_luns=1, delay=0, ndelay=SERVICE_NS)
     deep(disk)
-    probed = hbatune("probe", "depth-sweep", "--runtime", "1", disk)
+    probed = hbatune("probe", "depth-sweep", "--runtime", "2", disk)
     assert probed.code == 0, probed.err
     page = tmp_path / "report.html"
     done = hbatune("report", str(page))
