@@ -185,7 +185,7 @@ class _Usage:
     def find_peak(self, begin_us: int, end_us: int) -> int:
         """Return the maximum between two times, once all events have been counted."""
         first = max(0, bisect_left(self._times, begin_us) - 1)
-        # The clocks of two CPUs can differ, so that the end has an earlier time than the begin.
+        # The clocks of two CPUs can differ. Then the end can be before the begin.
         last = max(first + 1, bisect_right(self._times, end_us))
         return self._older + max(self._counts[first:last])
 

@@ -70,7 +70,7 @@ def enable(*, restart: bool) -> ToolResult | None:
         return None
     # A changed unit takes effect only with a restart.
     start = "restart" if restart else "reload-or-restart"
-    # Without daemon-reload, systemd would start the previous version of the unit.
+    # `enable` would reload, too. Without a reload, the previous version of the unit would start.
     ran = _run_tool("systemctl", "enable", "--no-reload", UNIT)
     for words in (("daemon-reload",), (start, UNIT)):
         if not ran.code:

@@ -221,7 +221,7 @@ class Lab:
 
 
 def select_tests(items: Sequence[GuestItem]) -> dict[Guest, list[str]]:
-    """Return the tests of each guest that has some, in the order in which the guests start.
+    """Return the tests of each guest with tests, in the order in which the guests start.
 
     The newest kernel is first: it has the longest tests of the 9600. A guest that needs the Debian
     package follows the others of its machine, which run while the package is built.

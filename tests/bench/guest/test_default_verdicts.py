@@ -7,7 +7,6 @@ change without an effect raises an alarm. The announced time is compared with th
 import json
 import platform
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,8 +18,7 @@ import pytest
 from hbatune.act.executor import Means
 from hbatune.operations import verify
 from tests.lab.guest.command import Done, hbatune
-from tests.lab.guest.conftest import scsi_debug
-from tests.lab.guest.kit import set_service_time, settle
+from tests.lab.guest.kit import set_service_time
 from tests.lab.guest.known import (
     SERVICE_NS,
     cut_depth,
@@ -29,8 +27,6 @@ from tests.lab.guest.known import (
     forget,
     raise_depth_for_bursts,
 )
-
-__all__ = ["scsi_debug"]
 
 KERNELS = ("6.12",)
 ARTIFACTS = Path("/run/lab/artifacts/bench")  # fetched by the host
@@ -51,13 +47,8 @@ def _note_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
-    [disk] = scsi_debug(max_luns=1, max_queue=192, delay=0, ndelay=SERVICE_NS)
-    # As on a disk in use. On an empty one, an apply reads 64 blocks, one after the other.
-    words = ["dd", "if=/dev/urandom", f"of=/dev/{disk}", "bs=1M", "oflag=direct"]
-    subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # it ends at the disk's end
-    settle()  # udev reads a written disk, and a busy disk is not compared
-    yield disk
+def lun(full_lun: str) -> Iterator[str]:
+    yield full_lun
     for name in ("cut", "same", "deep"):
         forget(name)
 

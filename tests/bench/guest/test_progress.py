@@ -7,7 +7,6 @@ the first quarter, these predictions are compared with the real end.
 import json
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,17 +22,13 @@ from hbatune.operations.context import Phase
 from hbatune.text.notes import show_note
 from hbatune.text.terminal import show_progress
 from tests.lab.guest.command import configure, hbatune
-from tests.lab.guest.conftest import scsi_debug
-from tests.lab.guest.kit import settle
-from tests.lab.guest.known import SERVICE_NS, forget, profile
-
-__all__ = ["scsi_debug"]
+from tests.lab.guest.known import forget, profile
 
 KERNELS = ("6.12",)
 ARTIFACTS = Path("/run/lab/artifacts/bench")  # fetched by the host
 TIMES = 5
 TOLERANCE = 0.2
-"""The fraction by which a real time may differ from an announced or predicted one."""
+"""The maximum difference of real and announced times, as a fraction of the announced time."""
 EVENTS = Path("/run/lab/progress")
 """A line of JSON for each announcement and each step of a bar, with its moment."""
 COMMANDS = {
@@ -84,17 +79,13 @@ def _record_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lun(scsi_debug: Callable[..., list[str]]) -> Iterator[str]:
-    [disk] = scsi_debug(max_luns=1, max_queue=192, delay=0, ndelay=SERVICE_NS)
-    words = ["dd", "if=/dev/urandom", f"of=/dev/{disk}", "bs=1M", "oflag=direct"]
-    subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # it ends at the disk's end
-    settle()  # udev reads a written disk, and a busy disk is not compared
-    yield disk
+def lun(full_lun: str) -> Iterator[str]:
+    yield full_lun
     forget("depth")
 
 
 def measure(words: tuple[str, ...]) -> Run:
-    """Run a command; return its announced and real times, and those of its longest bar."""
+    """Run a command; return its times and the error of its longest bar."""
     EVENTS.unlink(missing_ok=True)
     done = hbatune(*words)
     end = time.monotonic()

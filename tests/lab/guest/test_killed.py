@@ -34,7 +34,7 @@ STEP = 3
 
 @pytest.fixture
 def before() -> Iterator[dict[str, str]]:
-    # Two workers write five disks beside each other; five take a tenth of the time in addition.
+    # Two workers still write at the same time, with fewer forks than a worker for each disk.
     configure("[act]\nworkers = 2\n")
     hbatune("rollback")
     yield everything()

@@ -126,7 +126,7 @@ def test_requeued_command_is_issued_again() -> None:
 
 
 def test_clocks_of_cpus_may_differ() -> None:
-    """A request was issued on a CPU whose clock is behind that of the CPU which allocated it."""
+    """One CPU allocated a request, another one issued it, and its clock is 15 µs late."""
     events = lines(
         "bio_queue: 8,0 R 16 + 8 [fio]",
         "getrq: 8,0 R 16 + 8 [fio]",
