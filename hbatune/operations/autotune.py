@@ -18,10 +18,17 @@ from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
 from hbatune.errors import UsageError
-from hbatune.facts.model import Endpoint, Missing
+from hbatune.facts.model import Missing
 from hbatune.operations import disk_probes
 from hbatune.operations.context import Context, Phase, SearchesAhead
-from hbatune.operations.disk_probes import DiskProbes, SearchEndedError, SearchMeans
+from hbatune.operations.disk_probes import (
+    DepthRange,
+    DiskProbes,
+    SearchEndedError,
+    SearchEstimate,
+    SearchMeans,
+    find_depth_range,
+)
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import is_named, keep_records
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
@@ -48,14 +55,11 @@ from hbatune.search import tournament as tournaments
 from hbatune.search.curve import make_measurement
 from hbatune.search.depth import DepthConclusion, DepthSearch
 from hbatune.search.tournament import DiskSearchResult, End, NotJudged, Unjudged
-from hbatune.settings.limits import find_scheduler, make_device, resolve_value
 from hbatune.settings.setting import FixedSetting, Value
-from hbatune.settings.table import MAX_QUEUE_DEPTH, NR_REQUESTS, QUEUE_DEPTH, SETTINGS
-from hbatune.text.limit_text import Limit, LimitReason, describe_limit
+from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
+from hbatune.text.limit_text import describe_limit
 from hbatune.workers import WorkerPool
 
-MAX_DEPTH = 1024
-"""The number of I/Os in flight beyond which no measured drive or volume has gained."""
 SEARCHED_SETTINGS = (QUEUE_DEPTH, *tournaments.WRITE_SETTINGS, *tournaments.READ_SETTINGS)
 """All settings that a search may set."""
 
@@ -65,44 +69,26 @@ _Probe = Callable[[int, float], ProbeResult]
 _Score = Callable[[Figures], float]
 
 
-class DepthRange(Struct, frozen=True):
-    """The depths of a disk: its own, the current effective depth, and the deepest to try."""
-
-    own: int
-    current: int
-    deepest: int
-
-
-def find_depth_range(endpoint: Endpoint) -> DepthRange | FixedSetting:
-    """Return the depths of a disk, or the reason why its own depth cannot be set."""
-    depth = SETTINGS[QUEUE_DEPTH].read_number(endpoint.attributes)
-    if depth is None:
-        return FixedSetting(LimitReason(Limit.NO_DEPTH))
-    device = make_device(endpoint, find_scheduler(endpoint.attributes))
-    highest = resolve_value(SETTINGS[QUEUE_DEPTH], MAX_QUEUE_DEPTH, depth, device)
-    if isinstance(highest, FixedSetting):
-        return highest
-    assert isinstance(highest.value, int)
-    # The number of requests limits the I/Os in flight.
-    requests = SETTINGS[NR_REQUESTS].read_number(endpoint.attributes) or MAX_DEPTH
-    deepest = min(highest.value, requests, MAX_DEPTH)
-    return DepthRange(depth, min(depth, deepest), deepest)
-
-
 class DiskSearch:
     """The search on one disk; ``rows`` are its rows in the profile's plan.
 
-    The ``experiment`` has all ``SEARCHED_SETTINGS`` settings. ``found`` is filled in during the
-    search.
+    The ``experiment`` has all ``SEARCHED_SETTINGS`` settings, and ``estimate`` the expected probes.
+    ``found`` is filled in during the search.
     """
 
     def __init__(
-        self, subject: Subject, rows: Sequence[Row], experiment: Experiment, means: SearchMeans
+        self,
+        subject: Subject,
+        rows: Sequence[Row],
+        experiment: Experiment,
+        means: SearchMeans,
+        estimate: SearchEstimate,
     ) -> None:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
-        self._probes, self._means = DiskProbes(subject, experiment, means), means
+        self._probes, self._means = DiskProbes(subject, experiment, means, estimate.probes), means
         self._depth: dict[str, Value] = {}  # the best one, to set
+        self._estimate, self._later = estimate, 0  # the probes of the parts that follow
 
     def run(self) -> DiskSearchResult:
         """Search the depth first, then the settings with that depth, and return the result."""
@@ -118,6 +104,7 @@ class DiskSearch:
             if search.settings is None:
                 self._note_unjudged(NotJudged(tournaments.READ_SETTINGS, Unjudged.ENDED))
             self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, Unjudged.ENDED))
+        self._probes.expect(0)
         if (first := self._probes.first) is not None:
             search.blank, search.result = first.blank, search.result or first
         return search
@@ -128,6 +115,7 @@ class DiskSearch:
             self.found.not_judged.append(unjudged)
 
     def _search_depth(self) -> None:
+        self._later = self._estimate.settings + self._estimate.schedulers
         result, room = self.found, find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
             detail = describe_limit(room.limit)
@@ -138,6 +126,8 @@ class DiskSearch:
         by_depth: dict[int, ProbeResult] = {}
         missed = 0
         while (wanted := depths.choose_next_probe(search)) is not None:
+            to_come = max(1, depths.REFINING_PROBES - len(search.measured))
+            self._probes.expect(to_come + self._later)
             deeper = wanted.depth > room.own
             probe = None
             if self._probes.takes({QUEUE_DEPTH: wanted.depth} if deeper else {}):
@@ -190,6 +180,7 @@ class DiskSearch:
 
     def _search_settings(self) -> None:
         """Compare the settings whose effect a reader's rate shows, at the profile's load."""
+        self._later = self._estimate.schedulers
         self.found.settings = self._play_tournament(
             tournaments.list_read_candidates(self._subject.endpoint, self._rows),
             lambda _, seconds: self._probes.probe(self._means.workload.issued, seconds),
@@ -200,6 +191,7 @@ class DiskSearch:
 
     def _search_schedulers(self) -> None:
         """Compare the settings that affect a reader's p99 with a bulk writer, at the best depth."""
+        self._later = 0
         if self._means.beside is None:
             self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES))
             return
@@ -263,6 +255,7 @@ class DiskSearch:
         played = tournaments.Tournament(count, 0, tolerance=tolerance, seed=means.seed)
         results: dict[int, list[ProbeResult]] = {}
         while (number := tournaments.choose_next_candidate(played)) is not None:
+            self._probes.expect(tournaments.estimate_probes(played) + self._later)
             if not self._probes.takes({**self._depth, **candidates[number].values}):
                 raise SearchEndedError(End.NOT_SET)
             result = probe(number, tournaments.PROBE_S)
@@ -384,15 +377,21 @@ def _search(
     workload = shorten_workload(situation.profile.probe, float(situation.config.probe.seconds))
     limit = None if request.minutes is None else 60 * request.minutes
     written = [subject for subject in subjects if request.destructive or subject is filed]
-    seconds, probes = 0.0, 0
-    for subject in subjects:
-        with_writer = subject in written
-        estimate = disk_probes.estimate_search(workload, subject.endpoint, with_writer=with_writer)
-        probes, seconds = probes + estimate[0], seconds + estimate[1]
     emptied = tuple(subject.target for subject in written if subject is not filed)
+    plan, machine = situation.plan(named=True), situation.machine
+    rows: dict[str, list[Row]] = {subject.endpoint.id: [] for subject in subjects}
+    for row in plan.rows:
+        if row.id in rows:
+            rows[row.id].append(row)
+    estimates = {}
+    for subject in subjects:
+        disk = subject.endpoint
+        estimates[disk.id] = disk_probes.estimate_search(
+            workload, disk, rows[disk.id], with_writer=subject in written
+        )
+    seconds = sum(estimate.seconds for estimate in estimates.values())
     context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = math.inf if limit is None else time.monotonic() + limit
-    plan, machine = situation.plan(named=True), situation.machine
     adapters = machine.adapters_by_target
     results = []
     with ExitStack() as stack:
@@ -400,6 +399,7 @@ def _search(
         scratch = None
         if filed is not None and request.folder is not None:
             scratch = stack.enter_context(make_file_subject(context, request.folder, filed))
+        probes = sum(estimate.probes for estimate in estimates.values())
         advance = stack.enter_context(context.progress(Phase.SEARCHING, probes))
 
         def find_end(seconds: float) -> End | None:
@@ -418,15 +418,16 @@ def _search(
                 seed=int(context.clock()),
                 end=find_end,
                 advance=advance,
+                note=context.note,
                 beside=_make_writing_probe(scratch if subject is filed else None, request),
             )
-            rows = [row for row in plan.rows if row.id == disk.id]
             trial_means = context.make_trial_means(situation.config.act, worker_pool)
             holds = context.paths.holds
             with Experiment(
                 machine, disk.id, SEARCHED_SETTINGS, COMMAND, trial_means, holds=holds
             ) as experiment:
-                result = DiskSearch(subject, rows, experiment, means).run()
+                estimate = estimates[disk.id]
+                result = DiskSearch(subject, rows[disk.id], experiment, means, estimate).run()
             before = {setting.setting: setting.value for setting in subject.settings}
             for name, failed in experiment.failed.items():
                 value = (failed.outcome, failed.errno, failed.found)

@@ -173,6 +173,13 @@ class SearchesAhead(Struct, frozen=True):
     emptied: tuple[str, ...] = ()
 
 
+class SearchLonger(Struct, frozen=True):
+    """The search of a target needs about so many ``seconds`` more: no answer is certain yet."""
+
+    target: str
+    seconds: float
+
+
 class InterruptedRuns(Struct, frozen=True):
     """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
 
@@ -220,6 +227,7 @@ Message = (
     | RunsAhead
     | ComparisonsAhead
     | SearchesAhead
+    | SearchLonger
 )
 """A note with one sentence. ``text/notes`` prints the other notes as lists and tables."""
 

@@ -6,15 +6,16 @@ These compare schedulers, and need a file or an empty disk that the user has giv
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.trial import Experiment
 from hbatune.facts.model import Attribute, Endpoint
-from hbatune.loader import Count, Figure
-from hbatune.plan.rows import DONE_OUTCOMES, Outcome
+from hbatune.loader import Count, Figure, Seconds
+from hbatune.operations.context import Advance, Note, SearchLonger
+from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row
 from hbatune.policy.profile import Share
 from hbatune.probe import run as running
 from hbatune.probe.result import (
@@ -30,8 +31,17 @@ from hbatune.probe.result import (
 )
 from hbatune.probe.selection import replace_values
 from hbatune.search.depth import REFINING_PROBES
-from hbatune.search.tournament import COMPARISON_PAIRS, MAX_ROUND_PROBES, PROBE_S, End
+from hbatune.search.tournament import (
+    PROBE_S,
+    Candidate,
+    End,
+    Tournament,
+    estimate_probes,
+    list_read_candidates,
+    list_write_candidates,
+)
 from hbatune.settings import limits, setting, table
+from hbatune.text.limit_text import Limit, LimitReason
 
 RAMP_S = 0.3
 """Seconds at the start of each probe that do not count, since settings have just changed."""
@@ -43,19 +53,65 @@ PREFERRED_S = {True: 8.0, False: 3.0}
 """Seconds for which bfq prefers a process with new I/O, by whether the disk is rotational
 (block/bfq-iosched.c: bfq_init). The processes of a probe are new, unlike a database or a backup. On
 a disk of 200 MB/s with a writer, a reader's p99 was 1 to 25 ms in this time, and 125 ms later."""
+MAX_DEPTH = 1024
+"""The number of I/Os in flight beyond which no measured drive or volume has gained."""
 MAX_TRIES = 5
 """The number of attempts at a probe before the search ends."""
+ANNOUNCED_PROBES = 10
+"""The number of unexpected probes at which the user is told that the search takes longer."""
 BUSY_PAUSE_S = 0.5
 """Seconds to wait if a disk is in use briefly, doubled each time. In total this is longer than the
 five seconds between two commits of a filesystem (ext4(5): commit)."""
+
+
+class DepthRange(Struct, frozen=True):
+    """The depths of a disk: its own, the current effective depth, and the deepest to try."""
+
+    own: int
+    current: int
+    deepest: int
+
+
+def find_depth_range(endpoint: Endpoint) -> DepthRange | setting.FixedSetting:
+    """Return the depths of a disk, or the reason why its own depth cannot be set."""
+    queue_depth = table.SETTINGS[table.QUEUE_DEPTH]
+    depth = queue_depth.read_number(endpoint.attributes)
+    if depth is None:
+        return setting.FixedSetting(LimitReason(Limit.NO_DEPTH))
+    device = limits.make_device(endpoint, limits.find_scheduler(endpoint.attributes))
+    highest = limits.resolve_value(queue_depth, table.MAX_QUEUE_DEPTH, depth, device)
+    if isinstance(highest, setting.FixedSetting):
+        return highest
+    assert isinstance(highest.value, int)
+    # The number of requests limits the I/Os in flight.
+    requests = table.SETTINGS[table.NR_REQUESTS].read_number(endpoint.attributes) or MAX_DEPTH
+    deepest = min(highest.value, requests, MAX_DEPTH)
+    return DepthRange(depth, min(depth, deepest), deepest)
+
+
+class SearchEstimate(Struct, frozen=True):
+    """The expected probes of a disk's search: for its depth, with a reader, and with a writer.
+
+    A search may take fewer or more probes, since each answer decides what is compared next.
+    """
+
+    depth: Count
+    settings: Count
+    schedulers: Count
+    seconds: Seconds
+
+    @property
+    def probes(self) -> int:
+        """All probes."""
+        return self.depth + self.settings + self.schedulers
 
 
 class SearchMeans(Struct, frozen=True):
     """The parameters of a search on one disk.
 
     ``end`` returns the reason why a probe of this number of seconds must not start, or None if it
-    may. ``advance`` is called after each probe. ``beside`` makes a probe with a bulk writer; it is
-    None if nothing may be written.
+    may. ``advance`` is called after each probe, and ``note`` if the search takes longer. ``beside``
+    makes a probe with a bulk writer; it is None if nothing may be written.
     """
 
     workload: Workload
@@ -63,7 +119,8 @@ class SearchMeans(Struct, frozen=True):
     tolerance: Share
     seed: Count
     end: Callable[[float], End | None]
-    advance: Callable[[str], None]
+    advance: Advance
+    note: Callable[[Note], None]
     beside: Callable[[Subject, Workload], ProbeOutcome] | None = None
 
 
@@ -89,12 +146,28 @@ class NotWritableError(Exception):
 
 
 class DiskProbes:
-    """One disk, the experiment with it, and its probes; ``first`` is the first one that reads."""
+    """One disk, the experiment with it, and its probes; ``first`` is the first one that reads.
 
-    def __init__(self, subject: Subject, experiment: Experiment, means: SearchMeans) -> None:
+    ``expected`` is the number of probes in the progress bar's total.
+    """
+
+    def __init__(
+        self, subject: Subject, experiment: Experiment, means: SearchMeans, expected: int
+    ) -> None:
         self.first: ProbeResult | None = None
         self._subject, self._experiment, self._means = subject, experiment, means
+        self._made, self._expected = 0, expected
+        self._probe_seconds = 0.0  # of the last one
         self._taken: dict[str, setting.Value] = {}
+
+    def expect(self, to_come: int) -> None:
+        """Correct the progress bar's total: this number of probes is to come."""
+        more = self._made + to_come - self._expected
+        if more:
+            self._means.advance(self._subject.target, more)
+            self._expected += more
+        if more >= ANNOUNCED_PROBES:
+            self._means.note(SearchLonger(self._subject.target, more * self._probe_seconds))
 
     def takes(self, values: Mapping[str, setting.Value]) -> bool:
         """Set these values, and return whether the device accepted them all.
@@ -151,6 +224,7 @@ class DiskProbes:
         for number in range(MAX_TRIES):
             outcome = make(self._prepare_subject(workload))
             self._means.advance(self._subject.target)
+            self._made += 1
             if not isinstance(outcome, ProbeResult):
                 # Brief I/O, such as a filesystem's commit, is waited for. A disk that is in use at
                 # the beginning is skipped.
@@ -167,7 +241,8 @@ class DiskProbes:
 
     def _prepare_subject(self, workload: Workload) -> Subject:
         """Return the disk with the values set, if there is time for a probe."""
-        if (end := self._means.end(running.estimate_seconds(1, workload))) is not None:
+        self._probe_seconds = running.estimate_seconds(1, workload)
+        if (end := self._means.end(self._probe_seconds)) is not None:
             raise SearchEndedError(end)
         new = {(self._subject.target, name): value for name, value in self._taken.items()}
         return replace(self._subject, settings=replace_values(self._subject.settings, new))
@@ -184,18 +259,27 @@ def with_duration(workload: Workload, seconds: float) -> Workload:
 
 
 def estimate_search(
-    workload: Workload, endpoint: Endpoint, *, with_writer: bool
-) -> tuple[int, float]:
-    """Estimate a disk's search in probes and seconds. It may take less, or half as long again."""
-    rounds = MAX_ROUND_PROBES + 2 * COMPARISON_PAIRS[0]  # approximately, in a tournament
-    probes = REFINING_PROBES + rounds
-    seconds = probes * running.estimate_seconds(1, with_duration(workload, PROBE_S))
+    workload: Workload, endpoint: Endpoint, rows: Iterable[Row], *, with_writer: bool
+) -> SearchEstimate:
+    """Estimate a disk's search; ``rows`` are its rows in the profile's plan."""
+    has_range = isinstance(find_depth_range(endpoint), DepthRange)
+    depth = REFINING_PROBES if has_range else 0
+    settings = _estimate_tournament(list_read_candidates(endpoint, rows))
+    schedulers = 0
+    seconds = (depth + settings) * running.estimate_seconds(1, with_duration(workload, PROBE_S))
     if with_writer:
+        schedulers = _estimate_tournament(list_write_candidates(endpoint, rows))
         probe = with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * PROBE_S)
         writer_seconds = running.estimate_seconds(1, probe)
         attribute = endpoint.attributes.get(limits.SCHEDULER_FILE)
         if isinstance(attribute, Attribute) and limits.BFQ in setting.parse_choices(attribute.text):
             # About half of the probes are with it.
             writer_seconds += get_preferred_seconds(endpoint) / 2
-        probes, seconds = probes + rounds, seconds + rounds * writer_seconds
-    return probes, seconds
+        seconds += schedulers * writer_seconds
+    return SearchEstimate(depth, settings, schedulers, seconds)
+
+
+def _estimate_tournament(candidates: Sequence[Candidate]) -> int:
+    if len(candidates) < 2:
+        return 0
+    return estimate_probes(Tournament(len(candidates), current=0))

@@ -209,11 +209,13 @@ class _Stage(NamedTuple):
     """The state of a tournament: remaining candidates, those due in this round, and the pairs.
 
     A pair is the logarithm of the ratio of the leader's score to the current candidate's score.
+    ``rounds`` counts the completed rounds since the last elimination.
     """
 
     left: tuple[int, ...]
     due: tuple[int, ...]
     pairs: tuple[float, ...] = ()
+    rounds: int = 0
 
 
 def add_score(tournament: Tournament, score: float) -> Tournament:
@@ -248,6 +250,29 @@ def answer_tournament(tournament: Tournament) -> TournamentAnswer:
     return TournamentAnswer(conclusion, best, probes, ratio, low, high, chance)
 
 
+def estimate_probes(tournament: Tournament) -> int:
+    """Estimate the probes to come: none is clearly worse, and the next look at pairs decides."""
+    stage, made = _replay_scores(tournament), len(tournament.scores)
+    if not stage.due:
+        return 0
+    left, rounds, pairs = len(stage.left), stage.rounds, len(stage.pairs)
+    if left == 1:
+        look = min(number for number in COMPARISON_PAIRS if number > pairs)
+        return 2 * (look - pairs - 1) + len(stage.due)
+    position = made + len(stage.due) - left
+    while left > 1:
+        position, rounds = position + left, rounds + 1
+        if _is_halved(left, rounds, position):
+            left, rounds = math.ceil(left / 2), 0
+    return position - made + 2 * COMPARISON_PAIRS[0]
+
+
+def _is_halved(left: int, rounds: int, position: int) -> bool:
+    """Whether the worse half is eliminated after these rounds and probes."""
+    is_last = left == 2 and position + left <= MAX_ROUND_PROBES
+    return rounds >= (LAST_ROUNDS if is_last else HALVING_ROUNDS)
+
+
 def _replay_scores(tournament: Tournament) -> _Stage:
     """Replay the scores: rounds until one candidate remains, then its pairs."""
     random = Random(tournament.seed)
@@ -260,12 +285,11 @@ def _replay_scores(tournament: Tournament) -> _Stage:
         order = order[::-1] if rounds % 2 else random.sample(remaining, len(remaining))
         done = logs[position : position + len(order)]
         if len(done) < len(order):
-            return _Stage(remaining, tuple(order[len(done) :]))
+            return _Stage(remaining, tuple(order[len(done) :]), rounds=rounds)
         for candidate, log in zip(order, done, strict=True):
             table[candidate].append(log)
         position, rounds = position + len(order), rounds + 1
-        is_last = len(remaining) == 2 and position + len(remaining) <= MAX_ROUND_PROBES
-        halve = rounds >= (LAST_ROUNDS if is_last else HALVING_ROUNDS)
+        halve = _is_halved(len(remaining), rounds, position)
         ranked = _rank_remaining({candidate: table[candidate] for candidate in remaining}, halve)
         if len(ranked) < len(remaining):
             remaining, rounds = ranked, 0

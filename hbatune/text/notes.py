@@ -151,6 +151,8 @@ def format_note(note: Message) -> str:
             disks, time = format_count(note.disks, "disk"), format_duration(note.seconds)
             writes = _describe_writes(note)
             return _fill("search", disks=disks, time=time, limit=limit, writes=writes)
+        case context.SearchLonger(target, seconds):
+            return _fill("search-longer", target=target, time=format_duration(seconds))
         case context.ComparisonsAhead():
             endpoints = format_count(note.endpoints, "endpoint")
             times = format_count(note.pairs, "time")

@@ -35,6 +35,7 @@ COMMANDS = {
     "apply_verify": ("apply", "--verify"),
     "probe_depth_sweep": ("probe", "depth-sweep"),
     "probe_lab_matrix_short": ("probe", "lab-matrix-short"),
+    "autotune": ("autotune", "--profile", "oltp"),
 }
 
 
@@ -96,7 +97,7 @@ def measure(words: tuple[str, ...]) -> Run:
     longest = max(set(bars), key=bars.count)
     begin, *moments = [event for event in events if event.get("bar") == longest]
     steps = [moment for moment in moments if moment["done"]]
-    assert len(steps) == steps[-1]["total"], "the bar ends at its total"
+    assert len(steps) == moments[-1]["total"], "the bar ends at its total"
     bar_seconds = steps[-1]["at"] - begin["at"]
     bar_error = 0.0
     for number, step in enumerate(steps, 1):

@@ -17,6 +17,7 @@ from hbatune.search.tournament import (
     add_score,
     answer_tournament,
     choose_next_candidate,
+    estimate_probes,
 )
 from tests.zoo.candidates import find_leader, play
 
@@ -163,3 +164,25 @@ def test_any_tournament_ends(candidates: int, seed: int, data: st.DataObject) ->
     assert winner == answer.leader
     assert probes <= MAX_ROUND_PROBES
     assert answer.probes <= MAX_ROUND_PROBES + 2 * rules.COMPARISON_PAIRS[-1]
+
+
+@pytest.mark.parametrize("candidates", range(2, MAX_CANDIDATES + 1))
+def test_estimate_counts_all_rounds(candidates: int) -> None:
+    """No candidate is clearly worse, so all rounds are played, and the first pairs follow."""
+    for seed in range(5):
+        expected = estimate_probes(Tournament(candidates, 0, seed=seed))
+        _, probes, _ = play(ALIKE[:candidates], 0, 0.5, seed)
+        assert expected == probes + 2 * rules.COMPARISON_PAIRS[0]
+
+
+def test_estimate_follows_each_probe() -> None:
+    tournament, made = Tournament(2, 0), 0
+    while (candidate := choose_next_candidate(tournament)) is not None:
+        assert estimate_probes(tournament) > 0
+        # The scores of pairs alternate, so the first look cannot tell.
+        score = 2.0 if candidate == (made // 2) % 2 else 1.0
+        if made < 2 * rules.LAST_ROUNDS:
+            score = 1.0 + candidate / 100 + made / 1000
+        tournament, made = add_score(tournament, score), made + 1
+    assert made > 2 * (rules.LAST_ROUNDS + rules.COMPARISON_PAIRS[0])
+    assert estimate_probes(tournament) == 0

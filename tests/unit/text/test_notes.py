@@ -40,6 +40,7 @@ SENTENCES: list[Message] = [
     context.RunsAhead(9, 90.0, file_size=1 << 30, cached=True),
     context.ComparisonsAhead(2, 10, 100.0, 600),
     context.SearchesAhead(2, 90.0, 600.0),
+    context.SearchLonger("sda", 30.0),
 ]
 
 

@@ -5,8 +5,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +25,7 @@ from hbatune.cli import main
 from hbatune.cli.command_context import make_context
 from hbatune.facts.model import Endpoint, Kind, Machine, Protocol
 from hbatune.operations.autotune import SEARCHED_SETTINGS
+from hbatune.operations.context import Note, Phase
 from hbatune.operations.disk_probes import MAX_TRIES, RAMP_S
 from hbatune.plan.rows import Outcome
 from hbatune.probe import guard, history
@@ -47,6 +48,7 @@ from hbatune.probe.result import (
 )
 from hbatune.probe.selection import choose_representatives
 from hbatune.settings.setting import parse_selected
+from hbatune.text.notes import show_note
 from tests.documented import validate
 from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
@@ -96,6 +98,8 @@ class Bench:
         self.instead: dict[int, ProbeOutcome] = {}
         self.before_probe: Callable[[], None] = lambda: None
         self.random = Random(1)
+        self.steps, self.total = 0, 0
+        self.notes: list[Note] = []
 
     @property
     def machine(self) -> Machine:
@@ -142,6 +146,23 @@ class Bench:
             blank=False if look else None,
         )
 
+    def note(self, note: Note) -> None:
+        """Keep the note, and show it as the command does."""
+        self.notes.append(note)
+        show_note(note)
+
+    @contextmanager
+    def progress(self, title: Phase, total: int) -> Iterator[Callable[..., None]]:
+        """Count the steps of the search's bar, and check that its total covers them."""
+        self.total += total if title is Phase.SEARCHING else 0
+
+        def advance(step: str, more: int = 0) -> None:
+            self.total += more
+            self.steps += not more
+            assert self.steps <= self.total, "the bar counts beyond its total"
+
+        yield advance
+
     def window(self, in_flight: int, rate: float, waits: float | None) -> Window:
         ios = round(rate / 2 * max(0.05, 1 + self.random.gauss(0, self.noise)))
         p99 = 1.3e6 * max(1, in_flight / self.servers) if waits is None else 1e6 * waits
@@ -162,8 +183,11 @@ def store(path: str, text: str) -> int | None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Replace this machine by the simulated disk, and make this user root."""
+def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Replace this machine by the simulated disk, and make this user root.
+
+    However a search ends, its progress bar has to end at its total.
+    """
     new_bench = Bench(tmp_path / "sys")
     monkeypatch.setattr("os.geteuid", lambda: 0)
     see_machine(monkeypatch, lambda: new_bench.machine)
@@ -172,11 +196,14 @@ def bench(tmp_path: Path, site: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(running, "find_disturbance", lambda subject: None)
     monkeypatch.setattr("hbatune.act.chain._store", store)
     # The clock is the seed of the orders drawn by lot.
-    context = replace(make_context(), clock=lambda: 1_763_800_000.0)
+    context = make_context()
+    context = replace(context, clock=lambda: 1_763_800_000.0, progress=new_bench.progress)
+    context = replace(context, note=new_bench.note)
     monkeypatch.setattr("hbatune.cli.commands.autotune.make_context", lambda: context)
     site.put("profiles/tuned.toml", TUNED + GOAL.format(2.0))
     site.put("profiles/free.toml", TUNED)
-    return new_bench
+    yield new_bench
+    assert new_bench.steps == new_bench.total
 
 
 def tuned(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
@@ -253,6 +280,10 @@ def test_uncertain_depth_needs_comparison(bench: Bench, capsys: pytest.CaptureFi
     bench.servers, bench.noise = 230, 0.6
     [disk] = tuned(capsys, "--profile", "free")["disks"]
     depth = disk["depth"]
+    announced = [note.seconds for note in bench.notes if hasattr(note, "seconds")]
+    assert len(announced) > 1, "a comparison that nobody expected is announced"
+    seconds = sum(running.estimate_seconds(1, workload) for workload, _, _ in bench.seen)
+    assert 0.8 < seconds / sum(announced) < 1.2
     assert depth["answer"]["chance"] < 0.85
     assert depth["compared"]["word"] != "best"
     assert depth["answer"]["word"] == depth["compared"]["word"]
