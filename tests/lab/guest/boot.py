@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from hbatune.act.paths import Paths
 from tests.lab.guest.command import Done, hbatune
 from tests.lab.guest.kit import settle
 from tests.lab.guest.values import cat, put, scheduler
@@ -104,3 +105,14 @@ def installed_for(profile: str, *, has_daemon: bool = False) -> Iterator[Done]:
             with suppress(OSError):  # other tests may have rules of their own there
                 SITE_RULES.parent.rmdir()
             hbatune("uninstall")
+
+
+@contextmanager
+def missing_program() -> Iterator[None]:
+    """Hide the program of the rules, which then record the disks that need it."""
+    hidden = Paths.udev_writer.with_suffix(".hidden")
+    Paths.udev_writer.rename(hidden)
+    try:
+        yield
+    finally:
+        hidden.rename(Paths.udev_writer)

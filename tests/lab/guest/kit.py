@@ -43,6 +43,16 @@ def reload_rules() -> None:
     subprocess.run(["udevadm", "control", "--reload"], check=True)
 
 
+def coldplug() -> None:
+    """Have udev announce every adapter and disk, as an administrator may at any time.
+
+    The coldplug of a boot has all other devices, too (test_initramfs.py).
+    """
+    subsystems = [f"--subsystem-match={name}" for name in ("pci", "scsi*", "nvme*", "block")]
+    subprocess.run(["udevadm", "trigger", "--action=add", *subsystems], check=True)
+    settle()
+
+
 @contextmanager
 def udev_paused() -> Iterator[None]:
     """Have udev keep all events for later."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.act.paths import Paths
-from tests.lab.guest.boot import by_rule, database, installed_for, values
+from tests.lab.guest.boot import by_rule, database, installed_for, missing_program, values
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import (
     KERNEL,
@@ -107,17 +106,6 @@ def test_all_luns_are_set_without_daemon(machine_without_daemon: None) -> None:
         originals = {database(disk)["HBATUNE_WAS_NR_REQUESTS"] for disk in disks}
         assert len(originals) == 1
         assert "2048" not in originals
-
-
-@contextmanager
-def missing_program() -> Iterator[None]:
-    """Hide the program of the rules, which then record the disks that need it."""
-    hidden = Paths.udev_writer.with_suffix(".hidden")
-    Paths.udev_writer.rename(hidden)
-    try:
-        yield
-    finally:
-        hidden.rename(Paths.udev_writer)
 
 
 def test_idle_luns_need_no_program(machine_without_daemon: None) -> None:

@@ -8,7 +8,6 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.kit import scsi_disks
 from tests.lab.guest.values import BLOCK, cat, put, scheduler
 
-KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted", "rolled_back")
 
 ScsiDebug = Callable[..., list[str]]

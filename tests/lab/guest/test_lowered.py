@@ -28,8 +28,9 @@ HIGH, LOW = 150, 20
 AT_ONCE, SOON = "0", "500"
 """Milliseconds between two steps of a LUN's ramp. In the two minutes of the default one is let
 through at once, and in a shorter time each time."""
-ROUNDS = 500
-LUNS, TOGETHER = 16, 20
+ROUNDS = 200
+LUNS, TOGETHER = 16, 10
+"""A mistake of one in eight would be missed once in a thousand million runs."""
 
 
 @contextmanager

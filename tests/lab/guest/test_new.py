@@ -1,17 +1,18 @@
 """New is what the kernel numbers anew, and not what udev announces once more."""
 
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.lab.guest import appear, initramfs, reboots
-from tests.lab.guest.boot import RULES, SITE_RULES, database, installed_for
-from tests.lab.guest.command import hbatune, installed
-from tests.lab.guest.daemon_host import reload_until_reported
+from hbatune.act.paths import Paths
+from tests.lab.guest import appear
+from tests.lab.guest.boot import RULES, database, missing_program
+from tests.lab.guest.command import hbatune
+from tests.lab.guest.daemon_host import by_profile, reload_until_reported
 from tests.lab.guest.kit import (
     SCSI_DEBUG,
+    coldplug,
     scsi_disks,
     settle,
     udev_paused,
@@ -22,33 +23,16 @@ from tests.lab.guest.service import (
     UNIT,
     Journal,
     announce,
-    is_active,
     running,
     systemctl,
     without_rules,
 )
-from tests.lab.guest.values import BLOCK, cat, put, scheduler
+from tests.lab.guest.values import cat, put
 
-KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 LUN = {"max_luns": 1, "num_tgts": 1, "max_queue": 192, "submit_queues": 2}
 LEFT_ALONE = f'{QUIET}drift = "ignore"\n'
 Load = Callable[..., list[str]]
-
-
-def tuned(disk: str) -> bool:
-    """Whether the disk is as the profile oltp says."""
-    return (scheduler(disk), cat(disk, "queue/nr_requests")) == ("mq-deadline", "2048")
-
-
-def coldplug() -> None:
-    """Have udev announce every adapter and disk, as an administrator may at any time.
-
-    The coldplug of a boot has all other devices, too (``test_initramfs_disk_tuned_once``).
-    """
-    subsystems = [f"--subsystem-match={name}" for name in ("pci", "scsi*", "nvme*", "block")]
-    subprocess.run(["udevadm", "trigger", "--action=add", *subsystems], check=True)
-    settle()
 
 
 def wait_for_scan(journal: Journal) -> None:
@@ -56,10 +40,26 @@ def wait_for_scan(journal: Journal) -> None:
     journal.reload()
 
 
-def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
+@pytest.fixture(scope="module")
+def machine() -> Iterator[None]:
+    """hbatune installed with its daemon."""
+    with running(LEFT_ALONE):
+        yield
+    assert not Paths.udev_writer.exists(), "an uninstallation removes it"
+    assert not RULES.exists()
+
+
+@pytest.fixture(scope="module")
+def machine_without_daemon(machine: None) -> None:
+    """The same with its daemon stopped, for all later tests."""
+    systemctl("stop", UNIT)
+
+
+def test_daemon_preserves_administrator_value(machine: None, scsi_debug: Load) -> None:
     [disk] = scsi_debug(**LUN)
-    with running(LEFT_ALONE), without_rules(), Journal() as journal:
-        assert tuned(disk)
+    with without_rules(), Journal() as journal:
+        wait_for_scan(journal)
+        assert by_profile(disk)
         put(disk, "queue/nr_requests", "100")
         coldplug()
         wait_for_scan(journal)
@@ -68,39 +68,20 @@ def test_daemon_preserves_administrator_value(scsi_debug: Load) -> None:
         assert cat(disk, "queue/nr_requests") == "100", "another daemon knows it, too"
         again = appear.again(appear.Rescan())
         journal.until_set(again, "nr_requests")
-        assert tuned(again), "it is another one to the kernel"
+        assert by_profile(again), "it is another one to the kernel"
 
 
-def test_rules_preserve_administrator_value(scsi_debug: Load) -> None:
-    """The rules have never been through with the earlier disk."""
-    [earlier] = scsi_debug(**LUN)
-    with installed_for("oltp") as done:
-        assert done.code == 0, done.out + done.err
-        assert hbatune("apply", "--no-probe").code == 0
-        (SCSI_DEBUG / "add_host").write_text("1")
-        while len(disks := scsi_disks("scsi_debug")) < 2:
-            wait_a_moment()
-        settle()
-        [later] = {*disks} - {earlier}
-        assert database(later)["HBATUNE_SEEN"] == cat(later, "diskseq")
-        for disk in disks:
-            assert tuned(disk)
-            put(disk, "queue/nr_requests", "100")
-            announce(disk)
-        coldplug()
-        assert [cat(disk, "queue/nr_requests") for disk in disks] == ["100", "100"]
-        (SCSI_DEBUG / "add_host").write_text("-1")
-        settle()
-        assert tuned(appear.again(appear.Rescan()))
-
-
-def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]]) -> None:
+def test_table_reload_preserves_administrator_value(
+    machine: None, joined: tuple[str, list[str]]
+) -> None:
     """It resets the map's limits, and those are put right; nr_requests it leaves."""
     name, _ = joined
     appear.SITE.parent.mkdir(parents=True, exist_ok=True)
     appear.SITE.write_text(appear.ON_MAPS)
     try:
-        with running(LEFT_ALONE), Journal() as journal:
+        with Journal() as journal:
+            assert hbatune("apply", "--no-probe").code == 0
+            journal.until_reloaded()
             put(name, "queue/nr_requests", "64")
             reloaded = appear.Reloaded(name)
             appear.again(reloaded)
@@ -114,47 +95,31 @@ def test_table_reload_preserves_administrator_value(joined: tuple[str, list[str]
         appear.SITE.unlink()
 
 
-@pytest.mark.deadline(900)
-def test_initramfs_disk_tuned_once() -> None:
-    """Its driver is loaded and udev knows the disk before the root's own udev begins."""
-    state = reboots.take_state()
-    if not state:
-        hbatune("uninstall")
-        initramfs.install("scsi_debug", "max_luns=1", "num_tgts=1", "max_queue=192")
-        done = installed("install", "--profile", "oltp")
-        assert done.code == 0, done.out + done.err
-        systemctl("disable", UNIT)
-        reboots.reboot(stage="installed")
-    try:
-        *properties, requests = initramfs.read_disk_properties()
-        assert any(line.startswith("USEC_INITIALIZED=") for line in properties), "udev has seen it"
-        assert not any(line.startswith("HBATUNE") for line in properties)
-        assert requests != "2048"
-        [disk] = [path.name for path in BLOCK.glob("sd*") if _is_debug(path)]
-        assert not is_active()
-        assert tuned(disk), "at the coldplug behind the initramfs"
-        assert database(disk)["HBATUNE_SEEN"] == cat(disk, "diskseq")
-        assert database(disk)["HBATUNE_WAS_NR_REQUESTS"] == requests
+def test_rules_preserve_administrator_value(machine_without_daemon: None, scsi_debug: Load) -> None:
+    """The rules have never been through with the earlier disk."""
+    with without_rules():
+        [earlier] = scsi_debug(**LUN)
+    assert hbatune("apply", "--no-probe").code == 0
+    (SCSI_DEBUG / "add_host").write_text("1")
+    while len(disks := scsi_disks("scsi_debug")) < 2:
+        wait_a_moment()
+    settle()
+    [later] = {*disks} - {earlier}
+    assert database(later)["HBATUNE_SEEN"] == cat(later, "diskseq")
+    for disk in disks:
+        assert by_profile(disk)
         put(disk, "queue/nr_requests", "100")
-        coldplug()
-        assert cat(disk, "queue/nr_requests") == "100", "and never again"
-    finally:
-        initramfs.remove()
-        assert hbatune("uninstall").code == 0
-        subprocess.run(["modprobe", "--remove", "scsi_debug"], check=False)
+        announce(disk)
+    coldplug()
+    assert [cat(disk, "queue/nr_requests") for disk in disks] == ["100", "100"]
+    (SCSI_DEBUG / "add_host").write_text("-1")
+    settle()
+    assert by_profile(appear.again(appear.Rescan()))
 
 
-def _is_debug(disk: Path) -> bool:
-    return (disk / "device/model").read_text().strip() == "scsi_debug"
-
-
-def test_missing_program_is_recorded() -> None:
-    with installed_for("oltp") as done:
-        assert done.code == 0, done.out + done.err
-        program = Path("/etc/udev/hbatune-write.sh")
-        text = program.read_text()
-        program.unlink()
-        words = [f"{name}={value}" for name, value in LUN.items()]
+def test_missing_program_is_recorded(machine_without_daemon: None) -> None:
+    words = [f"{name}={value}" for name, value in LUN.items()]
+    with missing_program():
         try:
             with udev_paused():
                 subprocess.run(["modprobe", "scsi_debug", *words], check=True)
@@ -164,7 +129,3 @@ def test_missing_program_is_recorded() -> None:
             assert database(disks[0])["HBATUNE_UNSET"] == "unstarted"
         finally:
             subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
-            program.write_text(text)
-    assert not program.exists(), "an uninstallation removes it"
-    assert not RULES.exists()
-    assert not SITE_RULES.exists()

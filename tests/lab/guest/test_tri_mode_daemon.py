@@ -17,7 +17,6 @@ from tests.lab.guest.tri_mode_daemon import (
 )
 from tests.lab.guest.values import disks
 
-KERNELS = ("6.12", "newest")
 TOPOLOGY = "tri-mode"
 SAS = "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1"
 

@@ -10,7 +10,6 @@ from tests.lab.guest.command import Done, configure, hbatune
 from tests.lab.guest.main_job import CARD_ALONE, apply_and_back, expected, list_disk_kinds
 from tests.lab.guest.tri_mode import Card, loaded
 
-KERNELS = ("6.12", "newest")
 TOPOLOGY = "tri-mode"
 
 
