@@ -1,6 +1,7 @@
-"""The sections on the latency of disks, and on all disks of an adapter in parallel.
+"""The sections on the latency of disks, on interference, and on all disks of an adapter.
 
-The section on latency shows the percentiles of each disk's latest result. The section on adapters
+The section on latency shows the percentiles of each disk's latest result. The section on
+interference compares a reader with and without a bulk writer, by scheduler. The section on adapters
 compares all disks in parallel with the sum of single disks (D1-5, D4-9).
 """
 
@@ -15,7 +16,12 @@ from hbatune.facts.names import NaturalKey, group_items, natural_key
 from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
-from hbatune.probe.sweeps import SweptParameter, list_lone_results
+from hbatune.probe.sweeps import (
+    Interference,
+    SweptParameter,
+    find_interference,
+    list_lone_results,
+)
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
@@ -132,6 +138,68 @@ def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
             cells += [units.format_rate(figures.iops), *times]
             rows.append((*cells, f"{units.format_digits(figures.cost_us_per_io)} µs"))
     return replace(page.make_table("latency", rows), caption=caption)
+
+
+MAX_PAIRS = 24
+"""Maximum number of pairs drawn. The table has all of them."""
+
+_INTERFERENCE_KEYS = charts.load_keys("interference")
+
+
+def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on interference, by disk and scheduler."""
+
+    def get_key(pair: Interference) -> tuple[NaturalKey, str]:
+        return natural_key(pair.beside.target), pair.scheduler or ""
+
+    pairs = sorted(find_interference(data.records), key=get_key)
+    if not pairs:
+        return []
+    drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
+    rows = map(_make_interference_row, drawn)
+    block = page.Block(
+        notes=tuple(data.list_stale(*(pair.record for pair in pairs))),
+        figures=(charts.draw_rows("interference", rows, _INTERFERENCE_KEYS),) if drawn else (),
+        tables=(_make_interference_table(pairs),),
+    )
+    return [block]
+
+
+def _list_latencies(pair: Interference) -> tuple[float, ...]:
+    """Return the four latencies in ms, in the order of the legend."""
+    alone, beside = pair.alone.figures, pair.beside.figures
+    return tuple(us / 1000 for us in (alone.p50_us, alone.p99_us, beside.p50_us, beside.p99_us))
+
+
+def _make_interference_row(pair: Interference) -> charts.ChartRow:
+    runs = (pair.alone, pair.alone, pair.beside, pair.beside)
+    marks = []
+    for time, key, run in zip(_list_latencies(pair), _INTERFERENCE_KEYS, runs, strict=True):
+        marks.append(charts.Mark(time, key, run.doubt is not None))
+    scheduler = f"scheduler {plan_tables.format_value(pair.scheduler)}"
+    return charts.make_spread_row(pair.beside.target, scheduler, marks)
+
+
+def _make_interference_table(pairs: Sequence[Interference]) -> page.PageTable:
+    rows = []
+    for pair in pairs:
+        alone, beside = pair.alone.figures, pair.beside.figures
+        change = written = plan_tables.format_value(None)
+        if alone.p99_us:
+            change = units.format_change(beside.p99_us / alone.p99_us)
+        if beside.written_beside is not None:
+            written = f"{units.format_digits(beside.written_beside / 1e6)} MB/s"
+        cells = [pair.beside.target, plan_tables.format_value(pair.scheduler)]
+        cells += [units.format_short_workload(pair.alone.workload)]
+        cells += [units.format_time(pair.record.time)]
+        cells += [f"{units.format_rate(alone.iops)} → {units.format_rate(beside.iops)}"]
+        cells += [_show_both(alone.p50_us, beside.p50_us), _show_both(alone.p99_us, beside.p99_us)]
+        rows.append((*cells, change, written))
+    return page.make_table("interference", rows)
+
+
+def _show_both(lone: float, loaded: float) -> str:
+    return f"{units.format_latency(lone)} → {units.format_latency(loaded)}"
 
 
 MAX_ADAPTERS = 6

@@ -10,7 +10,7 @@ from hbatune.plan.rows import State
 from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import sweeps, verdict, workloads
 from hbatune.render import render_template
-from hbatune.report import depth_section, disk_sections, evidence_sections, sweep_sections, topology
+from hbatune.report import disk_sections, evidence_sections, sweep_sections, topology
 from hbatune.report.page import Block, PageSection, ReportData, Tile
 from hbatune.shipped import find_message
 from hbatune.text.basic_output import format_count
@@ -25,13 +25,13 @@ _SECTIONS: tuple[tuple[str, str, Callable[[ReportData], list[Block]]], ...] = (
     ("before-after", "Before and after", evidence_sections.make_proof_blocks),
     ("changes", "Changes", evidence_sections.make_change_blocks),
     ("latency", "I/O latency", disk_sections.make_latency_blocks),
-    ("depth", "Queue depth sweep", depth_section.make_depth_blocks),
+    ("depth", "Queue depth sweep", sweep_sections.make_depth_blocks),
     ("load", "Response time under load", sweep_sections.make_load_blocks),
     ("corners", "Peak rates (four corners)", sweep_sections.make_corner_blocks),
     ("together", "Adapter under full load", disk_sections.make_adapter_blocks),
     ("block", "Block size sweep", partial(_make_sweeps, swept=sweeps.SweptParameter.BLOCK)),
     ("mix", "Read/write mix", partial(_make_sweeps, swept=sweeps.SweptParameter.MIX)),
-    ("interference", "Read latency under write load", depth_section.make_interference_blocks),
+    ("interference", "Read latency under write load", disk_sections.make_interference_blocks),
     ("search", "Autotune results", evidence_sections.make_search_blocks),
     ("adapters", "Adapters and links", topology.make_topology_blocks),
     ("interrupts", "Interrupt placement", topology.make_interrupt_blocks),

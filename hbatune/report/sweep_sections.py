@@ -1,21 +1,24 @@
-"""The sections on sweeps of block size, read share, four corners and rising load.
+"""The sections on sweeps of depth, block size, read share, four corners and rising load.
 
-Several depth sweeps share a block, with a curve for each LUN depth or number of jobs. The four
-corners are random and sequential reads and writes over depth.
+The section on depth shows curves with their knee, and the CPU time of an I/O. Sweeps that also vary
+the LUN depth or the number of jobs share a block, with one curve each. The four corners are random
+and sequential reads and writes over depth.
 
 The section on rising load shows response time over IOPS, as in document D4. It contains mixed
 loads, and loads with sweeps of several disks, with a curve for each disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from msgspec.structs import replace
 
 from hbatune.facts.names import group_items
-from hbatune.probe.comparison import compute_mix_cost
+from hbatune.probe.comparison import Goal, Standing, compute_mix_cost
+from hbatune.probe.knee import Knee
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
-from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs
+from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs, group_by_jobs
 from hbatune.report import charts, page, svg
 from hbatune.report.charts import Dot, Series, draw_curves
 from hbatune.shipped import load_texts
@@ -25,36 +28,35 @@ from hbatune.text.basic_output import format_count, format_sentence
 MAX_SWEEPS = 6
 """Maximum number of sweeps of one type that are drawn, the latest first."""
 
-MetricGetter = Callable[[Figures], float]
+_MetricGetter = Callable[[Figures], float]
 _CurveName = Callable[[Sweep], str]
 
-get_iops: MetricGetter = attrgetter("iops")
+_get_iops: _MetricGetter = attrgetter("iops")
 
 
-def get_p99_ms(figures: Figures) -> float:
-    """Return the p99 of a run in ms."""
+def _get_p99_ms(figures: Figures) -> float:
     return figures.p99_us / 1000
 
 
 def make_sweep_blocks(data: page.ReportData, swept: SweptParameter) -> list[page.Block]:
     """Return the section on block sizes, or on the read share."""
-    sweeps, more = choose_sweeps(data, swept), "more sweeps are in `hbatune history`."
+    sweeps, more = _choose_sweeps(data, swept), "more sweeps are in `hbatune history`."
     return page.make_blocks(_make_sweep_block, data, sweeps, MAX_SWEEPS, more)
 
 
-def choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
+def _choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
     """Return the latest sweeps of a type that can be drawn."""
-    return [sweep for sweep in data.sweeps if sweep.swept is swept and is_drawable(sweep)]
+    return [sweep for sweep in data.sweeps if sweep.swept is swept and _is_drawable(sweep)]
 
 
-def is_drawable(sweep: Sweep) -> bool:
+def _is_drawable(sweep: Sweep) -> bool:
     """Return whether all figures of a sweep are above zero, as logarithmic axes require."""
     runs = [result.figures for result in sweep.results]
     return all(min(run.iops, run.p50_us, run.p99_us) > 0 for run in runs)
 
 
-def make_series(
-    sweep: Sweep, name: str, take: MetricGetter, take_x: MetricGetter | None = None
+def _make_series(
+    sweep: Sweep, name: str, take: _MetricGetter, take_x: _MetricGetter | None = None
 ) -> Series:
     """Return one metric of every run as a curve over the swept value.
 
@@ -70,8 +72,7 @@ def make_series(
     return Series(name, tuple(dots))
 
 
-def make_sweep_axis(sweep: Sweep) -> svg.Axis:
-    """Return the axis of the swept value."""
+def _make_sweep_axis(sweep: Sweep) -> svg.Axis:
     values = [sweep.swept.of(result.workload) for result in sweep.results]
     if sweep.swept is SweptParameter.MIX:
         ticks = tuple(svg.Tick(value, str(value)) for value in sorted(values))
@@ -91,14 +92,14 @@ def get_cpu_percent(figures: Figures) -> float:
     return figures.iops * figures.cost_us_per_io / 10_000
 
 
-def draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
+def _draw_rate_by_cpu(sweep: Sweep) -> page.Figure:
     """Draw the IOPS of each run over its CPU time (D1-1)."""
-    curve = make_series(sweep, "IOPS", get_iops, get_cpu_percent)
+    curve = _make_series(sweep, "IOPS", _get_iops, get_cpu_percent)
     point = load_texts("report.toml")["points"][sweep.swept]
     return draw_curves("iops-by-cpu", [curve], point=point)
 
 
-def make_sweep_table(sweep: Sweep) -> page.PageTable:
+def _make_sweep_table(sweep: Sweep) -> page.PageTable:
     """Return a table of the values in the curves."""
     rows = []
     for result in sweep.results:
@@ -110,7 +111,7 @@ def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> 
     """Return a table of the values in several curves. Each row starts with its curve's name."""
     rows: list[tuple[str, ...]] = []
     for sweep in sweeps:
-        table = make_sweep_table(sweep)
+        table = _make_sweep_table(sweep)
         for row in table.rows:
             rows.append((name(sweep), *row))
     heads, right = (head, *table.heads), frozenset(range(1, 11))
@@ -124,7 +125,7 @@ def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
     if (cost := compute_mix_cost(sweep.results, data.yardsticks)) is not None:
         notes.insert(0, format_sentence(probe_tables.describe_mix(cost)))
     draw = _draw_sizes if sweep.swept is SweptParameter.BLOCK else _draw_mixes
-    folded = (make_sweep_table(sweep),)
+    folded = (_make_sweep_table(sweep),)
     return page.Block(_name_sweep(sweep), tuple(notes), tuple(draw(sweep)), folded=folded)
 
 
@@ -137,23 +138,23 @@ def _name_sweep(sweep: Sweep) -> str:
 
 
 def _draw_sizes(sweep: Sweep) -> Iterator[page.Figure]:
-    yield _draw_curve("block-iops", sweep, get_iops)
+    yield _draw_curve("block-iops", sweep, _get_iops)
     yield _draw_curve("block-throughput", sweep, lambda load: load.bandwidth / 1e6)
     yield _draw_curve("block-cpu", sweep, get_cpu_percent)
-    yield draw_rate_by_cpu(sweep)
+    yield _draw_rate_by_cpu(sweep)
 
 
 def _draw_mixes(sweep: Sweep) -> Iterator[page.Figure]:
-    yield _draw_curve("mix-iops", sweep, get_iops)
+    yield _draw_curve("mix-iops", sweep, _get_iops)
     curves = (
-        make_series(sweep, "p50", lambda load: load.p50_us / 1000),
-        make_series(sweep, "p99", get_p99_ms),
+        _make_series(sweep, "p50", lambda load: load.p50_us / 1000),
+        _make_series(sweep, "p99", _get_p99_ms),
     )
-    yield draw_curves("mix-latency", curves, make_sweep_axis(sweep))
+    yield draw_curves("mix-latency", curves, _make_sweep_axis(sweep))
 
 
-def _draw_curve(name: str, sweep: Sweep, take: MetricGetter) -> page.Figure:
-    return draw_curves(name, [make_series(sweep, "", take)], make_sweep_axis(sweep))
+def _draw_curve(name: str, sweep: Sweep, take: _MetricGetter) -> page.Figure:
+    return draw_curves(name, [_make_series(sweep, "", take)], _make_sweep_axis(sweep))
 
 
 def _show_value(swept: SweptParameter, workload: Workload) -> str:
@@ -174,7 +175,137 @@ def _list_cells(result: ProbeResult) -> list[str]:
     return [*cells, cost, probe_tables.describe_doubt(result)]
 
 
-def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
+def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
+    """Return the section on depth, the latest sweep first."""
+    sweeps = _choose_sweeps(data, SweptParameter.DEPTH)
+    elsewhere = data.corner_sweeps
+    pure, single, lun_sweeps = [], [], []
+    for sweep in sweeps:
+        if sweep not in elsewhere and not _is_mix(sweep):
+            pure.append(sweep)
+    job_groups = group_by_jobs(pure)
+    job_sweeps = list(chain.from_iterable(job_groups))
+    for sweep in sweeps:
+        if sweep.workload.queue_depth is not None:
+            lun_sweeps.append(sweep)
+        elif sweep in pure and sweep not in job_sweeps:
+            single.append(sweep)
+    more = "more sweeps are in `hbatune history`."
+    blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
+    for group in job_groups[:MAX_SWEEPS]:
+        blocks.append(_make_jobs_block(data, group))
+    blocks += _make_lun_blocks(data, lun_sweeps)
+    return blocks
+
+
+def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
+    standing = data.standing(sweep.results[0])
+    goal = None if standing is None else standing.goal
+    figures = (
+        _draw_throughput_latency(sweep),
+        _draw_rate(sweep),
+        _draw_latency(sweep, goal, "" if data.profile is None else data.profile.name),
+        _draw_cpu(sweep),
+        _draw_rate_by_cpu(sweep),
+    )
+    return page.Block(
+        name=f"{sweep.target}: {_name_load(sweep)}",
+        notes=(*_describe_depth(sweep, standing), *data.list_stale(sweep.records[-1])),
+        figures=figures,
+        folded=(_make_sweep_table(sweep),),
+    )
+
+
+def _describe_depth(sweep: Sweep, standing: Standing | None) -> Iterator[str]:
+    if (knee := sweep.knee) is not None:
+        yield format_sentence(probe_tables.describe_knee(knee, standing))
+        figures = next(run.figures for run in sweep.results if run.workload.issued == knee.depth)
+        yield (
+            f"At depth {knee.depth} there are {units.format_rate(figures.iops)} IOPS with a p99 of "
+            f"{units.format_latency(figures.p99_us)}, for "
+            f"{units.format_digits(figures.cost_us_per_io)} µs of CPU time each."
+        )
+    yield from map(format_sentence, probe_tables.describe_cpu_limits(sweep.results))
+    yield units.format_conditions(sweep.records[-1])
+
+
+def _draw_throughput_latency(sweep: Sweep) -> page.Figure:
+    dots, knee = [], _find_passed_knee(sweep)
+    for result in sweep.results:
+        figures, depth = result.figures, result.workload.issued
+        is_knee = knee is not None and depth == knee.depth
+        label, doubted = f"knee: {depth}" if is_knee else str(depth), bool(result.doubt)
+        dots.append(Dot(figures.iops, figures.p99_us / 1000, label, doubted, is_knee))
+    notes = [] if knee is None else ["knee-ring"]
+    return draw_curves("depth-throughput", [Series("p99", tuple(dots))], notes=notes)
+
+
+def _draw_rate(sweep: Sweep) -> page.Figure:
+    curves = [_make_series(sweep, "IOPS", _get_iops)]
+    axis, notes = _make_sweep_axis(sweep), _list_knee_notes(sweep)
+    band, upright = _get_knee_range(sweep), _mark_knee(sweep)
+    return draw_curves("depth-iops", curves, axis, notes=notes, band=band, upright=upright)
+
+
+def _list_knee_notes(sweep: Sweep) -> list[str]:
+    """Return the sentences on the rate over depth, with the confidence in the knee."""
+    if (knee := _find_passed_knee(sweep)) is None:
+        return ["no-knee"]
+    if knee.low < knee.high:
+        return ["knee", "knee-range"]
+    return ["knee"] if sweep.ranged else ["knee", "knee-unsure"]
+
+
+def _draw_latency(sweep: Sweep, goal: Goal | None, profile: str) -> page.Figure:
+    curves = (
+        _make_series(sweep, "p50", lambda load: load.p50_us / 1000),
+        _make_series(sweep, "p99", _get_p99_ms),
+        _make_series(sweep, "p99.9", lambda load: load.p999_us / 1000),
+    )
+    level, notes, source = None, [], ""
+    if goal is not None:
+        level = charts.Guide(goal.p99_ms, f"{profile}: p99 {goal.p99_ms:g} ms")
+        notes, source = ["objective"], goal.source
+    return draw_curves(
+        "depth-latency",
+        curves,
+        _make_sweep_axis(sweep),
+        notes=notes,
+        band=_get_knee_range(sweep),
+        upright=_mark_knee(sweep),
+        level=level,
+        profile=profile,
+        source=source,
+    )
+
+
+def _draw_cpu(sweep: Sweep) -> page.Figure:
+    curves = [_make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
+    name = "depth-cpu"
+    if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
+        curves.append(
+            _make_series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
+        )
+        name = "depth-cpu-interrupts"
+    return draw_curves(name, curves, _make_sweep_axis(sweep), upright=_mark_knee(sweep))
+
+
+def _find_passed_knee(sweep: Sweep) -> Knee | None:
+    """Return the knee, or None if the deepest depth may still be below it."""
+    return None if sweep.knee is None or sweep.knee.past is None else sweep.knee
+
+
+def _get_knee_range(sweep: Sweep) -> tuple[float, float] | None:
+    knee = sweep.knee
+    return None if knee is None or knee.low == knee.high else (knee.low, knee.high)
+
+
+def _mark_knee(sweep: Sweep) -> charts.Guide | None:
+    knee = _find_passed_knee(sweep)
+    return None if knee is None else charts.Guide(knee.depth, f"knee: {knee.depth}")
+
+
+def _make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks = group_items(sweeps, lambda sweep: sweep.id)
     for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
@@ -185,7 +316,7 @@ def make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[
         )
 
 
-def make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
+def _make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
@@ -209,10 +340,10 @@ def _make_several_block(
     stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
     knee_notes = (*notes, *_describe_several(data, sweeps, name))
     axis = "depth of the workload, I/Os in flight"
-    rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, get_iops)
-    p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, get_p99_ms)
+    rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, _get_iops)
+    p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, _get_p99_ms)
     return page.Block(
-        name=f"{last.target}: {name_load(sweeps[0])}, {criterion}",
+        name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
         notes=(*knee_notes, units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
@@ -235,18 +366,18 @@ def _draw_several(
     sweeps: Sequence[Sweep],
     name: _CurveName,
     axis: str,
-    take: MetricGetter,
+    take: _MetricGetter,
     ceiling: float | None = None,
 ) -> page.Figure:
     """Draw a curve for each sweep over the depth, and the ``ceiling`` of a link in GB/s."""
-    curves = [make_series(sweep, name(sweep), take) for sweep in sweeps]
+    curves = [_make_series(sweep, name(sweep), take) for sweep in sweeps]
     depths = [result.workload.issued for sweep in sweeps for result in sweep.results]
     return draw_curves(picture, curves, svg.make_measured_axis(axis, depths), ceiling=ceiling)
 
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on the four corners, the latest disk first."""
-    measured_corners = [corner for corner in data.corners if all(map(is_drawable, corner.sweeps))]
+    measured_corners = [corner for corner in data.corners if all(map(_is_drawable, corner.sweeps))]
     more = "more disks are in `hbatune history`."
     return page.make_blocks(_make_corners_block, data, measured_corners, MAX_SWEEPS, more)
 
@@ -258,11 +389,11 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
     axis = "depth, I/Os in flight"
-    random = _draw_several("corners-random", corners.random, name_load, axis, get_iops)
+    random = _draw_several("corners-random", corners.random, _name_load, axis, _get_iops)
     sequential = _draw_several(
         "corners-sequential",
         corners.sequential,
-        name_load,
+        _name_load,
         axis,
         lambda load: load.bandwidth / 1e9,
         ceiling,
@@ -272,7 +403,7 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
         name=last.target,
         notes=(*notes, *data.list_stale(last)),
         figures=(random, sequential),
-        folded=(_make_joined_table(corners.sweeps, "Load", name_load),),
+        folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
     )
 
 
@@ -280,36 +411,34 @@ def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
     for sweep in corners.sweeps:
         if sweep.knee is not None:
             standing = data.standing(max(sweep.results, key=lambda result: result.figures.iops))
-            yield f"{name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
+            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 
-def name_load(sweep: Sweep) -> str:
-    """Return the block size and the pattern of a sweep."""
+def _name_load(sweep: Sweep) -> str:
     size = units.format_block_size(sweep.workload.block_size)
     return f"{size} {units.format_pattern(sweep.workload)}"
 
 
 def make_load_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on rising load, the latest load first."""
-    sweeps, elsewhere = choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
+    sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
     plain = [s for s in sweeps if s.workload.queue_depth is None and s not in elsewhere]
     loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))
-    groups = [group for group in loads.values() if is_mix(group[0]) or len(group) > 1]
+    groups = [group for group in loads.values() if _is_mix(group[0]) or len(group) > 1]
     more = "more loads are in `hbatune history`."
     return page.make_blocks(_make_load_block, data, groups, MAX_SWEEPS, more)
 
 
-def is_mix(sweep: Sweep) -> bool:
-    """Return whether a sweep mixes reads and writes."""
+def _is_mix(sweep: Sweep) -> bool:
     return sweep.workload.pattern is Pattern.RANDOM_MIX
 
 
 def _make_load_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     drawn = sweeps[: charts.MAX_SERIES]
     mean = _draw_load(drawn, "Mean response time", "mean", lambda load: load.mean_us / 1000)
-    p99 = _draw_load(drawn, "p99", "p99", get_p99_ms)
+    p99 = _draw_load(drawn, "p99", "p99", _get_p99_ms)
     return page.Block(
-        name=name_load(sweeps[0]),
+        name=_name_load(sweeps[0]),
         notes=tuple(_describe_load(data, sweeps, drawn)),
         figures=(mean, p99),
         folded=(_make_joined_table(drawn, "Disk", lambda sweep: sweep.target),),
@@ -322,7 +451,7 @@ def _describe_load(
     for sweep in drawn:
         last = sweep.records[-1]
         # The section on depth reports the knee of a read-only load.
-        knee = sweep.knee if is_mix(sweep) else None
+        knee = sweep.knee if _is_mix(sweep) else None
         knee_text = "" if knee is None else f"{probe_tables.describe_knee(knee)}. "
         yield f"{last.target}: {knee_text}{units.format_conditions(last)}"
     if len(sweeps) > len(drawn):
@@ -331,6 +460,8 @@ def _describe_load(
     yield from data.list_stale(*(sweep.records[-1] for sweep in drawn))
 
 
-def _draw_load(sweeps: Sequence[Sweep], title: str, metric: str, take: MetricGetter) -> page.Figure:
-    curves = [make_series(sweep, sweep.target, take, get_iops) for sweep in sweeps]
+def _draw_load(
+    sweeps: Sequence[Sweep], title: str, metric: str, take: _MetricGetter
+) -> page.Figure:
+    curves = [_make_series(sweep, sweep.target, take, _get_iops) for sweep in sweeps]
     return draw_curves("load", curves, title=title, metric=metric)

@@ -1,4 +1,4 @@
-"""The sections on the latency of disks and on all disks of an adapter."""
+"""The sections on the latency of disks, interference, and all disks of an adapter."""
 
 import re
 
@@ -104,3 +104,24 @@ def test_vanished_adapter_is_reported() -> None:
     later = replace(report, machine=without_adapter, plan=None, records=runs)
     text = parse_report(later).text["together"]
     assert "0000:01:00.0: the adapter is not there any more." in text
+
+
+def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
+    text = full.text["interference"]
+    for scheduler in ("none", "mq-deadline", "bfq"):
+        assert f"scheduler {scheduler}" in text
+    assert "p99 with writer" in text
+    assert re.search(r"sda bfq 4K randread, 4 deep 2027-01-15 [0-9:]+ 30,000 → 15,000", text)
+    assert "MB/s" in text
+
+
+def test_distant_reader_is_unpaired() -> None:
+    report = reported.seen()
+    moved = []
+    for record in reported.beside_writer(report.machine):
+        assert record.result is not None
+        moved.append(
+            replace(record, time=record.time + 10 * (record.result.workload.writer is None))
+        )
+    text = parse_report(replace(report, records=tuple(moved))).text["interference"]
+    assert "hbatune probe interference" in text

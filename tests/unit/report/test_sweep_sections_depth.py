@@ -1,4 +1,4 @@
-"""The sections on depth sweeps and on interference."""
+"""The section on depth sweeps."""
 
 import re
 
@@ -53,24 +53,3 @@ def test_short_sweep_has_no_knee() -> None:
     )
     assert "No knee up to depth 8" in short.text["depth"]
     assert "knee: " not in short.text["depth"]
-
-
-def test_interference_is_shown_by_scheduler(full: Parsed) -> None:
-    text = full.text["interference"]
-    for scheduler in ("none", "mq-deadline", "bfq"):
-        assert f"scheduler {scheduler}" in text
-    assert "p99 with writer" in text
-    assert re.search(r"sda bfq 4K randread, 4 deep 2027-01-15 [0-9:]+ 30,000 → 15,000", text)
-    assert "MB/s" in text
-
-
-def test_distant_reader_is_unpaired() -> None:
-    report = reported.seen()
-    moved = []
-    for record in reported.beside_writer(report.machine):
-        assert record.result is not None
-        moved.append(
-            replace(record, time=record.time + 10 * (record.result.workload.writer is None))
-        )
-    text = parse_report(replace(report, records=tuple(moved))).text["interference"]
-    assert "hbatune probe interference" in text
