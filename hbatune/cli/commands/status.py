@@ -17,7 +17,6 @@ from hbatune.processes import is_stopped, read_clock_id
 from hbatune.shipped import fill_message
 from hbatune.text import status_lines, terminal
 from hbatune.text.leftovers import print_leftovers
-from hbatune.text.status_document import StatusDocument, make_status_document
 
 if TYPE_CHECKING:
     from hbatune.agent.status import Status
@@ -54,7 +53,7 @@ def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
     return tuple(entry for entry in unset if (entry.target, entry.setting) in keys)
 
 
-def _read_document() -> StatusDocument:
+def _read_document() -> status_lines.StatusDocument:
     status, health = None, host_state.DaemonHealth(host_state.DaemonState.NOT_RUNNING)
     if not is_missing(Paths.status):
         from hbatune.agent import status as daemon  # 4 of 70 ms
@@ -72,7 +71,8 @@ def _read_document() -> StatusDocument:
 
         look = look_at_host(print_leftovers)
     kept, changes = Paths.udev_rules.exists(), _count_rule_changes(look.profile)
-    return make_status_document(look, status, health, _find_unset(status), changes, kept=kept)
+    unset = _find_unset(status)
+    return status_lines.make_status_document(look, status, health, unset, changes, kept=kept)
 
 
 def _count_rule_changes(profile: str | None) -> int | None:
