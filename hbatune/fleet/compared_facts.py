@@ -1,15 +1,15 @@
-"""The facts that are compared between peers, and between two hosts. Pure.
+"""The facts that are compared between peers, and the differences between two hosts. Pure.
 
 Facts ignore positions that differ between hosts by chance, such as PCI addresses, disk names and
 interrupt numbers. Their subjects are all adapters of one product, and all disks of one model behind
 these.
 
-Two hosts are compared in more facts than peers. Errors are compared by their sums: since boot, or
-since the first of two snapshots of one boot.
+Two hosts, or one host at two times, are compared in more facts than peers. Errors are compared by
+their sums: since boot, or since the first of two snapshots of one boot.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Missing, Reaso
 from hbatune.facts.names import group_items, natural_key
 from hbatune.operations.snapshot import get_error_counters
 from hbatune.settings.table import QUEUE_DEPTH, SETTINGS
-from hbatune.shipped import fill_message
+from hbatune.shipped import fill_message, load_texts
 from hbatune.snapshot.file import Snapshot
 
 Scalar = bool | int | float | str | None
@@ -151,15 +151,12 @@ class _GatheredFacts:
         self._add_disks()
         self._add_host()
 
-    def add_models(self) -> None:
-        """Add the models and sizes of disks."""
+    def add_details(self) -> None:
+        """Add the models and sizes of disks, and the number of CPUs that serve each adapter."""
         for disk in _list_disks(self._machine):
             subject = _format_disk_subject(disk, self._products)
             self._add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
             self._add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
-
-    def add_interrupts(self) -> None:
-        """Add the number of CPUs that serve each adapter."""
         serving: dict[str, set[str]] = defaultdict(set)
         for vector in self._machine.vectors:
             if vector.role is Role.DATA and vector.effective:
@@ -288,7 +285,7 @@ MAX_NAMES = 64
 _HARMLESS = (f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{ErrorKind.SPACE}")
 
 
-def pair_facts(
+def _pair_facts(
     first: Snapshot, second: Snapshot
 ) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
     """Return the facts of both hosts, with equal names for corresponding disk models."""
@@ -296,8 +293,7 @@ def pair_facts(
     second_facts = _GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
     for facts in (first_facts, second_facts):
         facts.add_common()
-        facts.add_models()
-        facts.add_interrupts()
+        facts.add_details()
     if first.machine.boot_id == second.machine.boot_id:
         second_facts.add_counters(get_error_counters(first))
     else:
@@ -331,3 +327,85 @@ def _group_subjects(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
 
 def _list_disks(machine: Machine) -> Iterator[Endpoint]:
     return (endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP)
+
+
+class Difference(Struct, frozen=True):
+    """A fact in which two hosts differ. A host without the fact has no values."""
+
+    kind: FactKind
+    subject: str
+    what: str
+    first: tuple[Valued, ...]
+    second: tuple[Valued, ...]
+    source: str | None
+
+
+class ComparedHost(Struct, frozen=True):
+    """One of the hosts: its name, kernel and snapshot time (seconds since the epoch)."""
+
+    name: str
+    kernel: str
+    taken: int
+
+
+class HostComparison(Struct, frozen=True, kw_only=True):
+    """The JSON document of `compare`; ``differences`` start with the most important one.
+
+    ``same`` counts the equal facts. ``one_host`` is true if both snapshots are of one host,
+    ``one_boot`` if they are of one boot. Within one boot, errors are counted since the first
+    snapshot, otherwise since each boot.
+    """
+
+    schema: str = "hbatune.compare/1"
+    first: ComparedHost
+    second: ComparedHost
+    one_host: bool
+    one_boot: bool
+    differences: tuple[Difference, ...]
+    same: int
+
+
+def compare_hosts(first: Snapshot, second: Snapshot) -> HostComparison:
+    """Compare the second host with the first."""
+    first_facts, second_facts = _pair_facts(first, second)
+    differences, same = _find_differences(first_facts, second_facts)
+    return HostComparison(
+        first=ComparedHost(first.machine.hostname, first.machine.kernel, first.taken),
+        second=ComparedHost(second.machine.hostname, second.machine.kernel, second.taken),
+        one_host=first.machine.hostname == second.machine.hostname,
+        one_boot=first.machine.boot_id == second.machine.boot_id,
+        differences=tuple(differences),
+        same=same,
+    )
+
+
+def _find_differences(
+    first_facts: Sequence[HostFact], second_facts: Sequence[HostFact]
+) -> tuple[list[Difference], int]:
+    first = {fact.key: fact for fact in first_facts}
+    second = {fact.key: fact for fact in second_facts}
+    # A subject that only one host has counts as a single difference: its presence.
+    both = {fact.subject for fact in first_facts} & {fact.subject for fact in second_facts}
+    differences, same = list[Difference](), 0
+    sources = load_texts("messages.toml")["fact_source"]
+    for key in dict.fromkeys((*first, *second)):
+        kind, subject, aspect = key
+        first_fact, second_fact = first.get(key), second.get(key)
+        if subject not in both and kind is not FactKind.PRESENCE:
+            continue
+        if first_fact and second_fact and first_fact.values == second_fact.values:
+            same += 1
+            continue
+        sides = (_get_values(first_fact, kind), _get_values(second_fact, kind))
+        is_setting = kind is FactKind.SETTING and aspect in SETTINGS
+        source = SETTINGS[aspect].source if is_setting else sources.get(kind.name)
+        differences.append(Difference(kind, subject, aspect, *sides, source))
+    # The depth of disks precedes the depth of the host.
+    differences.sort(key=lambda row: (FACT_RANKS[row.kind], row.what not in SETTINGS))
+    return differences, same
+
+
+def _get_values(fact: HostFact | None, kind: FactKind) -> tuple[Valued, ...]:
+    if fact is not None:
+        return fact.found
+    return (Valued(0, 1, ()),) if kind in (FactKind.ERRORS, FactKind.COUNTERS) else ()

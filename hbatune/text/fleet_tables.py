@@ -16,8 +16,7 @@ from msgspec.structs import asdict, astuple
 from hbatune.checks.finding import Severity, format_fact
 from hbatune.facts.names import group_items
 from hbatune.fleet import audit as audits
-from hbatune.fleet.compare import Difference, HostComparison
-from hbatune.fleet.compared_facts import FactKind, Scalar, Valued
+from hbatune.fleet.compared_facts import Difference, FactKind, HostComparison, Scalar, Valued
 from hbatune.fleet.hosts import THIS_HOST, HostState, UnusableSnapshot
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message, find_message, load_texts

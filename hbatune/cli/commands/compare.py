@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode
-from hbatune.fleet.compare import compare_hosts
+from hbatune.fleet.compared_facts import compare_hosts
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.snapshot.file import load_snapshot
 from hbatune.text import fleet_tables, terminal

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hbatune.cli import main
 from hbatune.facts.health import LOG_COUNTER_PREFIX
-from hbatune.fleet.compare import Difference, compare_hosts
+from hbatune.fleet.compared_facts import Difference, compare_hosts
 from hbatune.snapshot.file import Snapshot, encode_snapshot
 from tests.documented import validate
 from tests.unit import machines as factory
