@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from hbatune.checks.finding import CheckInput, Fact, Finding
 from hbatune.checks.registry import run_checks
 from hbatune.errors import HbatuneError, UsageError
-from hbatune.facts.model import GENERATIONS, Adapter, Machine, Missing, TargetKind
+from hbatune.facts.model import Adapter, Machine, Missing, TargetKind
 from hbatune.facts.names import group_items, natural_key
 from hbatune.fleet import compared_facts
 from hbatune.fleet.compared_facts import HostFact, shorten_text
@@ -168,8 +168,8 @@ def _format_link(adapter: Adapter) -> str | None:
     link = adapter.link
     if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
         return None
-    generation = GENERATIONS.get(link.speed)
-    return f"Gen{generation} x{link.width}" if generation else f"{link.speed} GT/s x{link.width}"
+    speed = f"{link.speed} GT/s" if link.generation is None else f"Gen{link.generation}"
+    return f"{speed} x{link.width}"
 
 
 def _summarise_adapter(adapter: Adapter) -> HostAdapter:

@@ -23,7 +23,7 @@ from hbatune.shipped import fill_message, find_message, load_texts
 from hbatune.text import plan_tables, units
 from hbatune.text.basic_output import format_count, format_second
 from hbatune.text.tables import EMPTY_CELL, STYLES, Cell, Column, Table, load_columns, make_columns
-from hbatune.text.terminal import Field, format_csv, print_line, show_line, show_section
+from hbatune.text.terminal import Field, print_line, show_line, show_section
 
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
@@ -293,12 +293,8 @@ def _format_scalar(value: Scalar) -> str:
     return UNKNOWN_TEXT if value is None else format_fact(value)
 
 
-def format_audit_csv(audit: audits.Audit) -> str:
-    """Return an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
-    return format_csv("audit", _yield_rows(audit))
-
-
-def _yield_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
+def list_csv_rows(audit: audits.Audit) -> Iterator[tuple[Field, ...]]:
+    """Yield an audit as CSV: hosts, outliers, drift, findings, inventory and unusable files."""
     for host in audit.hosts:
         groups = f"group {host.group}"
         yield ("host", host.name, None, groups, host.kernel, None, host.drift, host.profile, None)

@@ -365,12 +365,8 @@ def describe_bottleneck(result: TogetherResult | KeptTogether) -> str:
     return find_message(result.bottleneck).format(used=used, ceiling=ceiling, busy=busy)
 
 
-def format_history_csv(entries: Iterable[HistoryEntry]) -> str:
-    """Return the runs of a history as CSV (D3-9), in the order of its entries."""
-    return terminal.format_csv("history", _yield_rows(entries))
-
-
-def _yield_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[terminal.Field]]:
+def list_csv_rows(entries: Iterable[HistoryEntry]) -> Iterator[list[terminal.Field]]:
+    """Yield the runs of a history as CSV (D3-9), in the order of its entries."""
     for entry in entries:
         record = entry.record
         measured = record.result or record.together

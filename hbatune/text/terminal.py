@@ -125,12 +125,6 @@ def show_json(document: msgspec.Struct) -> None:
     print(decode_json(msgspec.json.format(msgspec.json.encode(document), indent=1)))
 
 
-def show_csv(text: str) -> None:
-    """Print comma-separated values to standard output, which must contain no other text."""
-    for line in text.splitlines():
-        show_line(line)
-
-
 def decode_json(data: bytes) -> str:
     """Return encoded JSON as text for standard output, even if its encoding is not UTF-8."""
     text = data.decode()
@@ -230,6 +224,12 @@ def format_csv(name: str, rows: Iterable[Sequence[Field]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([_escape_field(cell) for cell in row] for row in rows)
     return text.getvalue()
+
+
+def show_csv(name: str, rows: Iterable[Sequence[Field]]) -> None:
+    """Print such a table to standard output, which must contain no other text."""
+    for line in format_csv(name, rows).splitlines():
+        show_line(line)
 
 
 def _escape_field(field: Field) -> Field:

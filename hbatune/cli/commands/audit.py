@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         terminal.show_json(fleet_tables.make_audit_document(fleet_audit))
     elif args.csv:
-        terminal.show_csv(fleet_tables.format_audit_csv(fleet_audit))
+        terminal.show_csv("audit", fleet_tables.list_csv_rows(fleet_audit))
     else:
         fleet_tables.show_audit(fleet_audit)
     if args.json or args.csv:

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
         return 0
     if args.csv:
-        show_csv(probe_tables.format_history_csv(entries))
+        show_csv("history", probe_tables.list_csv_rows(entries))
         return 0
     if not entries:
         disks = choose_representatives(machine, machine.endpoints_by_target, shared=True).subjects

@@ -25,7 +25,8 @@ from hbatune.probe.history import (
 )
 from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import Histogram, Pattern, ProbeResult, Served, Window, Workload
-from hbatune.text.probe_tables import format_history_csv
+from hbatune.text.probe_tables import list_csv_rows
+from hbatune.text.terminal import format_csv
 from tests.unit import report_server as reported
 from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.noisy_disks import figures
@@ -266,7 +267,7 @@ def test_stale_knee_does_not_count() -> None:
 def test_csv_has_row_per_run() -> None:
     host = reported.host()
     entries = list_entries([*reported.kept(host), *reported.block_sweep(host)], host)
-    rows = list(csv.DictReader(io.StringIO(format_history_csv(entries))))
+    rows = list(csv.DictReader(io.StringIO(format_csv("history", list_csv_rows(entries)))))
     assert len(rows) == len(reported.DEPTHS) + len(reported.BLOCKS), "a knee is no run"
     swept = [row for row in rows if row["command"] == "probe depth-sweep"]
     assert [int(row["depth"]) for row in swept] == list(reported.DEPTHS)
@@ -287,7 +288,7 @@ def test_adapter_run_stored_without_windows() -> None:
     assert len(first.together.alone_iops) == 2
     [entry] = list_entries([first], host)
     assert entry.stale == ()
-    [row] = csv.DictReader(io.StringIO(format_history_csv([entry])))
+    [row] = csv.DictReader(io.StringIO(format_csv("history", list_csv_rows([entry]))))
     assert (row["target"], row["driver"]) == (first.target, "mpt3sas")
     assert float(row["iops"]) == first.together.figures.iops
     newer = replace(host, adapters=tuple(replace(a, firmware="99") for a in host.adapters))
