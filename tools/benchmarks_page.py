@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from hbatune.report.charts import Curves, Dot, Series, make_curves_figure
+from hbatune.report.charts import Curves, Dot, Series, make_figure
 from hbatune.report.svg import make_log_axis
 from hbatune.shipped import find_shipped
 from tests.bench.guest.comparison import Comparison, Figure, load
@@ -120,7 +120,7 @@ def picture(curve: Curve) -> str:
         (diff, loop),
     )
     # Use plain text, because markup would escape the inserted text.
-    picture = str(make_curves_figure(chart, "").picture)
+    picture = str(make_figure(chart, "").picture)
     drawn = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     styles = (find_shipped("templates") / "report.css").read_text(encoding="utf-8")
     return drawn.replace("</title>", f"</title><style>{styles}</style>", 1) + "\n"

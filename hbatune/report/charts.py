@@ -341,7 +341,7 @@ def draw_curves(
     highlights = [] if level is None else [level.value]
     y = _fit_axis(texts["y"], [*highlights, *(dot.y for dot in dots)])
     chart = Curves(texts["title"], x, y, series, band, upright, level)
-    return make_curves_figure(chart, texts["caption"])
+    return make_figure(chart, texts["caption"])
 
 
 def draw_rows(
@@ -369,29 +369,19 @@ def draw_rows(
     texts = _read_texts(name, names, facts)
     axis = axis or _fit_axis(texts["x"], values)
     chart = Rows(texts["title"], axis, drawn, tuple(keys), pitch, bands, upright)
-    return make_rows_figure(chart, texts["caption"])
+    return make_figure(chart, texts["caption"])
 
 
-def make_curves_figure(chart: Curves, caption: str) -> Figure:
-    """Return a figure of curves over two axes, named after the chart's title."""
-    return Figure(chart.title, _render("curves", _CurveDrawing(chart)), caption)
-
-
-def make_rows_figure(chart: Rows, caption: str) -> Figure:
-    """Return a figure of rows along one axis, named after the chart's title."""
-    return Figure(chart.title, _render("rows", _RowDrawing(chart)), caption)
-
-
-def _render(name: str, drawing: _CurveDrawing | _RowDrawing) -> Markup:
-    """Return a picture by its template."""
+def make_figure(chart: Curves | Rows, caption: str) -> Figure:
+    """Return a figure of a chart, named after its title."""
     text = render_template(
         "templates",
-        f"{name}.html.j2",
-        drawing=drawing,
+        "curves.html.j2" if isinstance(chart, Curves) else "rows.html.j2",
+        drawing=_CurveDrawing(chart) if isinstance(chart, Curves) else _RowDrawing(chart),
         width=svg.PICTURE_WIDTH,
         line_height=svg.LINE_HEIGHT,
         key_width=svg.KEY_WIDTH,
         min_bar_width=_MIN_BAR_WIDTH,
     )
     # The template has escaped it: Markup prevents the page's template from escaping it again.
-    return Markup(text)
+    return Figure(chart.title, Markup(text), caption)

@@ -45,7 +45,7 @@ def chart(*dots: Dot, **more: object) -> Element:
         (series,),
         **more,  # type: ignore[arg-type]
     )
-    return parsed(charts.make_curves_figure(curves, "").picture)
+    return parsed(charts.make_figure(curves, "").picture)
 
 
 FOUR = tuple(Dot(deep, 100.0 * deep, str(deep)) for deep in DEPTHS)
@@ -93,7 +93,7 @@ def test_curves_differ_in_shape() -> None:
     series = tuple(Series(name, FOUR) for name in ("p50", "p99", "p99.9"))
     axis = make_log_axis("latency, ms", [dot.y for dot in FOUR])
     curves = Curves("x", make_measured_axis("d", DEPTHS), axis, series)
-    svg = parsed(charts.make_curves_figure(curves, "").picture)
+    svg = parsed(charts.make_figure(curves, "").picture)
     assert {"p50", "p99", "p99.9"} <= set(texts(svg))
     shapes = {mark.get("d", mark.tag) for mark in styled(svg, "mark")}
     assert len(shapes) == 3
@@ -109,7 +109,7 @@ def strip(*chart_rows: ChartRow, **more: object) -> Element:
     axis = make_linear_axis("change, %", [-10, 10])
     keys = (LegendEntry("fine", "s0", Shape.CIRCLE),)
     row_chart = Rows("changes", axis, chart_rows, keys=keys, **more)  # type: ignore[arg-type]
-    return parsed(charts.make_rows_figure(row_chart, "").picture)
+    return parsed(charts.make_figure(row_chart, "").picture)
 
 
 def test_row_shows_bar_and_mark() -> None:

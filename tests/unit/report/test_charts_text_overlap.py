@@ -23,8 +23,7 @@ from hbatune.report.charts import (
     Mark,
     Rows,
     Series,
-    make_curves_figure,
-    make_rows_figure,
+    make_figure,
 )
 from hbatune.report.page import ReportData
 from hbatune.report.summary import make_sections
@@ -144,19 +143,19 @@ FOUND = (Phase.explicit, Phase.generate)
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(curves())
 def test_curves_leave_room_for_text(chart: Curves) -> None:
-    all_have_room(make_curves_figure(chart, "").picture)
+    all_have_room(make_figure(chart, "").picture)
 
 
 @settings(max_examples=25, deadline=None, phases=FOUND)
 @given(rows())
 def test_rows_leave_room_for_text(chart: Rows) -> None:
-    all_have_room(make_rows_figure(chart, "").picture)
+    all_have_room(make_figure(chart, "").picture)
 
 
 def test_wide_tick_label_fits() -> None:
     row = ChartRow("", marks=(Mark(0.001, CIRCLE), Mark(1.0, CIRCLE)))
     chart = Rows("a chart", make_log_axis("GB/s", [0.001, 1.0]), (row,))
-    all_have_room(make_rows_figure(chart, "").picture)
+    all_have_room(make_figure(chart, "").picture)
 
 
 @pytest.mark.parametrize("data", [reported.seen, reported.crowded, reported.many_adapters])
