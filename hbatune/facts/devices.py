@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import routes
-from hbatune.facts.attributes import get_word, read_attributes, read_text, reread_attribute
+from hbatune.facts.attributes import get_word, read_attributes, read_short_file, read_text
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
-from hbatune.facts.udev import find_pools
 from hbatune.workers import Pool, Replied, Stuck
 
 _CLASS = "/sys/class"
@@ -72,6 +71,10 @@ _VIRTUAL = "/sys/devices/virtual/block"
 _BTRFS = "/sys/fs/btrfs"
 # The module's statistics: a directory for each imported pool (OpenZFS, spa_stats.c), and files.
 _POOLS = "/proc/spl/kstat/zfs"
+_ZFS_MODULE = "/sys/module/zfs"
+# What libblkid calls each device of a pool (libblkid/src/superblocks/zfs.c: zfs_idinfo).
+_POOL_MEMBER = "zfs_member"
+_UDEV_DATABASE = "/run/udev/data"
 _SCSI = "/sys/bus/scsi/devices"
 SWAP = "[SWAP]"
 _MOUNTINFO = "/proc/self/mountinfo"
@@ -114,11 +117,12 @@ def _read_disk_name(link: str) -> str:
     return get_kernel_name(link)
 
 
-def find_block_device(name: str) -> str | None:
+def find_block_device(name: str, *, search: bool = True) -> str | None:
     """Return the kernel name of the block device that a name means, or None.
 
     A name is a kernel name, a link below ``/dev`` or the end of one, the address of a LUN
-    (H:C:T:L), or a name of device-mapper, which is ``VG/LV`` for LVM.
+    (H:C:T:L), or a name of device-mapper, which is ``VG/LV`` for LVM. Without udev's links, the
+    latter takes a ``search`` in sysfs.
     """
     short = name.removeprefix(_DEV)
     if os.path.normpath(_DEV + short) != _DEV + short:  # a path elsewhere
@@ -130,14 +134,15 @@ def find_block_device(name: str) -> str | None:
         if kernel is not None and find_disk_directory(kernel):
             return kernel
     mapper = f"{_DEV}mapper"
-    if any(os.path.islink(f"{mapper}/{entry}") for entry in list_names(mapper)):
+    if not search or any(os.path.islink(f"{mapper}/{entry}") for entry in list_names(mapper)):
         return None  # udev makes a link to each map
     # Containers often lack these links. sysfs has the names as well: a file for each of thousands.
     group, _, volume = (part.replace("-", "--") for part in short.partition("/"))
     names = (short.removeprefix("mapper/"), f"{group}-{volume}")
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            mapped = reread_attribute(f"{_VIRTUAL}/{kernel}", "dm/name")
+            text = read_short_file(f"{_VIRTUAL}/{kernel}/dm/name")
+            mapped = text.decode(errors="backslashreplace").strip()
             if mapped == names[0] or (mapped == names[1] and read_label(kernel) == short):
                 return kernel
     return None
@@ -195,24 +200,27 @@ def find_named_stack(name: str, *, deadline: float | None = 5.0) -> NamedStack |
     that is on no block device, or whose file system does not answer within the ``deadline`` in
     seconds. Without a deadline, a path is only a mount point.
     """
-    device, pool = find_block_device(name), name
+    device, pool = find_block_device(name, search=False), name
     # Only the link of a volume of ZFS names its pool (OpenZFS, udev/zvol_id.c).
     if device and name.startswith(f"{_DEV}zvol/"):
         device, pool = None, name.removeprefix(f"{_DEV}zvol/").partition("/")[0]
-    layers: list[tuple[str, ...]] = []
+    members: Sequence[str] = ()
+    # Without this directory, the search decides. It reads udev's entries of all block devices.
+    if device is None and "/" not in pool and pool in (list_names(_POOLS) or (pool,)):
+        members = find_pools().get(pool, ())
+    # Last: the search for a map reads a file of each one.
+    if device is None and not members and pool == name:
+        device = find_block_device(name)
+    layers = [tuple(members)]
     if device is not None:
         if not list_lower_devices(device):
             return NamedStack(name, (), (device,))
-        layers.append((device,))
-    elif "/" not in pool:
-        # Without this directory, the search decides. It reads udev's entries of all block devices.
-        if pool in (list_names(_POOLS) or (pool,)):
-            layers.append(tuple(find_pools().get(pool, ())))
-    elif deadline is not None:
-        layers.append(_find_file_devices(name, deadline))
+        layers = [(device,)]
+    elif "/" in pool and deadline is not None:
+        layers = [_find_file_devices(name, deadline)]
     # The last mount hides earlier ones at the same point.
-    elif mount := {mount.point: mount for mount in _read_mounts()}.get(name):
-        layers.append(_find_mounted_devices(mount))
+    elif "/" in pool and (mount := {mount.point: mount for mount in _read_mounts()}.get(name)):
+        layers = [_find_mounted_devices(mount)]
     disks: list[str] = []
     for layer in layers:  # grows in the loop
         lowers: dict[str, None] = {}
@@ -442,6 +450,25 @@ def _find_mounted_devices(mount: _Mount, pools: Lowers | None = None) -> tuple[s
             if device in members:
                 return tuple(members)
     return (device,)
+
+
+def find_pools() -> dict[str, list[str]]:
+    """Return each ZFS pool with the kernel names of its disks and partitions.
+
+    Cache and spare devices do not store the name of a pool. They are in the pool ``zfs_member``.
+    Without ZFS's module, this host uses no pool, and udev's database is not searched. With libudev,
+    which also reads the ``uevent`` of each device, a search takes 25 times the CPU time.
+    """
+    pools: dict[str, list[str]] = defaultdict(list)
+    line = f"\nE:ID_FS_TYPE={_POOL_MEMBER}\n".encode()
+    # A block device's entry is named after its number (sd-device.c: sd_device_get_device_id).
+    for name in list_names(_UDEV_DATABASE) if os.path.isdir(_ZFS_MODULE) else ():
+        entry = read_short_file(f"{_UDEV_DATABASE}/{name}") if name.startswith("b") else b""
+        if line in (entry := b"\n" + entry):
+            pool = os.fsdecode(entry.partition(b"\nE:ID_FS_LABEL=")[2].partition(b"\n")[0])
+            with suppress(OSError):  # a removed device
+                pools[pool or _POOL_MEMBER].append(os.readlink(f"{_NUMBERS}/{name[1:]}"))
+    return {pool: list(map(get_kernel_name, sorted(links))) for pool, links in pools.items()}
 
 
 def _find_btrfs() -> dict[str, list[str]]:

@@ -6,9 +6,7 @@ device: the database is on a memory file system and forgets a removed device.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
 from operator import attrgetter
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from hbatune.facts.model import SAVED_PREFIX, Endpoint
-from hbatune.facts.routes import get_kernel_name
 from hbatune.loader import ShortText
 
 if TYPE_CHECKING:
@@ -30,9 +27,6 @@ SEEN_PROPERTY = "HBATUNE_SEEN"
 UNSET_PROPERTY = "HBATUNE_UNSET"
 UNSTARTED = "unstarted"
 _APPEARED = "USEC_INITIALIZED"
-# What libblkid calls each device of a pool (libblkid/src/superblocks/zfs.c: zfs_idinfo).
-_POOL_MEMBER = "zfs_member"
-_ZFS_MODULE = "/sys/module/zfs"
 # The number of disks at which searching the entire database for marks is cheaper.
 _SEARCH_THRESHOLD = 16
 
@@ -75,10 +69,8 @@ def read_saved_texts(endpoints: Iterable[Endpoint]) -> dict[str, SavedTexts]:
             continue
         # Each access to a property calls udev's library. Most disks have no mark, and without a
         # mark nothing is saved (boot/lines.py: mark_seen).
-        if not properties.get(SEEN_PROPERTY):
-            continue
         texts = {}
-        for name in properties:
+        for name in properties if properties.get(SEEN_PROPERTY) else ():
             if name.startswith(SAVED_PREFIX) and (text := properties[name]):
                 texts[name.removeprefix(SAVED_PREFIX)] = str(text)
         if texts:
@@ -107,21 +99,6 @@ def read_unset_settings() -> tuple[UnsetSetting, ...]:
             setting, _, reason = word.rpartition(":")
             unset.append(UnsetSetting(device.sys_name, setting or None, reason))
     return tuple(unset)
-
-
-def find_pools() -> dict[str, list[str]]:
-    """Return each ZFS pool with the kernel names of its disks and partitions.
-
-    Cache and spare devices do not store the name of a pool. They are in the pool ``zfs_member``.
-    Without ZFS's module, this host uses no pool, and the database is not searched.
-    """
-    pools: dict[str, list[str]] = defaultdict(list)
-    if os.path.isdir(_ZFS_MODULE):
-        block = load_context().list_devices(subsystem="block")
-        for device in block.match_property("ID_FS_TYPE", _POOL_MEMBER):
-            pool = str(device.properties.get("ID_FS_LABEL") or _POOL_MEMBER)
-            pools[pool].append(get_kernel_name(device.sys_path))
-    return dict(pools)
 
 
 def find_marked_disks() -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hosts.machines import build_many_luns
 from tests.hosts.namespace import OWN_CONFIGURATION, run
 from tests.hosts.stacks import ZFS_MEMBERS, stacks
 from tests.hosts.tree import Described, Disk, Mapped, build
@@ -433,6 +434,60 @@ def test_rule_names_a_use(root: Path, use: str, disks: set[str]) -> None:
     assert code == 1 or not disks, messages
     rows = json.loads(output)["rows"]
     assert {row["target"] for row in rows if row["rule"] == "of-use"} == disks
+
+
+_RESOLVE_POOLS = """
+import json, re, sys
+from pathlib import Path
+from hbatune.facts import devices
+devices._POOLS = "/run/kstat"  # this kernel may not have the module
+for directory in ("tank", "backup"):
+    Path("/run/kstat", directory).mkdir(parents=True)
+for file in ("arcstats", "zil"):
+    Path("/run/kstat", file).touch()
+entries = Path("/run/udev/data")
+entries.mkdir(parents=True)
+pools = json.loads(sys.argv[1])
+others = "".join(f"E:ID_OTHER_{number}=a0b1c2d3e4f5\\n" for number in range(60))
+for directory in Path("/sys/class/block").iterdir():
+    pool = pools.get(directory.name)
+    label = f"E:ID_FS_LABEL={pool}\\n" if pool else ""
+    kind = "zfs_member" if directory.name in pools else "ext4"
+    name = "b" + (directory / "dev").read_text().strip()
+    (entries / name).write_text(f"I:1000\\n{others}{label}E:ID_FS_TYPE={kind}\\nV:1\\n")
+(entries / "b8:999").write_text("E:ID_FS_LABEL=tank\\nE:ID_FS_TYPE=zfs_member\\n")  # removed
+(entries / "c8:0").write_text("E:ID_FS_LABEL=tank\\nE:ID_FS_TYPE=zfs_member\\n")  # not a disk
+def count_reads():
+    return int(re.search(r"syscr: (\\d+)", Path("/proc/self/io").read_text())[1])
+answers = {}
+for name in sys.argv[2:] * 2:  # the first time loads modules
+    before = count_reads()
+    stack = devices.find_named_stack(name)
+    answers[name] = stack.disks if stack else (), count_reads() - before
+print(json.dumps([len(list(entries.iterdir())), answers]))
+"""
+
+
+def test_pool_takes_one_read_of_each_device(built: Callable[[Described], Path]) -> None:
+    """Among thousands of LUNs, more would take longer than any other name."""
+    machine = build_many_luns(200, 1)
+    maps = [
+        Mapped(
+            Disk(f"dm-{number}"), f"mpath-{number}", (), name="zil" if number == 7 else f"{number}"
+        )
+        for number in range(200)
+    ]
+    root = built(replace(machine, mapped=tuple(maps), modules={"zfs": {}}))
+    pools = {"sda": "tank", "dm-3": "tank", "sdb": "backup", "sdc": "exported", "sdd": None}
+    names = {"tank": {"sda", "dm-3"}, "backup": {"sdb"}, "exported": set(), "zil": {"dm-7"}}
+    command = [sys.executable, "-c", _RESOLVE_POOLS, json.dumps(pools), *names]
+    entries, answers = json.loads(run(root, command))
+    assert {name: {*disks} for name, (disks, _) in answers.items()} == names
+    assert entries > 400
+    for name in ("tank", "backup"):
+        assert answers[name][1] < 1.1 * entries
+    # Only the names of maps are read, without udev's links to them.
+    assert answers["exported"][1] < 1.1 * entries / 2
 
 
 def test_snapshot_knows_alias_of_map(root: Path) -> None:
