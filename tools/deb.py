@@ -81,9 +81,8 @@ def build(directory: Path) -> Path:
 def prepare(source: Path, *, bundle: bool) -> None:
     """Copy the checkout to ``source`` and complete it. ``bundle`` adds the source of msgspec."""
     copy_checkout(source)
-    debian = source / "debian"
-    date = formatdate(epoch())
-    changes = _CHANGES.format(version=version(), maintainer=maintainer(), date=date)
+    debian, seconds = source / "debian", epoch()
+    changes = _CHANGES.format(version=version(), maintainer=maintainer(), date=formatdate(seconds))
     (debian / "changelog").write_text(changes)
     _edit(debian / "control", "(?<=Maintainer: ).*", maintainer())
     (debian / "manual").mkdir()
@@ -94,7 +93,7 @@ def prepare(source: Path, *, bundle: bool) -> None:
     for path in (source, *source.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        os.utime(path, (epoch(), epoch()), follow_symlinks=False)
+        os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
 def _bundle(source: Path) -> None:
