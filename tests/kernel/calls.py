@@ -111,7 +111,12 @@ _PROCESSES = {
     424: "pidfd_send_signal",
     434: "pidfd_open",
 }
-NUMBERS = {*_PATHS, *_DESCRIPTORS, *_PROCESSES}
+_NAMES = {
+    **{number: name for number, (name, *_) in _PATHS.items()},
+    **_DESCRIPTORS,
+    **_PROCESSES,
+}
+NUMBERS = frozenset(_NAMES)
 WRITES = ("write", "pwrite64")
 
 _SETLK = 6
@@ -148,6 +153,14 @@ def call_at(pid: int, registers: Registers, role: Role, root: Path) -> Call | No
             return Call(role, name, PIPE)
     target = _normal(text, f"{root}/")
     return None if target is None else Call(role, name, target)
+
+
+def find_numbers(*names: str) -> frozenset[int]:
+    """Return the numbers of the system calls of which a ``Call`` has one of these names."""
+    called = {"fcntl" if name == "lock" else name.partition("(")[0] for name in names}
+    if "open" in called:
+        called.add("openat")
+    return frozenset(number for number, name in _NAMES.items() if name in called)
 
 
 def faults(call: Call) -> Iterator[str]:

@@ -84,9 +84,17 @@ class Results:
 
 
 class Kernel(Watcher):
-    """The kernel of a traced run: takes writes to the modelled disks, and fails one call."""
+    """The kernel of a traced run: takes writes to the modelled disks, and fails one call.
 
-    def __init__(self, world: World, fault: Fault | None = None) -> None:
+    It counts all calls if ``counts_all``, otherwise only those that it needs: the run then stops at
+    these system calls, ``numbers``.
+    """
+
+    def __init__(
+        self, world: World, fault: Fault | None = None, *, counts_all: bool = False
+    ) -> None:
+        names = () if fault is None else (fault.call.name, "kill")
+        self.numbers = calls.NUMBERS if counts_all else calls.find_numbers(*names, *WRITES)
         self.calls: Counter[Call] = Counter()
         self.injected = False
         self._world, self._fault = world, fault
@@ -100,6 +108,9 @@ class Kernel(Watcher):
     def forked(self, parent: int, child: int, *, starts_program: bool) -> None:
         self._roles[child] = Role.PROGRAM if starts_program else Role.WORKER
 
+    def awaits_exit(self, pid: int) -> bool:
+        return pid in self._answers
+
     def executes(self, pid: int) -> bool | None:
         if pid in self._hangs_in_program:
             self._hung.add(pid)
@@ -109,10 +120,7 @@ class Kernel(Watcher):
     def stopped(self, pid: int) -> bool:
         registers = Registers(pid)
         if not registers.is_entry:
-            if pid in self._answers:
-                registers.answer(self._answers.pop(pid))
-            return True
-        if registers.number not in calls.NUMBERS:
+            registers.answer(self._answers.pop(pid))
             return True
         role = self._roles.get(pid, Role.COMMAND)
         stopped_call = calls.call_at(pid, registers, role, self._world.root)
@@ -120,18 +128,18 @@ class Kernel(Watcher):
             return True
         if stopped_call.name == "kill" and registers.arguments[0] in self._hung:
             # As for a process in an uninterruptible wait: SIGKILL has no effect.
-            return self._answered(pid, registers, 0)
+            return self._answered(registers, 0)
         call = Call(role, stopped_call.name, stopped_call.target, self.calls[stopped_call])
         self.calls[stopped_call] += 1
         if self._fault is not None and call == self._fault.call and not self.injected:
             self.injected = True
             return self._fail(pid, registers, call, self._fault.kind)
         if call.target == self._full and call.name in WRITES:
-            return self._answered(pid, registers, calls.result_of("ENOSPC"))
+            return self._answered(registers, calls.result_of("ENOSPC"))
         if call.is_device and call.name in WRITES:
             path, text = self._written(pid, registers)
             refused = self._write(path, text)
-            return self._answered(pid, registers, -refused if refused else len(text))
+            return self._answered(registers, -refused if refused else len(text))
         return True
 
     def ended(self) -> None:
@@ -157,11 +165,10 @@ class Kernel(Watcher):
         if call.name == "close":  # Linux closes the descriptor all the same
             self._answers[pid] = calls.result_of(kind)
             return True
-        return self._answered(pid, registers, calls.result_of(kind))
+        return self._answered(registers, calls.result_of(kind))
 
-    def _answered(self, pid: int, registers: Registers, result: int) -> bool:
-        registers.skip()
-        self._answers[pid] = result
+    def _answered(self, registers: Registers, result: int) -> bool:
+        registers.skip(result)
         return True
 
     def _written(self, pid: int, registers: Registers) -> tuple[str, str]:
@@ -222,7 +229,7 @@ class Machine:
             self._drift()
         self._begin = self._values()
         self._saved = self._save()
-        kernel = Kernel(world)
+        kernel = Kernel(world, counts_all=True)
         ended = self._run(self._scenario.command, kernel)
         assert ended.code == 0, ended
         self._goal, self._files = self._values(), self._own_files()
@@ -335,7 +342,8 @@ class Machine:
         def work() -> int:
             return self._pass(impatient=impatient) if words == PASS else main(list(words))
 
-        return Run(work, traced=True, longest=BOUND).trace(kernel or Kernel(self._world))
+        kernel = kernel or Kernel(self._world)
+        return Run(work, traced=True, numbers=kernel.numbers, longest=BOUND).trace(kernel)
 
     def _pass(self, *, impatient: bool) -> int:
         """Make a pass of the daemon, and print its report as rows of an apply."""
