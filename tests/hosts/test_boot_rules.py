@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hbatune.act.paths import Paths
-from hbatune.boot.compile import compile_rules, format_rules
+from hbatune.boot.compile import CompiledRules, compile_rules, format_rules
 from hbatune.facts.ids import extract_stable_part
 from hbatune.facts.model import Endpoint, Kind, Machine, Medium, Protocol
 from hbatune.facts.targets import list_endpoint_names
@@ -38,7 +38,7 @@ from hbatune.settings.table import SETTINGS
 from tests.hosts.conftest import ALL, Surveyed
 from tests.hosts.tree import Described
 from tests.hosts.udev import Event, has_udev, real
-from tests.hosts.udev_events import event, shipped_profile
+from tests.hosts.udev_events import event, shipped_profile, shipped_rules
 
 PROFILES = ("oltp", "latency", "throughput", "balanced")
 Survey = Callable[[str], Surveyed]
@@ -73,9 +73,11 @@ def at_most(row: Row, endpoint: Endpoint, value: str) -> bool:
     return row.setting == "queue_depth" and isinstance(cap, int) and int(value) > cap == row.value
 
 
-def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str, str]]:
+def agree(
+    machine: Machine, root: Path, profile: Profile, rules: CompiledRules | None = None
+) -> list[tuple[str, str, str]]:
     """Assert that the plan wants each value that the rules write. Return these values."""
-    rules = compile_rules(profile, Site())
+    rules = rules or compile_rules(profile, Site())
     rows = {(row.target, row.setting): row for row in make.make_plan(machine, profile).rows}
     names = {SETTINGS[name].path: name for name in rules.settings}
     values = []
@@ -103,7 +105,7 @@ def agree(machine: Machine, root: Path, profile: Profile) -> list[tuple[str, str
 @pytest.mark.parametrize("profile", PROFILES)
 def test_shipped_rules_match_plan(name: str, profile: str, surveyed: Survey) -> None:
     described = surveyed(name)
-    agree(described.machine, described.root, shipped_profile(profile))
+    agree(described.machine, described.root, shipped_profile(profile), shipped_rules(profile))
 
 
 def choose_up_to_two(*values: object) -> st.SearchStrategy[list[object]]:
@@ -196,7 +198,7 @@ LEFT |= dict.fromkeys(("ipr_57b5", "ipr_57c4", "ipr_gen1"), LEFT["ipr"])
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_udev_sets_every_settable_value(name: str, surveyed: Survey) -> None:
     described, profile = surveyed(name), shipped_profile("throughput")
-    rules = compile_rules(profile, Site())
+    rules = shipped_rules("throughput")
     rows = {
         (row.target, row.setting): row
         for row in make.make_plan(described.machine, profile).rows
@@ -236,7 +238,7 @@ def test_requests_of_earlier_rule_stay(
     schedulers: str, is_kept: bool, built: Callable[[Described], Path], surveyed: Survey
 ) -> None:
     """A switch of the scheduler discards the number in any case."""
-    root, rules = built(ALL["mpt3sas"]()), compile_rules(shipped_profile("throughput"), Site())
+    root, rules = built(ALL["mpt3sas"]()), shipped_rules("throughput")
     disks = [disk for disk in tuned(surveyed("mpt3sas").machine) if disk.kind is Kind.DISK]
     numbers = []
     for disk in disks:
@@ -285,6 +287,7 @@ def test_any_excluded_name_skips_disk(name: str, surveyed: Survey) -> None:
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_exclusions_match_case_and_links(name: str, surveyed: Survey) -> None:
     described, profile = surveyed(name), shipped_profile("throughput")
+    mine = compile_rules(profile, Site(exclude=("/dev/oracle/asm1",)))
     for endpoint in tuned(described.machine):
         stable = extract_stable_part(endpoint.id)
         if stable.startswith(("naa.", "eui.")):
@@ -295,15 +298,12 @@ def test_exclusions_match_case_and_links(name: str, surveyed: Survey) -> None:
                 ):
                     rules = compile_rules(profile, Site(exclude=(spelled,)))
                     assert not event(described.root, endpoint, rules).written, spelled
-        mine = compile_rules(profile, Site(exclude=("/dev/oracle/asm1",)))
         assert not event(described.root, endpoint, mine, SYMLINK="disk/x oracle/asm1").written
         with_other_link = event(
             described.root, endpoint, mine, SYMLINK="disk/x oracle/asm2"
         ).written
-        assert (
-            with_other_link
-            == event(described.root, endpoint, compile_rules(profile, Site())).written
-        )
+        without = event(described.root, endpoint, shipped_rules("throughput")).written
+        assert with_other_link == without
 
 
 OF_MAPS = (msgspec.convert({"kind": ["map"]}, Match), ("read_ahead_kb", Exactly(512)))
@@ -360,7 +360,7 @@ def test_repeated_add_tunes_once(surveyed: Survey) -> None:
     """As by `udevadm trigger --action=add`, or when systemd-udev-trigger is restarted."""
     described = surveyed("megaraid_sas")
     [first, *_] = tuned(described.machine)
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     appeared = event(described.root, first, rules, DISKSEQ="17")
     assert appeared.written
     assert appeared.recorded["HBATUNE_SEEN"] == "17"
@@ -378,7 +378,7 @@ def test_initramfs_disk_is_new(surveyed: Survey) -> None:
     described = surveyed("megaraid_sas")
     [first, *_] = tuned(described.machine)
     properties = {"ACTION": "add", "DEVTYPE": "disk", "DISKSEQ": "17"}
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     database = {"ID_SERIAL": "of the initramfs"}
     assert Event(described.root, first.target, properties, database).run(rules).written
 
@@ -388,7 +388,7 @@ def test_unnumbered_disk_tuned_once(
 ) -> None:
     described = surveyed("megaraid_sas")
     [first, *_] = tuned(described.machine)
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     appeared = event(described.root, first, rules)
     assert appeared.written
     properties = {"ACTION": "add", "DEVTYPE": "disk"}
@@ -398,7 +398,7 @@ def test_unnumbered_disk_tuned_once(
 def test_marked_disk_is_skipped(built: Callable[[Described], Path], surveyed: Survey) -> None:
     name = "megaraid_sas"
     [first, *_] = tuned(surveyed(name).machine)
-    root, rules = built(ALL[name]()), compile_rules(shipped_profile("oltp"), Site())
+    root, rules = built(ALL[name]()), shipped_rules("oltp")
     mark = root / Paths.seen.relative_to("/") / "17"
     mark.parent.mkdir(parents=True)
     mark.touch()
@@ -428,7 +428,7 @@ def test_any_exclusion_defers_maps(surveyed: Survey) -> None:
 def test_only_add_event_writes(action: str, surveyed: Survey) -> None:
     described = surveyed("megaraid_sas")
     [first, *_] = tuned(described.machine)
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     saved_values = {"HBATUNE_WAS_NR_REQUESTS": "64"}
     properties = {"ACTION": action, "DEVTYPE": "disk"}
     done = Event(described.root, first.target, properties, saved_values).run(rules)
@@ -439,7 +439,7 @@ def test_only_add_event_writes(action: str, surveyed: Survey) -> None:
 def test_first_saved_value_stays(surveyed: Survey) -> None:
     described = surveyed("megaraid_sas")
     [first, *_] = tuned(described.machine)
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     properties = {"ACTION": "add", "DEVTYPE": "disk"}
     done = Event(described.root, first.target, properties, {"HBATUNE_WAS_NR_REQUESTS": "64"}).run(
         rules
@@ -451,7 +451,7 @@ def test_first_saved_value_stays(surveyed: Survey) -> None:
 def test_rules_start_one_process() -> None:
     """A thousand disks that appear at once are no more than a thousand processes."""
     for name in ("oltp", "throughput", "latency", "balanced"):
-        rules_text = format_rules(compile_rules(shipped_profile(name), Site()))
+        rules_text = format_rules(shipped_rules(name))
         assert "target_port_protocols" in rules_text
         assert re.findall(r"PROGRAM|RUN|IMPORT\{(?!db\})", rules_text) == ["PROGRAM"]
 
@@ -475,7 +475,7 @@ def make_idle(root: Path) -> None:
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_idle_disks_get_same_values(name: str, built: Callable[[Described], Path]) -> None:
     root = built(ALL[name]())
-    rules = compile_rules(shipped_profile("oltp"), Site())
+    rules = shipped_rules("oltp")
     disks = sorted(path.name for path in (root / "sys/class/block").iterdir())
     outcomes = []
     for prepare in (lambda root: None, make_idle):
@@ -504,7 +504,7 @@ def test_idle_disk_needs_no_program(built: Callable[[Described], Path]) -> None:
 def test_real_udev_agrees(
     name: str, is_idle: bool, surveyed: Survey, built: Callable[[Described], Path]
 ) -> None:
-    described, rules = surveyed(name), compile_rules(shipped_profile("oltp"), Site())
+    described, rules = surveyed(name), shipped_rules("oltp")
     root = built(ALL[name]())
     if is_idle:
         make_idle(root)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from hbatune.act.paths import Paths
@@ -41,7 +41,7 @@ class Event:
 
     def run(self, compiled: CompiledRules) -> "Event":
         """Go through the rules."""
-        lines = parse_rules(format_rules(compiled))
+        lines = _parse_compiled(compiled)
         at = 0
         while at < len(lines):
             target = self._line(lines[at])
@@ -61,7 +61,7 @@ class Event:
         variables = self.environment.items()
         return {k: text for k, text in variables if k.startswith("HBATUNE_") and text}
 
-    @property
+    @cached_property
     def device(self) -> Path:
         """The disk's directory."""
         return (self.root / "sys/class/block" / self.disk).resolve()
@@ -178,6 +178,20 @@ class Event:
             assert "%" not in text
             return text
         return _KEPT.sub("_", (self._attribute(match[1]) or "").rstrip())
+
+
+_parsed: list[tuple[CompiledRules, dict[str, object], tuple[RuleLine, ...]]] = []
+"""The latest compiled rules, hbatune's paths, and their lines: most are for many disks' events."""
+
+
+def _parse_compiled(compiled: CompiledRules) -> tuple[RuleLine, ...]:
+    paths = dict(vars(Paths))  # each test has its own
+    for earlier, earlier_paths, lines in _parsed:
+        if earlier is compiled and earlier_paths == paths:
+            return lines
+    lines = parse_rules(format_rules(compiled))
+    _parsed[:] = [*_parsed[-7:], (compiled, paths, lines)]
+    return lines
 
 
 @lru_cache(maxsize=8)
