@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import routes
-from hbatune.facts.attributes import get_word, read_attributes, read_short_file, read_text
+from hbatune.facts.attributes import get_word, read_attributes, read_bytes, read_text
 from hbatune.facts.ids import escape_text
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 from hbatune.workers import Pool, Replied, Stuck
@@ -141,8 +141,7 @@ def find_block_device(name: str, *, search: bool = True) -> str | None:
     names = (short.removeprefix("mapper/"), f"{group}-{volume}")
     for kernel in list_names(_BLOCK):
         if kernel.startswith("dm-"):
-            text = read_short_file(f"{_VIRTUAL}/{kernel}/dm/name")
-            mapped = text.decode(errors="backslashreplace").strip()
+            mapped = read_text(f"{_VIRTUAL}/{kernel}/dm/name").strip()
             if mapped == names[0] or (mapped == names[1] and read_label(kernel) == short):
                 return kernel
     return None
@@ -463,8 +462,8 @@ def find_pools() -> dict[str, list[str]]:
     line = f"\nE:ID_FS_TYPE={_POOL_MEMBER}\n".encode()
     # A block device's entry is named after its number (sd-device.c: sd_device_get_device_id).
     for name in list_names(_UDEV_DATABASE) if os.path.isdir(_ZFS_MODULE) else ():
-        entry = read_short_file(f"{_UDEV_DATABASE}/{name}") if name.startswith("b") else b""
-        if line in (entry := b"\n" + entry):
+        entry = b"\n" + read_bytes(f"{_UDEV_DATABASE}/{name}") if name.startswith("b") else b""
+        if line in entry:
             pool = os.fsdecode(entry.partition(b"\nE:ID_FS_LABEL=")[2].partition(b"\n")[0])
             with suppress(OSError):  # a removed device
                 pools[pool or _POOL_MEMBER].append(os.readlink(f"{_NUMBERS}/{name[1:]}"))

@@ -21,14 +21,6 @@ from hbatune.errors import UsageError
 from hbatune.facts.model import Missing
 from hbatune.operations import disk_probes
 from hbatune.operations.context import Context, Phase, SearchesAhead
-from hbatune.operations.disk_probes import (
-    DepthRange,
-    DiskProbes,
-    SearchEndedError,
-    SearchEstimate,
-    SearchMeans,
-    find_depth_range,
-)
 from hbatune.operations.measured_rules import MeasuredRules, require_writable, write_rules
 from hbatune.operations.probe import is_named, keep_records
 from hbatune.operations.situation import Situation, SituationRequest, locked_means, read_situation
@@ -81,12 +73,13 @@ class DiskSearch:
         subject: Subject,
         rows: Sequence[Row],
         experiment: Experiment,
-        means: SearchMeans,
-        estimate: SearchEstimate,
+        means: disk_probes.SearchMeans,
+        estimate: disk_probes.SearchEstimate,
     ) -> None:
         self.found = DiskSearchResult(subject.target, subject.endpoint.id, means.objective_us)
         self._subject, self._rows = subject, rows
-        self._probes, self._means = DiskProbes(subject, experiment, means, estimate.probes), means
+        self._means = means
+        self._probes = disk_probes.DiskProbes(subject, experiment, means, estimate.probes)
         self._depth: dict[str, Value] = {}  # the best one, to set
         self._estimate, self._later = estimate, 0  # the probes of the parts that follow
 
@@ -97,7 +90,7 @@ class DiskSearch:
             self._search_depth()
             self._search_settings()
             self._search_schedulers()
-        except SearchEndedError as error:
+        except disk_probes.SearchEndedError as error:
             search.ended, search.outcome, search.doubtful = error.end, error.outcome, error.doubtful
             if search.depth is None or search.depth.answer is None:
                 self._note_unjudged(NotJudged((QUEUE_DEPTH,), Unjudged.ENDED))
@@ -116,7 +109,7 @@ class DiskSearch:
 
     def _search_depth(self) -> None:
         self._later = self._estimate.settings + self._estimate.schedulers
-        result, room = self.found, find_depth_range(self._subject.endpoint)
+        result, room = self.found, disk_probes.find_depth_range(self._subject.endpoint)
         if isinstance(room, FixedSetting):
             detail = describe_limit(room.limit)
             self._note_unjudged(NotJudged((QUEUE_DEPTH,), Unjudged.FIXED, detail))
@@ -138,7 +131,7 @@ class DiskSearch:
                 missed += 1
                 if not reached and missed == disk_probes.MAX_TRIES:
                     end = End.NOT_SET if probe is None else End.UNTRUSTED
-                    raise SearchEndedError(end, doubtful=probe)
+                    raise disk_probes.SearchEndedError(end, doubtful=probe)
                 if 0 < wanted.depth <= reached:
                     break  # answer from the measurements so far
                 # The search continues below it, or tries the first depth again.
@@ -164,7 +157,9 @@ class DiskSearch:
             self._depth = {QUEUE_DEPTH: answer.depth}
             result.better.append(ValueChange(result.target, QUEUE_DEPTH, room.own, answer.depth))
 
-    def _compare_depths(self, room: DepthRange, depth: int) -> tournaments.TournamentAnswer:
+    def _compare_depths(
+        self, room: disk_probes.DepthRange, depth: int
+    ) -> tournaments.TournamentAnswer:
         """Compare a depth with the current one in pairs, each with its number of I/Os in flight."""
         loads = (room.current, depth)
         deeper: dict[str, Value] = {QUEUE_DEPTH: depth} if depth > room.own else {}
@@ -257,7 +252,7 @@ class DiskSearch:
         while (number := tournaments.choose_next_candidate(played)) is not None:
             self._probes.expect(tournaments.estimate_probes(played) + self._later)
             if not self._probes.takes({**self._depth, **candidates[number].values}):
-                raise SearchEndedError(End.NOT_SET)
+                raise disk_probes.SearchEndedError(End.NOT_SET)
             result = probe(number, tournaments.PROBE_S)
             played = tournaments.add_score(played, score(result.figures))
             results.setdefault(number, []).append(result)
@@ -379,17 +374,14 @@ def _search(
     written = [subject for subject in subjects if request.destructive or subject is filed]
     emptied = tuple(subject.target for subject in written if subject is not filed)
     plan, machine = situation.plan(named=True), situation.machine
-    rows: dict[str, list[Row]] = {subject.endpoint.id: [] for subject in subjects}
-    for row in plan.rows:
-        if row.id in rows:
-            rows[row.id].append(row)
-    estimates = {}
+    searches = []
     for subject in subjects:
         disk = subject.endpoint
-        estimates[disk.id] = disk_probes.estimate_search(
-            workload, disk, rows[disk.id], with_writer=subject in written
-        )
-    seconds = sum(estimate.seconds for estimate in estimates.values())
+        rows = [row for row in plan.rows if row.id == disk.id]
+        with_writer = subject in written
+        estimate = disk_probes.estimate_search(workload, disk, rows, with_writer=with_writer)
+        searches.append((subject, rows, estimate))
+    seconds = sum(estimate.seconds for _, _, estimate in searches)
     context.note(SearchesAhead(len(subjects), seconds, limit, request.folder, emptied))
     ends = math.inf if limit is None else time.monotonic() + limit
     adapters = machine.adapters_by_target
@@ -399,7 +391,7 @@ def _search(
         scratch = None
         if filed is not None and request.folder is not None:
             scratch = stack.enter_context(make_file_subject(context, request.folder, filed))
-        probes = sum(estimate.probes for estimate in estimates.values())
+        probes = sum(estimate.probes for _, _, estimate in searches)
         advance = stack.enter_context(context.progress(Phase.SEARCHING, probes))
 
         def find_end(seconds: float) -> End | None:
@@ -407,11 +399,11 @@ def _search(
                 return End.STOPPED
             return End.NO_TIME if time.monotonic() + seconds > ends else None
 
-        for subject in subjects:
+        for subject, rows, estimate in searches:
             disk = subject.endpoint
             adapter = adapters.get(disk.adapter or "")
             goal = find_objective(situation.profile, build_traits(disk, adapter))
-            means = SearchMeans(
+            means = disk_probes.SearchMeans(
                 workload=workload,
                 objective_us=None if goal is None else 1000 * goal.p99_ms,
                 tolerance=situation.profile.tolerance.iops,
@@ -426,8 +418,7 @@ def _search(
             with Experiment(
                 machine, disk.id, SEARCHED_SETTINGS, COMMAND, trial_means, holds=holds
             ) as experiment:
-                estimate = estimates[disk.id]
-                result = DiskSearch(subject, rows[disk.id], experiment, means, estimate).run()
+                result = DiskSearch(subject, rows, experiment, means, estimate).run()
             before = {setting.setting: setting.value for setting in subject.settings}
             for name, failed in experiment.failed.items():
                 value = (failed.outcome, failed.errno, failed.found)

@@ -30,16 +30,9 @@ from hbatune.probe.result import (
     Workload,
 )
 from hbatune.probe.selection import replace_values
+from hbatune.search import tournament as tournaments
 from hbatune.search.depth import REFINING_PROBES
-from hbatune.search.tournament import (
-    PROBE_S,
-    Candidate,
-    End,
-    Tournament,
-    estimate_probes,
-    list_read_candidates,
-    list_write_candidates,
-)
+from hbatune.search.tournament import PROBE_S, End
 from hbatune.settings import limits, setting, table
 from hbatune.text.limit_text import Limit, LimitReason
 
@@ -264,11 +257,11 @@ def estimate_search(
     """Estimate a disk's search; ``rows`` are its rows in the profile's plan."""
     has_range = isinstance(find_depth_range(endpoint), DepthRange)
     depth = REFINING_PROBES if has_range else 0
-    settings = _estimate_tournament(list_read_candidates(endpoint, rows))
+    settings = _estimate_tournament(tournaments.list_read_candidates(endpoint, rows))
     schedulers = 0
     seconds = (depth + settings) * running.estimate_seconds(1, with_duration(workload, PROBE_S))
     if with_writer:
-        schedulers = _estimate_tournament(list_write_candidates(endpoint, rows))
+        schedulers = _estimate_tournament(tournaments.list_write_candidates(endpoint, rows))
         probe = with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * PROBE_S)
         writer_seconds = running.estimate_seconds(1, probe)
         attribute = endpoint.attributes.get(limits.SCHEDULER_FILE)
@@ -279,7 +272,7 @@ def estimate_search(
     return SearchEstimate(depth, settings, schedulers, seconds)
 
 
-def _estimate_tournament(candidates: Sequence[Candidate]) -> int:
+def _estimate_tournament(candidates: Sequence[tournaments.Candidate]) -> int:
     if len(candidates) < 2:
         return 0
-    return estimate_probes(Tournament(len(candidates), current=0))
+    return tournaments.estimate_probes(tournaments.Tournament(len(candidates), current=0))

@@ -16,12 +16,7 @@ from hbatune.facts.names import NaturalKey, group_items, natural_key
 from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
-from hbatune.probe.sweeps import (
-    Interference,
-    SweptParameter,
-    find_interference,
-    list_lone_results,
-)
+from hbatune.probe.sweeps import Interference, SweptParameter, find_interference, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence

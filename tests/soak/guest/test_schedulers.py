@@ -44,12 +44,12 @@ def serial() -> Iterator[str]:
 
 def only_schedulers() -> None:
     """Have the search judge nothing else, by probes of one second, which is harder than by four."""
-    from hbatune.operations import autotune, disk_probes
+    from hbatune.operations import disk_probes
     from hbatune.search import tournament
     from hbatune.settings.setting import FixedSetting
 
     disk_probes.WRITER_TIME_FACTOR = 0.5
-    autotune.find_depth_range = lambda endpoint: FixedSetting("a test")
+    disk_probes.find_depth_range = lambda endpoint: FixedSetting("a test")
     tournament.list_read_candidates = lambda endpoint, rows: (tournament.Candidate({}),)
 
 

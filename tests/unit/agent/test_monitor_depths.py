@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from hbatune.agent.events import DeviceEvent
-from hbatune.agent.judge import Judge
+from hbatune.agent.judge import Judge, Ramp
 from hbatune.agent.monitor import (
     FAST_POLL_DURATION_S,
     FAST_POLL_INTERVAL_S,
@@ -22,7 +22,6 @@ from hbatune.agent.orders import (
     PassReport,
     SettingChange,
 )
-from hbatune.facts.ramps import Ramp
 from hbatune.operations.reconcile import PassFacts, PassResult
 from hbatune.plan.rows import Row, RowKey, State
 from hbatune.policy.config import Config

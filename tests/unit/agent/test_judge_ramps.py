@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from hbatune.agent.judge import Ramp, find_ramps
 from hbatune.facts.model import Endpoint
-from hbatune.facts.ramps import Ramp, find_ramps
 from tests.unit.disk_files import Disk
 from tests.unit.machines import endpoint
 
