@@ -51,7 +51,11 @@ def machine() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def machine_without_daemon(machine: None) -> None:
-    """The same with its daemon stopped, for all later tests."""
+    """The same with its daemon stopped, for all later tests.
+
+    A map that goes rolls the host back, so the rules are made again.
+    """
+    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
     systemctl("stop", UNIT)
 
 
@@ -99,7 +103,7 @@ def test_rules_preserve_administrator_value(machine_without_daemon: None, scsi_d
     """The rules have never been through with the earlier disk."""
     with without_rules():
         [earlier] = scsi_debug(**LUN)
-    assert hbatune("apply", "--no-probe").code == 0
+    assert hbatune("apply", "--no-probe", earlier).code == 0
     (SCSI_DEBUG / "add_host").write_text("1")
     while len(disks := scsi_disks("scsi_debug")) < 2:
         wait_a_moment()
