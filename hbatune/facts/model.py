@@ -219,19 +219,20 @@ class Endpoint(Struct, frozen=True):
     the device reports none (NVMe and virtio have no vendor). ``size`` is in bytes. ``depth_cap`` is
     the largest queue_depth that the device accepts. ``depth_trap`` is the reason why queue_depth
     must not be written at all. ``mounts`` are the mount points of the device and of all devices
-    stacked on it, ``[SWAP]`` among them. ``volumes`` are the names that people use for the devices
-    stacked on it (``vg0/pg``), and of its ZFS pool. ``alias`` is the name of a map (``mpatha``).
-    ``port`` is the name of the array's port in front of it (Fibre Channel only). ``access`` is the
-    kernel's name for the access state of this path (ALUA, or ANA of NVMe), ``preferred`` whether
-    the array prefers the path (ALUA). ``diskseq`` is the kernel's number of this disk: each disk
-    that appears in a boot gets the next one, even if its name was in use before (block/genhd.c:
-    inc_diskseq). ``evidence`` describes a disk whose protocol is unknown. ``ncq_depth`` is the
-    number of commands that an ATA drive can queue: 1 if it cannot queue. ``unread`` is an attribute
-    that is required to identify the disk and that the system failed to read. ``plugs_zones`` is
-    whether the kernel orders a zoned disk's writes with any scheduler, or None if the disk is not
-    zoned. ``raid_level`` is the level of a volume, in its driver's form (``6``, ``1(+0)``), or None
-    if unknown. ``path_groups`` are the groups of a map. ``removable`` is whether the medium can be
-    removed. ``used_for`` are the uses of the disk that rules name (``policy.match``).
+    stacked on it, ``[SWAP]`` among them. ``holders`` are the block devices on it. ``volumes`` are
+    the names that people use for the devices stacked on it (``vg0/pg``), and of its ZFS pool.
+    ``alias`` is the name of a map (``mpatha``). ``port`` is the name of the array's port in front
+    of it (Fibre Channel only). ``access`` is the kernel's name for the access state of this path
+    (ALUA, or ANA of NVMe), ``preferred`` whether the array prefers the path (ALUA). ``diskseq`` is
+    the kernel's number of this disk: each disk that appears in a boot gets the next one, even if
+    its name was in use before (block/genhd.c: inc_diskseq). ``evidence`` describes a disk whose
+    protocol is unknown. ``ncq_depth`` is the number of commands that an ATA drive can queue: 1 if
+    it cannot queue. ``unread`` is an attribute that is required to identify the disk and that the
+    system failed to read. ``plugs_zones`` is whether the kernel orders a zoned disk's writes with
+    any scheduler, or None if the disk is not zoned. ``raid_level`` is the level of a volume, in its
+    driver's form (``6``, ``1(+0)``), or None if unknown. ``path_groups`` are the groups of a map.
+    ``removable`` is whether the medium can be removed. ``used_for`` are the uses of the disk that
+    rules name (``policy.match``).
     """
 
     target: ShortText
@@ -286,19 +287,9 @@ class Endpoint(Struct, frozen=True):
         return next((group for group in groups if group.active), None)
 
     @property
-    def mounted(self) -> bool:
-        """Whether a filesystem or swap on it, or on anything stacked on it, is in use."""
-        return bool(self.mounts)
-
-    @property
     def scsi_target(self) -> str:
         """The address of a LUN's SCSI target (``0:0:1``), or an empty text."""
         return (self.address or "").rpartition(":")[0]
-
-    @property
-    def held(self) -> bool:
-        """Whether another block device (a map, LVM, md) is stacked on it."""
-        return bool(self.holders)
 
 
 class StackedDevice(Struct, frozen=True):

@@ -210,7 +210,8 @@ def _list_groups(subject: Subject) -> list[_Group]:
 
 def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, ...]:
     # The name comes last, so the choice is the same in each run.
-    return (endpoint.target in busy, endpoint.mounted, endpoint.held, natural_key(endpoint.target))
+    in_use = (endpoint.target in busy, bool(endpoint.mounts), bool(endpoint.holders))
+    return *in_use, natural_key(endpoint.target)
 
 
 def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:

@@ -165,7 +165,7 @@ def limit_max_sectors(wanted: int, current: int, device: Device) -> LegalValue |
         limit = Limit.MAP_REQUESTS if is_map else Limit.STACK_REQUESTS
         return FixedSetting(LimitReason(limit, (largest, sizes[largest])))
     # A device on it whose size could not be read.
-    is_below = endpoint is not None and (endpoint.kind is model.Kind.PATH or endpoint.held)
+    is_below = endpoint is not None and (endpoint.kind is model.Kind.PATH or bool(endpoint.holders))
     is_unread = any(isinstance(holders[path], Missing) for path in holders if "holders/" in path)
     if wanted < current and (is_unread or (is_below and not sizes)):
         return FixedSetting(LimitReason(Limit.STACK_UNREAD))

@@ -178,10 +178,10 @@ class DiffDocument(Struct, frozen=True, kw_only=True):
 
 
 class ListedEndpoint(Endpoint, frozen=True, kw_only=True):
-    """An endpoint with ``mounted`` and ``held`` as fields: JSON shows no properties."""
+    """An endpoint, and whether it has ``mounts`` and ``holders``."""
 
-    mounted: bool  # type: ignore[assignment,misc,unused-ignore]
-    held: bool  # type: ignore[assignment,misc,unused-ignore]
+    mounted: bool
+    held: bool
 
 
 class FactsDocument(Struct, frozen=True, kw_only=True):
@@ -200,7 +200,8 @@ def make_facts_document(machine: Machine) -> FactsDocument:
     endpoints = []
     for endpoint in machine.endpoints:
         facts = msgspec.structs.asdict(endpoint)
-        endpoints.append(ListedEndpoint(**facts, mounted=endpoint.mounted, held=endpoint.held))
+        mounted, held = bool(endpoint.mounts), bool(endpoint.holders)
+        endpoints.append(ListedEndpoint(**facts, mounted=mounted, held=held))
     return FactsDocument(
         hostname=machine.hostname,
         kernel=machine.kernel,

@@ -119,7 +119,7 @@ def test_nvme_heads_map_hidden_paths(lab: Machine) -> None:
     assert (path.kind, path.map, path.device_node) == (Kind.PATH, "nvme1n1", None)
     assert (path.adapter, path.controller) == ("0000:05:00.0", "nvme1")
     assert path.mounts == head.mounts == ("/data",)
-    assert not path.held
+    assert not path.holders
     assert endpoints["nvme0n1"].kind is Kind.DISK
     assert (endpoints["nvme0n1"].tags, endpoints["nvme0n1"].hw_queues) == (1023, 2)
 
@@ -128,8 +128,8 @@ def test_mounts_cover_partitions_lvm_swap(lab: Machine) -> None:
     endpoints = of(lab)
     assert endpoints["sda"].mounts == ("/boot", "/srv/with blank", "[SWAP]")
     assert endpoints["sda"].holders == ("dm-0",)
-    assert not endpoints["sdb"].mounted
-    assert not endpoints["sdb"].held
+    assert not endpoints["sdb"].mounts
+    assert not endpoints["sdb"].holders
 
 
 def test_adapters_report_link_and_versions(lab: Machine) -> None:

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _name_hidden_type(disk: model.Endpoint) -> tuple[str, ...]:
     """Return the singular and plural of an unused disk that no rule may change, or none."""
-    if disk.mounted or disk.held:
+    if disk.mounts or disk.holders:
         return ()
     is_unknown = disk.protocol is model.Protocol.UNKNOWN
     if is_unknown and (disk.removable or disk.target.startswith(_FLASH)):
@@ -191,7 +191,7 @@ def _make_group_row(key: _GroupKey, disks: Sequence[model.Endpoint]) -> list[Cel
     kind, product, depth, paths = key
     sizes = sorted(disk.size for disk in disks if isinstance(disk.size, int))
     size = " to ".join(dict.fromkeys(map(_format_size, sizes[:1] + sizes[-1:]))) or EMPTY_CELL
-    used = sum(disk.mounted or disk.held for disk in disks)
+    used = sum(bool(disk.mounts or disk.holders) for disk in disks)
     uses: Cell = f"{used} of {len(disks)}"
     if len(disks) == 1:
         uses = plan_tables.list_uses(disks) or EMPTY_CELL
