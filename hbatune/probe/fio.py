@@ -48,21 +48,11 @@ LATE_FACTOR = 1.02
 """Factor on the requested time: a later status includes the wait for the last I/Os in flight."""
 
 
-class Count(Struct, frozen=True):
-    """The counters of a run at one moment, all jobs together; seconds since warm-up."""
+class Count(Window, frozen=True):
+    """The counters of a run from its warm-up to one moment, all jobs together."""
 
-    seconds: float
     by_job: tuple[int, ...]
-    bytes: int
-    histogram: Histogram
     mean_ns: float
-    user: float
-    system: float
-
-    @property
-    def ios(self) -> int:
-        """The I/Os of all jobs."""
-        return sum(self.by_job)
 
 
 def parse_figures(target: str, output: str, requested: float) -> Figures | Failed:
@@ -139,14 +129,14 @@ def select_counts(counts: Sequence[Count], requested: float) -> list[Count]:
     return in_time
 
 
-def cut_windows(counts: Sequence[Count]) -> tuple[Window, ...]:
+def cut_windows(counts: Sequence[Window]) -> tuple[Window, ...]:
     """Return the windows between the counts of one run; their sum is the last count."""
     if not counts:
         return ()
     longest = end = 0.0
     for count in counts:
         longest, end = max(longest, count.seconds - end), count.seconds
-    marks = [Count(0.0, (), 0, Histogram(), 0.0, 0.0, 0.0)]
+    marks = [Window(0.0, 0, 0, Histogram(), 0.0, 0.0)]
     for count in counts:
         if count.seconds - marks[-1].seconds >= MIN_WINDOW_FRACTION * longest:
             marks.append(count)
@@ -215,6 +205,7 @@ def _sum_counters(jobs: Sequence[_Job]) -> Count:
         transferred += side.io_bytes
     return Count(
         seconds=max((side.runtime for side in sides), default=0) / 1000,
+        ios=sum(by_job),
         by_job=tuple(by_job),
         bytes=transferred,
         histogram=merge_histograms(Histogram(side.lat_ns.bins) for side in sides),

@@ -9,7 +9,8 @@ from hbatune.probe.result import Histogram, merge_histograms
 def count(seconds: float, ios: int, *, latencies: bool = True) -> Count:
     """Return the state of a run after so many seconds."""
     histogram = Histogram({1000: ios} if latencies else {})
-    return Count(seconds, (ios,), ios * 4096, histogram, 1000.0, seconds / 10, seconds / 5)
+    cpu_time = seconds / 10, seconds / 5
+    return Count(seconds, ios, ios * 4096, histogram, *cpu_time, (ios,), 1000.0)
 
 
 def test_counts_cut_run_into_windows() -> None:
