@@ -10,8 +10,9 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hbatune.facts import model, names, sampler
+from hbatune.facts import model, sampler
 from hbatune.facts.attributes import BLOCK_SIZE_FILE, parse_integer
+from hbatune.facts.names import join_cpus
 from hbatune.probe import fio, guard, selection
 from hbatune.probe.result import (
     FILE_ID,
@@ -128,38 +129,32 @@ def probe_together(
             refusal = claims.enter_context(guard.claim_device(subject))
             if (refused := refusal or guard.find_write_refusal(subject, names)) is not None:
                 return refused
-        return _measure_together(target, subjects, workload)
-
-
-def _measure_together(
-    target: str, subjects: Sequence[Subject], workload: Workload
-) -> TogetherOutcome:
-    executable = fio.find(target)
-    if isinstance(executable, Skipped):
-        return executable
-    busy = guard.find_busy_subjects(subjects)
-    nodes, sizes = [], []
-    for subject in subjects:
-        if subject.endpoint.device_node:
-            nodes.append(subject.endpoint.device_node)
-        if not isinstance(subject.endpoint.size, model.Missing):
-            sizes.append(subject.endpoint.size)
-    if busy or len(nodes) < len(subjects):
-        return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
-    first = subjects[0]
-    enough = len(first.cpus) >= workload.jobs * len(subjects)
-    return fio.measure(
-        executable,
-        target,
-        nodes[0],
-        min(sizes),
-        workload,
-        write=workload.writes,
-        cpus=names.join_cpus(first.cpus) if enough else None,
-        # One CPU that serves all interrupts is a limit, even if the others are idle.
-        involved=first.serving,
-        other_nodes=tuple(nodes[1:]),
-    )
+        executable = fio.find(target)
+        if isinstance(executable, Skipped):
+            return executable
+        busy = guard.find_busy_subjects(subjects)
+        nodes, sizes = [], []
+        for subject in subjects:
+            if subject.endpoint.device_node:
+                nodes.append(subject.endpoint.device_node)
+            if not isinstance(subject.endpoint.size, model.Missing):
+                sizes.append(subject.endpoint.size)
+        if busy or len(nodes) < len(subjects):
+            return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
+        first = subjects[0]
+        enough = len(first.cpus) >= workload.jobs * len(subjects)
+        return fio.measure(
+            executable,
+            target,
+            nodes[0],
+            min(sizes),
+            workload,
+            write=workload.writes,
+            cpus=join_cpus(first.cpus) if enough else None,
+            # One CPU that serves all interrupts is a limit, even if the others are idle.
+            involved=first.serving,
+            other_nodes=tuple(nodes[1:]),
+        )
 
 
 def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
@@ -214,7 +209,7 @@ def _measure_subject(
         return Skipped(subject.target, Skip.BLOCK_SIZE, detail=str(workload.block_size))
     # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
     enough = len(subject.cpus) >= workload.jobs
-    cpus = names.join_cpus(subject.cpus) if enough else None
+    cpus = join_cpus(subject.cpus) if enough else None
     involved = tuple(sorted({*subject.cpus, *subject.serving})) if enough else ()
     try:
         measured = fio.measure(
