@@ -266,7 +266,7 @@ def level_paths(paths: Sequence[PathSetting]) -> Decisions:
     # Names have no minimum: paths whose rules require different schedulers are not changed.
     if not all(isinstance(value, int) for value in values):
         names = " and ".join(sorted(map(str, values)))
-        return _leave_unchanged(changing, LimitReason(Limit.PATHS_DISAGREE, (names,)))
+        return _set_all(changing, LimitReason(Limit.PATHS_DISAGREE, (names,)))
     return _level_numbers(changing, max(map(_require_int, values)))
 
 
@@ -282,7 +282,7 @@ def _level_numbers(paths: Sequence[PathSetting], goal: int) -> Decisions:
     if common == goal:
         deepest = next(path for path in paths if path.value == goal)
         reason = LimitReason(Limit.PATHS_AT, (deepest.target, goal))
-    return _set_all(paths, common, reason)
+    return _set_all(paths, reason, common)
 
 
 def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) -> Decisions:
@@ -294,22 +294,20 @@ def _level_with_pins(paths: Sequence[PathSetting], pins: Sequence[PathSetting]) 
     if len(pinned_values) == 1:
         [goal] = pinned_values
         if all(path.reaches(goal) and _is_between(path, goal) for path in paths):
-            return _set_all(paths, goal, LimitReason(Limit.PATHS_PINNED_AT, (names, goal)))
-    return _leave_unchanged(paths, LimitReason(Limit.PATHS_PINNED, (names,)))
+            return _set_all(paths, LimitReason(Limit.PATHS_PINNED_AT, (names, goal)), goal)
+    return _set_all(paths, LimitReason(Limit.PATHS_PINNED, (names,)))
 
 
-def _set_all(paths: Sequence[PathSetting], goal: Value, reason: LimitReason) -> Decisions:
-    """Return the decisions that give every path this value."""
-    return {path.target: LegalValue(goal, reason) for path in paths if path.value != goal}
-
-
-def _leave_unchanged(paths: Sequence[PathSetting], reason: LimitReason) -> Decisions:
-    """Return the decisions that keep every path at its current value."""
-    return {
-        path.target: LegalValue(path.current, reason)
-        for path in paths
-        if path.current is not None and path.value != path.current
-    }
+def _set_all(
+    paths: Sequence[PathSetting], reason: LimitReason, goal: Value | None = None
+) -> Decisions:
+    """Return the decisions that give every path the goal, or keep its current value without one."""
+    decisions = {}
+    for path in paths:
+        value = path.current if goal is None else goal
+        if value is not None and path.value != value:
+            decisions[path.target] = LegalValue(value, reason)
+    return decisions
 
 
 def _is_between(path: PathSetting, goal: Value) -> bool:
