@@ -96,7 +96,7 @@ def reload_units() -> ToolResult | None:
 
 
 def reload_rules() -> ToolResult | None:
-    """Have udev read its rules again, or return None if it does not run."""
+    """Have udev read again the rules that it keeps in memory; return None if it does not run."""
     return _run_tool("udevadm", "control", "--reload") if _is_udev_running() else None
 
 

@@ -125,7 +125,7 @@ def refresh_rules(context: Context, policy: BootPolicy) -> bool:
     except (placement.ForeignError, RejectedError, placement.InstallError) as error:
         context.note_failure(Task.PLACE_RULES, error)
         return False
-    return not changed or _reload_udev(context)
+    return not changed or context.check_program(system.reload_rules(), reloading=True)
 
 
 def refresh_active_rules(context: Context, config: Config, stuck: Iterable[lock.Claim]) -> bool:
@@ -163,12 +163,7 @@ def withdraw_rules(context: Context) -> bool:
     if removal.left:
         context.note_event(Event.RULES_KEPT, removal.left[0])
         return False
-    return not removal.gone or _reload_udev(context)
-
-
-def _reload_udev(context: Context) -> bool:
-    # udev keeps the rules in memory.
-    return context.check_program(system.reload_rules(), reloading=True)
+    return not removal.gone or context.check_program(system.reload_rules(), reloading=True)
 
 
 class IrqbalanceError(HbatuneError):
