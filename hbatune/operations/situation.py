@@ -323,11 +323,8 @@ def load_machine_journal(
     """
     machine = gathered(disks)
     filed, _ = journal.load_with_current_ids(files.journal, machine)
-    if not disks:
-        return machine, filed
-    if any(entry.doubt is not None for entry in filed.entries):
-        machine = gathered(())
-        filed, _ = journal.load_with_current_ids(files.journal, machine)
+    if disks and any(entry.doubt is not None for entry in filed.entries):
+        return load_machine_journal(gathered, (), files)
     return machine, filed
 
 
