@@ -19,6 +19,7 @@ from msgspec import Struct
 from hbatune import children
 from hbatune.errors import UsageError
 from hbatune.facts import devices, ids, model, sampler
+from hbatune.loader import close_on_exit
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from hbatune.settings.table import SETTINGS
 from hbatune.shipped import fill_message
@@ -75,10 +76,8 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
         else:
             yield Skipped(target, Skip.UNKNOWN_CONTENT, detail=error.strerror)
         return
-    try:
+    with close_on_exit(claim):
         yield None
-    finally:
-        os.close(claim)
 
 
 def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | None:
