@@ -188,9 +188,6 @@ class SiteNames:
             for path in endpoint.paths:
                 if path in endpoints:
                     self._paths.setdefault(endpoint.id, set()).add(endpoints[path].id)
-        self._adapters: set[str] = set()
-        for adapter in machine.adapters:
-            self._adapters.update(list_adapter_names(adapter))
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
         """Return the ids of all targets that match any of the names."""
@@ -200,13 +197,6 @@ class SiteNames:
         # A map includes its paths, because a write to a path would reach an excluded map.
         path_ids = (self._paths.get(id, set()) for id in tuple(ids))
         return frozenset(ids.union(*path_ids))
-
-    def unmatched(self, site: Site) -> Iterator[UnmatchedName]:
-        """Yield the site's names that match nothing on this machine."""
-        for key, names in _list_site_names(site):
-            for name in names:
-                if not self.meant((name,)) and name not in self._adapters:
-                    yield UnmatchedName(key, name)
 
 
 def list_rule_uses(profile: Profile) -> set[str]:
@@ -236,7 +226,12 @@ def list_unmatched_names(machine: Machine, site: Site) -> tuple[UnmatchedName, .
     """Return the site's names that match nothing on this machine."""
     unmatched = list[UnmatchedName]()
     if any(names for _, names in _list_site_names(site)):
-        unmatched += SiteNames(machine).unmatched(site)
+        site_names = SiteNames(machine)
+        adapters = frozenset[str]().union(*map(list_adapter_names, machine.adapters))
+        for key, names in _list_site_names(site):
+            for name in names:
+                if not site_names.meant((name,)) and name not in adapters:
+                    unmatched.append(UnmatchedName(key, name))
     for array in site.array:
         vendors = [d for d in machine.endpoints if matches_glob(d.vendor, (array.vendor,))]
         if not any(matches_glob(disk.model, (array.model,)) for disk in vendors):
