@@ -25,6 +25,7 @@ from hbatune.facts.attributes import FEATURE_PREFIX, read_attributes, reread_att
 from hbatune.facts.commands import OBSERVATION_S, CommandCounters, Hang, find_hang
 from hbatune.facts.model import Attribute, Missing, Reason, TargetKind
 from hbatune.loader import ErrorNumber, LongText, ShortText, close_on_exit
+from hbatune.plan.joint_limits import is_lower
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome
 from hbatune.settings import table
 from hbatune.settings.limits import HOLDER_UUIDS, find_multipath_maps, find_scheduler
@@ -384,7 +385,7 @@ class _Device:
                     return _explain(step, Outcome.CANCELLED, objection)
                 refused = self._set(kind, step.value)
             current = self._reread_value(kind)
-            if refused is not None or not is_above(current, step.value):
+            if refused is not None or not is_lower(step.value, current):
                 break
         if refused is None:
             current = self._await_settled(kind, current, step.value)
@@ -485,11 +486,6 @@ def has_changed(kind: Setting, step: Step, current: Value) -> bool:
     if kind.ramps and isinstance(current, int) and isinstance(step.expected, int):
         return abs(current - step.expected) > step.ramped
     return True
-
-
-def is_above(current: Value | Missing, value: Value | None) -> bool:
-    """Return whether a number reads higher than the value that was set."""
-    return isinstance(current, int) and isinstance(value, int) and current > value
 
 
 def _set_feature(sysfs: str, path: str, text: str) -> LimitReason | str | None:

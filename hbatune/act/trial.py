@@ -17,7 +17,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from hbatune.act import journal, lock, writer
-from hbatune.act.chain import Chain, Step, WriteResult, has_changed, is_above
+from hbatune.act.chain import Chain, Step, WriteResult, has_changed
 from hbatune.act.executor import Key, Means, Report
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, LostError, Run
 from hbatune.act.restore import RestorePlan, plan_writes, select_originals
@@ -26,7 +26,7 @@ from hbatune.facts.families import family_named
 from hbatune.facts.model import Machine
 from hbatune.facts.names import group_items
 from hbatune.facts.targets import list_targets
-from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD
+from hbatune.plan.joint_limits import QUEUE_FULL_THRESHOLD, is_lower
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, RevertedValue, Row
 from hbatune.settings import limits, table
 from hbatune.settings.table import Value, find_setting, is_among, is_tunable, list_affected_settings
@@ -259,7 +259,7 @@ def _is_kernel_change(
     Some drivers set their own value again (``Family.resets``), which is the baseline.
     """
     id, name = key
-    if full and find_setting(name).ramps and is_above(*values):
+    if full and find_setting(name).ramps and is_lower(values[1], values[0]):
         return True
     family = next((endpoint.family for endpoint in machine.endpoints if endpoint.id == id), "")
     entry = recorded.by_key.get(key)

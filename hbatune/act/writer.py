@@ -17,7 +17,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from hbatune.act import lock, marks
-from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult, is_above
+from hbatune.act.chain import MAX_RAMP_STEPS, Chain, ChainWriter, Step, WriteResult
 from hbatune.act.executor import INITIAL_WORKERS, Executor, Key, Means, Report, compute_max_workers
 from hbatune.act.journal import DISOWNED_FIELDS, Entry, Journal, JournalError, Run
 from hbatune.errors import UsageError
@@ -26,7 +26,7 @@ from hbatune.facts.names import group_items
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import Target, list_targets
 from hbatune.plan import rows as plan_rows
-from hbatune.plan.joint_limits import require_affordable
+from hbatune.plan.joint_limits import is_lower, require_affordable
 from hbatune.plan.rows import DONE_OUTCOMES, UNTRIED_OUTCOMES, Outcome, Plan, Row, State
 from hbatune.settings import setting, table
 from hbatune.settings.limits import ASYNC_DEPTH_FILE, SCHEDULER_FILE, find_scheduler
@@ -105,7 +105,7 @@ def _order_batches(chains: Iterable[Chain]) -> Iterator[list[Chain]]:
             # no adapter. The paths are written between them. If the direction is unknown, early is
             # safe, since a map may always send less than its paths accept.
             if step.setting == "max_sectors_kb" and chain.adapter is None:
-                batch = raised if is_above(step.value, step.expected) else lowered
+                batch = raised if is_lower(step.expected, step.value) else lowered
         batch.append(chain)
     return filter(None, (lowered, neutral, raised))
 

@@ -233,7 +233,7 @@ class PathSetting(Struct, frozen=True):
         return self.clamp(goal) == goal and not (self.raised_only and is_lowered)
 
 
-def is_lower(value: Value, current: Value) -> bool:
+def is_lower(value: object, current: object) -> bool:
     """Return whether both are numbers and the first is lower."""
     return isinstance(value, int) and isinstance(current, int) and value < current
 
