@@ -1,6 +1,7 @@
 """The daemon as a service of the guest's systemd, and what it says in the journal."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -77,12 +78,19 @@ def running(config: str = QUICK, *, profile: str = "oltp") -> Iterator[None]:
 def without_rules() -> Iterator[None]:
     """Have the daemon alone: udev's rules would have set everything before an event arrives."""
     text = _RULES.read_text()
-    _RULES.write_text("")
-    reload_rules()
+    _replace_rules("")
     try:
         yield
     finally:
-        _RULES.write_text(text)
+        _replace_rules(text)
+
+
+def _replace_rules(text: str) -> None:
+    _RULES.write_text(text)
+    # systemd 252 reads the rules again if a directory of rules is newer, whatever is in its files
+    # (src/udev/udev-rules.c: udev_rules_should_reload).
+    os.utime(_RULES.parent)
+    reload_rules()
 
 
 @contextmanager

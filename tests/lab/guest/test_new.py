@@ -51,11 +51,7 @@ def machine() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def machine_without_daemon(machine: None) -> None:
-    """The same with its daemon stopped, for all later tests.
-
-    A map that goes rolls the host back, so the rules are made again.
-    """
-    assert hbatune("apply", "--profile", "oltp", "--no-probe").code == 0
+    """The same with its daemon stopped, for all later tests."""
     systemctl("stop", UNIT)
 
 
@@ -73,30 +69,6 @@ def test_daemon_preserves_administrator_value(machine: None, scsi_debug: Load) -
         again = appear.again(appear.Rescan())
         journal.until_set(again, "nr_requests")
         assert by_profile(again), "it is another one to the kernel"
-
-
-def test_table_reload_preserves_administrator_value(
-    machine: None, joined: tuple[str, list[str]]
-) -> None:
-    """It resets the map's limits, and those are put right; nr_requests it leaves."""
-    name, _ = joined
-    appear.SITE.parent.mkdir(parents=True, exist_ok=True)
-    appear.SITE.write_text(appear.ON_MAPS)
-    try:
-        with Journal() as journal:
-            assert hbatune("apply", "--no-probe").code == 0
-            journal.until_reloaded()
-            put(name, "queue/nr_requests", "64")
-            reloaded = appear.Reloaded(name)
-            appear.again(reloaded)
-            wait_for_scan(journal)
-            appear.wait_until_right(reloaded, name)
-            assert cat(name, "queue/nr_requests") == "64"
-            with without_rules():
-                reload_until_reported(reloaded, name, journal)
-            assert cat(name, "queue/nr_requests") == "64"
-    finally:
-        appear.SITE.unlink()
 
 
 def test_rules_preserve_administrator_value(machine_without_daemon: None, scsi_debug: Load) -> None:
@@ -133,3 +105,28 @@ def test_missing_program_is_recorded(machine_without_daemon: None) -> None:
             assert database(disks[0])["HBATUNE_UNSET"] == "unstarted"
         finally:
             subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
+
+
+def test_table_reload_preserves_administrator_value(
+    machine: None, joined: tuple[str, list[str]]
+) -> None:
+    """It resets the map's limits, and those are put right; nr_requests it leaves."""
+    name, _ = joined
+    systemctl("start", UNIT)
+    appear.SITE.parent.mkdir(parents=True, exist_ok=True)
+    appear.SITE.write_text(appear.ON_MAPS)
+    try:
+        with Journal() as journal:
+            assert hbatune("apply", "--no-probe").code == 0
+            journal.until_reloaded()
+            put(name, "queue/nr_requests", "64")
+            reloaded = appear.Reloaded(name)
+            appear.again(reloaded)
+            wait_for_scan(journal)
+            appear.wait_until_right(reloaded, name)
+            assert cat(name, "queue/nr_requests") == "64"
+            with without_rules():
+                reload_until_reported(reloaded, name, journal)
+            assert cat(name, "queue/nr_requests") == "64"
+    finally:
+        appear.SITE.unlink()
