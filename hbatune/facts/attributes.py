@@ -12,7 +12,6 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import compress, count
 from typing import TypeVar
@@ -291,7 +290,7 @@ def read_bytes(path: str) -> bytes:
     A file object takes a fifth longer, and thousands of files are read so.
     """
     data = b""
-    with suppress(OSError):
+    try:
         file = os.open(path, _READ)
         try:
             # Files below /proc may return a page at a time.
@@ -299,6 +298,8 @@ def read_bytes(path: str) -> bytes:
                 data += chunk
         finally:
             os.close(file)
+    except OSError:
+        pass
     return data
 
 

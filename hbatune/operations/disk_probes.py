@@ -50,7 +50,7 @@ MAX_DEPTH = 1024
 """The number of I/Os in flight beyond which no measured drive or volume has gained."""
 MAX_TRIES = 5
 """The number of attempts at a probe before the search ends."""
-ANNOUNCED_PROBES = 10
+ANNOUNCED_PROBES = 5
 """The number of unexpected probes at which the user is told that the search takes longer."""
 BUSY_PAUSE_S = 0.5
 """Seconds to wait if a disk is in use briefly, doubled each time. In total this is longer than the

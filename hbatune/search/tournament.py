@@ -251,7 +251,7 @@ def answer_tournament(tournament: Tournament) -> TournamentAnswer:
 
 
 def estimate_probes(tournament: Tournament) -> int:
-    """Estimate the probes to come: none is clearly worse, and the next look at pairs decides."""
+    """Estimate the probes to come: of the rounds, or until the next look at the pairs."""
     stage, made = _replay_scores(tournament), len(tournament.scores)
     if not stage.due:
         return 0
@@ -264,7 +264,7 @@ def estimate_probes(tournament: Tournament) -> int:
         position, rounds = position + left, rounds + 1
         if _is_halved(left, rounds, position):
             left, rounds = math.ceil(left / 2), 0
-    return position - made + 2 * COMPARISON_PAIRS[0]
+    return position - made
 
 
 def _is_halved(left: int, rounds: int, position: int) -> bool:
