@@ -1,7 +1,7 @@
 """Announced and real times of commands that measure, on a disk with a fixed time for each I/O.
 
 Announcements of second comparisons count, too. While a bar runs, its steps predict its end. After
-the first quarter, these predictions are compared with the real end.
+the first quarter and the last announcement, these predictions are compared with the real end.
 """
 
 import json
@@ -100,8 +100,9 @@ def measure(words: tuple[str, ...]) -> Run:
     assert len(steps) == moments[-1]["total"], "the bar ends at its total"
     bar_seconds = steps[-1]["at"] - begin["at"]
     bar_error = 0.0
+    announced_at = announcements[-1]["at"]
     for number, step in enumerate(steps, 1):
-        if number > len(steps) // 4:
+        if number > len(steps) // 4 and step["at"] > announced_at:
             predicted = (step["at"] - begin["at"]) * step["total"] / number
             bar_error = max(bar_error, abs(predicted / bar_seconds - 1))
     return Run(
