@@ -293,8 +293,10 @@ def read_bytes(path: str) -> bytes:
     try:
         file = os.open(path, _READ)
         try:
-            # Files below /proc may return a page at a time.
-            while chunk := os.read(file, 1 << 16):
+            data = chunk = os.read(file, 1 << 16)
+            # A file below /proc may return a page at a time. Elsewhere, a short read is the last.
+            while len(chunk) == 1 << 16 or (chunk and path.startswith("/proc/")):
+                chunk = os.read(file, 1 << 16)
                 data += chunk
         finally:
             os.close(file)

@@ -458,11 +458,14 @@ def find_pools() -> dict[str, list[str]]:
     Without ZFS's module, this host uses no pool, and udev's database is not searched. With libudev,
     which also reads the ``uevent`` of each device, a search takes 25 times the CPU time.
     """
+    if not os.path.isdir(_ZFS_MODULE):
+        return {}
     pools: dict[str, list[str]] = defaultdict(list)
     line = f"\nE:ID_FS_TYPE={_POOL_MEMBER}\n".encode()
-    # A block device's entry is named after its number (sd-device.c: sd_device_get_device_id).
-    for name in list_names(_UDEV_DATABASE) if os.path.isdir(_ZFS_MODULE) else ():
-        entry = b"\n" + read_bytes(f"{_UDEV_DATABASE}/{name}") if name.startswith("b") else b""
+    for name in list_names(_UDEV_DATABASE):
+        if not name.startswith("b"):  # block devices (sd-device.c: sd_device_get_device_id)
+            continue
+        entry = b"\n" + read_bytes(f"{_UDEV_DATABASE}/{name}")
         if line in entry:
             pool = os.fsdecode(entry.partition(b"\nE:ID_FS_LABEL=")[2].partition(b"\n")[0])
             with suppress(OSError):  # a removed device

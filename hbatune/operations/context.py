@@ -174,7 +174,7 @@ class SearchesAhead(Struct, frozen=True):
 
 
 class SearchLonger(Struct, frozen=True):
-    """The search of a target needs about so many ``seconds`` more: no answer is certain yet."""
+    """The search of a target takes about ``seconds`` longer, since no answer is certain yet."""
 
     target: str
     seconds: float

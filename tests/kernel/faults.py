@@ -86,8 +86,8 @@ class Results:
 class Kernel(Watcher):
     """The kernel of a traced run: takes writes to the modelled disks, and fails one call.
 
-    It counts all calls if ``counts_all``, otherwise only those that it needs: the run then stops at
-    these system calls, ``numbers``.
+    It counts all calls if ``counts_all``. Otherwise the run stops only at the system calls
+    ``numbers``, which the fault and the writes need.
     """
 
     def __init__(

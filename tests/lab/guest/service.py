@@ -87,7 +87,7 @@ def without_rules() -> Iterator[None]:
 
 def _replace_rules(text: str) -> None:
     _RULES.write_text(text)
-    # systemd 252 reads the rules again if a directory of rules is newer, whatever is in its files
+    # systemd 252 reads the rules again only if the time of their directory is new
     # (src/udev/udev-rules.c: udev_rules_should_reload).
     os.utime(_RULES.parent)
     reload_rules()
