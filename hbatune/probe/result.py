@@ -243,7 +243,6 @@ class Window(Struct, frozen=True):
 
     seconds: Seconds
     ios: Count
-    bytes: Count
     histogram: Histogram
     user: Figure
     system: Figure

@@ -192,7 +192,7 @@ def test_stale_reason_shows_values() -> None:
 def test_windows_are_not_stored(path: Path) -> None:
     original = record()
     assert original.result is not None
-    window = Window(1.0, 10, 40960, Histogram({1000: 10}), 0.1, 0.1)
+    window = Window(1.0, 10, Histogram({1000: 10}), 0.1, 0.1)
     cut = replace(original.result.figures, windows=(window,) * 5)
     append(path, [replace(original, result=replace(original.result, figures=cut))])
     assert load(path).records == (original,)

@@ -155,7 +155,7 @@ def test_wide_range_is_a_doubt() -> None:
 def test_better_visit_of_a_depth_counts() -> None:
     runs = []
     for depth, rate in ((1, 1000.0), (2, 1900.0), (4, 190.0), (4, 3000.0)):
-        window = Window(1.0, int(rate), 0, Histogram({1000: int(rate)}), 0.0, 0.0)
+        window = Window(1.0, int(rate), Histogram({1000: int(rate)}), 0.0, 0.0)
         measured = replace(figures(rate, 200, 300), windows=(window,) * 5)
         runs.append(ProbeResult("sda", "x", Workload(depth=depth), measured, "3.33", ()))
     points = list_sweep_points(runs)
@@ -182,8 +182,8 @@ def test_power_peaks_at_knee() -> None:
 
 
 def test_points_come_from_windows() -> None:
-    quiet = Window(1.0, 0, 0, Histogram({}), 0.0, 0.0)
-    windows = [Window(0.5, 100, 0, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
+    quiet = Window(1.0, 0, Histogram({}), 0.0, 0.0)
+    windows = [Window(0.5, 100, Histogram({us * 1000: 100}), 0.0, 0.0) for us in (200, 300)]
     cut = replace(figures(200, 250, 300), windows=(*windows, quiet))
     result = ProbeResult("sda", "x", Workload(depth=8, jobs=2), cut, "3.33", ())
     [point] = list_sweep_points([result])

@@ -55,7 +55,7 @@ def test_empty_histogram_has_no_statistics() -> None:
 
 @given(COUNTS)
 def test_window_survives_json(counts: dict[int, int]) -> None:
-    window = Window(1.5, 10, 40960, Histogram(counts), 0.25, 0.5)
+    window = Window(1.5, 10, Histogram(counts), 0.25, 0.5)
     assert msgspec.json.decode(msgspec.json.encode(window), type=Window) == window
 
 

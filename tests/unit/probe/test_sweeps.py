@@ -94,7 +94,7 @@ def test_new_runs_give_range_of_knee() -> None:
         assert record.result is not None
         figures = record.result.figures
         windows = tuple(
-            Window(0.5, round(figures.iops * share / 2), 0, Histogram({wait: 9}), 0.0, 0.0)
+            Window(0.5, round(figures.iops * share / 2), Histogram({wait: 9}), 0.0, 0.0)
             for share, wait in ((0.6, 300_000), (1.0, 150_000), (1.4, 100_000), (1.0, 200_000))
         )
         return replace(record.result, figures=replace(figures, windows=windows))

@@ -167,7 +167,7 @@ class Bench:
         ios = round(rate / 2 * max(0.05, 1 + self.random.gauss(0, self.noise)))
         p99 = 1.3e6 * max(1, in_flight / self.servers) if waits is None else 1e6 * waits
         p99 *= max(0.05, 1 + self.random.gauss(0, self.tail_noise))
-        return Window(0.5, ios, 0, Histogram({round(p99): ios}), 0.0, 0.0)
+        return Window(0.5, ios, Histogram({round(p99): ios}), 0.0, 0.0)
 
 
 def store(path: str, text: str) -> int | None:

@@ -75,7 +75,7 @@ class Bench:
             return Failed(subject.target, Failure.STUCK)
         iops = FIGURES.iops if workload.issued < self.falls_at else FIGURES.iops / 10
         wait, ios = workload.issued / iops, round(iops)
-        window = Window(1.0, ios, 0, Histogram({round(wait * 1e9): ios}), 0.0, 0.0)
+        window = Window(1.0, ios, Histogram({round(wait * 1e9): ios}), 0.0, 0.0)
         figures = msgspec.structs.replace(FIGURES, iops=iops, mean_us=wait * 1e6)
         figures = msgspec.structs.replace(figures, windows=(window,) * 5)
         figures = msgspec.structs.replace(figures, busy=0.95 if workload.issued > 64 else 0.5)
