@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyudev
 
-from tests.lab.guest.kit import scsi_disks, settle, wait_a_moment
+from tests.lab.guest.kit import SCSI_DEBUG, add_host, scsi_disks, settle, wait_a_moment
 from tests.lab.guest.values import BLOCK, cat, disks, nvme_queues, put, scheduler
 
 SITE = Path("/etc/hbatune/rules.d/maps.toml")
@@ -28,7 +28,6 @@ _SHORTER = (
     .replace('kind = "map"', 'protocol = "nvme"')
     .replace("512", "64")
 )
-_HOSTS = Path("/sys/bus/pseudo/drivers/scsi_debug/add_host")
 _NVME = re.compile(r"nvme\d+$")
 
 
@@ -173,13 +172,10 @@ def two_hosts() -> Iterator[None]:
     """
     SITE.parent.mkdir(parents=True, exist_ok=True)
     SITE.write_text(ON_MAPS)
-    _HOSTS.write_text("1")
-    while len(scsi_disks("scsi_debug")) < 2:
-        wait_a_moment()  # its driver finds it a moment later
-    settle()
+    add_host()
     try:
         yield
     finally:
         SITE.unlink()
-        _HOSTS.write_text("-1")
+        (SCSI_DEBUG / "add_host").write_text("-1")
         settle()

@@ -95,6 +95,23 @@ def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
         subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
 
 
+def add_host() -> str:
+    """Give scsi_debug one more host, and return its disk once udev has dealt with it.
+
+    A disk is in sysfs before the kernel announces it (block/genhd.c: device_add_disk), so udev may
+    have nothing to do yet.
+    """
+    earlier = {*scsi_disks(SCSI_DEBUG_MODEL)}
+    (SCSI_DEBUG / "add_host").write_text("1")
+    while not (later := {*scsi_disks(SCSI_DEBUG_MODEL)} - earlier):
+        wait_a_moment()
+    [disk] = later
+    while not Path(f"/run/udev/data/b{cat(f'block/{disk}/dev')}").exists():
+        wait_a_moment()
+    settle()
+    return disk
+
+
 def set_service_time(parameter: str, value: int) -> None:
     """Set ``delay`` (jiffies) or ``ndelay`` (ns) of scsi_debug, once no command is in flight.
 

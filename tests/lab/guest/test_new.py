@@ -12,6 +12,7 @@ from tests.lab.guest.command import hbatune
 from tests.lab.guest.daemon_host import by_profile, reload_until_reported
 from tests.lab.guest.kit import (
     SCSI_DEBUG,
+    add_host,
     coldplug,
     scsi_disks,
     settle,
@@ -76,18 +77,14 @@ def test_rules_preserve_administrator_value(machine_without_daemon: None, scsi_d
     with without_rules():
         [earlier] = scsi_debug(**LUN)
     assert hbatune("apply", "--no-probe", earlier).code == 0
-    (SCSI_DEBUG / "add_host").write_text("1")
-    while len(disks := scsi_disks("scsi_debug")) < 2:
-        wait_a_moment()
-    settle()
-    [later] = {*disks} - {earlier}
+    later = add_host()
     assert database(later)["HBATUNE_SEEN"] == cat(later, "diskseq")
-    for disk in disks:
+    for disk in (earlier, later):
         assert by_profile(disk)
         put(disk, "queue/nr_requests", "100")
         announce(disk)
     coldplug()
-    assert [cat(disk, "queue/nr_requests") for disk in disks] == ["100", "100"]
+    assert [cat(disk, "queue/nr_requests") for disk in (earlier, later)] == ["100", "100"]
     (SCSI_DEBUG / "add_host").write_text("-1")
     settle()
     assert by_profile(appear.again(appear.Rescan()))
