@@ -60,20 +60,19 @@ def test_rollback_recovers_killed_apply(few: list[str], before: dict[str, str]) 
     assert done.code == 0, done.err
     assert hbatune("rollback").code == 0
     assert uninterrupted.count >= 20, "there are enough boundaries to be killed at"
-    kills = warnings = 0
+    warnings = 0
     for at in range(FIRST, uninterrupted.count + 1, STEP):
         where = f"boundary {at} of {uninterrupted.count}"
         run = hbatune(*APPLY, *few, prepare=boundaries(Counter(at)))
         assert run.killed, f"{where} was not reached: {run.err}"
         diff = hbatune("diff", "--profile", "oltp", *few)
         untouched, complete = everything() == before, diff.code == 0
-        kills += 1
         warnings += "was interrupted" in diff.err
         assert untouched or complete or "was interrupted" in diff.err, f"{where}: {diff.err}"
         back = hbatune("rollback")
         assert back.code == 0, f"{where}: {back.err}"
         assert everything() == before, where
-    assert warnings >= kills // 2
+    assert warnings, "some kills are amid the writes"
 
 
 @pytest.mark.deadline(900)
