@@ -46,7 +46,7 @@ def ask(disk: str) -> dict[str, Any]:
     assert done.code == 0, done.out + done.err
     assert not INSTANCE.exists()
     document: dict[str, Any] = done.json
-    assert document["traced"] > 0.05
+    assert 0 < document["traced"] <= 1
     return document
 
 
