@@ -116,7 +116,7 @@ OF_ROOTS_FOLDERS = {
 # own; the nodes belong to a group as those of disks do, and hold too little to be probed.
 _DEVICES = f"""
 mkdir /run/dev
-mount --bind /dev /run/dev || exit 77
+mount --rbind /dev /run/dev || exit 77
 mount -t tmpfs -o mode=755 tmpfs /dev || exit 77
 for each in null zero full random urandom; do
     touch /dev/$each
