@@ -170,6 +170,7 @@ def build_profile(rules: list[tuple[Match, tuple[str, Effect]]]) -> Profile:
     name=st.sampled_from(sorted(ALL)),
 )
 @example(rules=[(Match(), ("max_sectors_kb", Exactly(512)))], name="ipr")  # which takes 256 at most
+@example(rules=[(Match(), ("max_sectors_kb", Exactly(512)))], name="multipath")  # below a stack
 @settings(
     max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -134,6 +134,9 @@ class Event:
             most = _content(self.device / most_in) if most_in else value
             raised = how != UdevWriter.LOWER or int(text) < int(value)
             queued = how != UdevWriter.SCHEDULED or scheduler != "none"
+            has_stack = path == "queue/max_sectors_kb" and any((self.device / "holders").glob("*"))
+            if has_stack and int(text) > int(value):
+                continue
             if raised and queued and most and int(value) <= int(most):
                 self.written[path] = value
 
