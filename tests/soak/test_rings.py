@@ -35,7 +35,7 @@ def test_rings_pass_in_a_clone(place: str, tmp_path: Path) -> None:
         f"make -k unit hosts 2>&1",
         online=True,
     )
-    summaries = re.findall(r"^(\d+ passed.*) in [\d.]+s.*$", printed, re.MULTILINE)
+    summaries = re.findall(r"^=+ (\d+ passed.*) in [\d.]+s.*$", printed, re.MULTILINE)
     assert len(summaries) == 2, printed
     save_results(
         f"`make unit` and `make hosts` in {place} on a minimal Debian 12 root",
