@@ -51,7 +51,7 @@ MAX_DEPTH = 1024
 MAX_TRIES = 5
 """The number of attempts at a probe before the search ends."""
 ANNOUNCED_PROBES = 5
-"""The number of unexpected probes from which on a note says that the search takes longer."""
+"""The minimum number of unexpected probes for a note that the search takes longer."""
 BUSY_PAUSE_S = 0.5
 """Seconds to wait if a disk is in use briefly, doubled each time. In total this is longer than the
 five seconds between two commits of a filesystem (ext4(5): commit)."""

@@ -32,7 +32,7 @@ for device in null zero full random urandom tty; do
     touch dev/$device
     mount --bind /dev/$device dev/$device
 done
-touch dev/kmsg  # the described machines put theirs in its place
+touch dev/kmsg  # the described machines mount their log over it
 mkdir dev/pts dev/shm
 mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
