@@ -50,6 +50,9 @@ one, and each LUN of the target that is lowered until then may raise it by one."
 SETTLING_PAUSE = 0.001
 """Seconds before a value that may be temporary is read again, doubled each time."""
 _OF_DEADLINE = 0.8  # the remaining time is for the write itself and the answer
+_SHORT_WAIT = 0.02
+"""Part of the patience up to which a wait for the turn does not restart the deadline. The message
+would prolong the turn: 96 LUNs on 7.3 took 1.13 instead of 1.07 times a serial writer's time."""
 _QUEUE = "queue/"  # a write to most files of it waits for the commands in flight
 
 
@@ -289,7 +292,7 @@ class _Device:
     def do(self, step: Step) -> Generator[None, None, WriteResult]:
         """Write one step, unless the value is right already or must not be written now.
 
-        Yield while it waits for its turn, and when the turn has come.
+        Yield while it waits for its turn, and when the turn has come, unless the wait is short.
         """
         kind = self._settings[step.setting]
         disturbed = is_among(step.setting, self._reset)
@@ -376,9 +379,11 @@ class _Device:
             with ExitStack() as stack:
                 for directory in tries:
                     has_turn = stack.enter_context(take_turn(directory, self._patience))
-                    yield
+                    waited = time.monotonic() - self._began
+                    if waited > _SHORT_WAIT * self._patience:
+                        yield
                     if has_turn:
-                        self._began = time.monotonic()
+                        self._began += waited
                         break
                 # A rollback may have been recorded while this worker waited for its turn.
                 if (objection := self._guard.objection(self._chain.id)) is not None:

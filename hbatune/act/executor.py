@@ -266,9 +266,8 @@ class Executor:
         # Forked while the started chains sleep in their writes, which takes longer.
         waiting, crew = self._count_startable(), self._crew
         grows = crew.first < crew.size < crew.most  # writes have returned promptly
-        self._pool.prepare(
-            min(waiting, INITIAL_WORKERS if grows else crew.first - self._pool.running)
-        )
+        wanted = INITIAL_WORKERS if grows else crew.first - self._pool.running
+        self._pool.prepare(min(waiting, wanted))
 
     def _count_startable(self) -> int:
         """Return the number of waiting chains that need not wait for the turn of another."""
