@@ -184,7 +184,8 @@ def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
             textfile=metrics.textfile,
         )
     except UnsafeNameError as error:
-        raise UsageError(f"no unit can name {error.name!r}") from error
+        hint = "choose a path with only letters, digits and the characters . _ + -"
+        raise UsageError(f"no unit can name {error.name!r}", hint=hint) from error
     return Piece(path, text)
 
 
@@ -195,9 +196,7 @@ def _find_executable(root: Path) -> Path:
     candidates += [Path("/usr/local/bin/hbatune"), Path("/usr/bin/hbatune")]
     # Links are not resolved: one may lead to a newer version later.
     for path in map(Path, map(os.path.abspath, candidates)):
-        if path.name != "hbatune":
-            continue
-        if os.access(toml_files.resolve_links(path, root).end, os.X_OK):
+        if path.name == "hbatune" and os.access(toml_files.resolve_links(path, root).end, os.X_OK):
             return path
     problem = f"there is no hbatune in {root} that a unit could start"
     raise UsageError(problem, hint="install hbatune there first, as with `pip install --root`")

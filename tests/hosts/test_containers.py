@@ -1,5 +1,6 @@
 """Whole commands where /sys is read-only or not there, as in containers and images."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +76,7 @@ def purged(root: Path, *steps: str) -> list[str]:
         """printf '#!/bin/sh\\nexec "%s" -c "%s" "$@"\\n' "$1" "$3" >/run/bin/hbatune""",
         "printf '#!/bin/sh\\n' >/run/bin/py3clean; chmod +x /run/bin/*",
         *steps,
-        f"sh {PRERM} remove; echo $?",
+        f"sh {shlex.quote(str(PRERM))} remove; echo $?",
     )
 
 

@@ -134,6 +134,20 @@ def test_writable_folder_gets_no_unit(
     assert not Paths.manifest.exists()
 
 
+def test_path_with_blank_gets_no_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my tools").mkdir()
+    command = tmp_path / "my tools/hbatune"
+    command.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(command)])
+    assert main(["install", "--profile", "oltp"]) == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert f"no unit can name '{command}'" in errors
+    assert "choose a path with only letters, digits" in errors
+    assert not Paths.manifest.exists()
+
+
 def test_uninstall_leaves_nothing(
     system_calls: list[str], tmp_path: Path, site: SiteFolder
 ) -> None:
