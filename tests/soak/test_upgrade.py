@@ -72,7 +72,8 @@ find /etc/hbatune /var/lib/hbatune/history* /var/lib/hbatune/rollbacks -type f \
 _JOURNAL = "cat /var/lib/hbatune/journal.json"
 _DAEMON = "systemctl show --property=MainPID --value hbatune.service"
 _UNTIL = "timeout 300 sh -c 'until {condition}; do sleep 1; done'"
-_TUNED = '/usr/bin/hbatune status | grep -q "is tuned, with findings" || /usr/bin/hbatune status'
+_STATUS = "/usr/bin/hbatune status"  # exits with 1 for findings
+_TUNED = f'{_STATUS} | grep -qE "is tuned( in part)?, with findings" || {_STATUS}'
 _LEFT = """
 find /etc /usr /var /run -xdev -name '*hbatune*' -not -path '/usr/local/*' \
     -not -path '/run/udev/*' -not -path '/var/log/*'
@@ -163,6 +164,11 @@ class TunedHost:
         entries = json.loads(self.run(_JOURNAL))["entries"]
         return {(entry["id"], entry["setting"]): entry["before"] for entry in entries}
 
+    def count_rule_changes(self) -> int:
+        """Return the number of settings that the rules of a new package would change."""
+        count: int = json.loads(self.run(f"{_STATUS} --json || [ $? -eq 1 ]"))["rule_changes"]
+        return count
+
     def daemon(self) -> int:
         """Return the daemon's process, or 0."""
         return int(self.run(_DAEMON))
@@ -218,13 +224,13 @@ def test_upgrade_keeps_tuned_host(tmp_path: Path, host: TunedHost) -> None:
     upgrade(host, add_later_rule(package, tmp_path))
     assert host.values() == tuned
     host.hbatune("diff")
-    assert json.loads(host.hbatune("status --json"))["rule_changes"]
+    assert host.count_rule_changes() > 0
     host.run("/usr/bin/hbatune profiles --changes | grep -q nomerges")
     host.hbatune("apply --no-probe")
     by_later_rules = [path for path, text in host.values().items() if text != tuned[path]]
     assert f"/sys/block/{changed}/queue/nomerges" in by_later_rules
     assert all(path.endswith("/nomerges") for path in by_later_rules)
-    assert json.loads(host.hbatune("status --json"))["rule_changes"] == 0
+    assert host.count_rule_changes() == 0
 
     host.hbatune("rollback")
     assert host.values() == before
