@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SYS = Path("/sys")
@@ -92,7 +92,20 @@ def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
         yield scsi_disks(SCSI_DEBUG_MODEL)
     finally:
         settle()
-        subprocess.run(["modprobe", "--remove", "scsi_debug"], check=True)
+        done = subprocess.run(["modprobe", "--remove", "scsi_debug"], check=False)
+        assert done.returncode == 0, find_openers(scsi_disks(SCSI_DEBUG_MODEL))
+
+
+def find_openers(names: Sequence[str]) -> list[str]:
+    """Return the open descriptors of these disks, each with the command of its process."""
+    openers = []
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # the process has ended
+            target = os.readlink(descriptor)
+            if target.removeprefix("/dev/") in names:
+                command = (descriptor.parents[1] / "cmdline").read_text().replace("\0", " ")
+                openers.append(f"{descriptor} -> {target}: {command}")
+    return openers
 
 
 def add_host() -> str:
