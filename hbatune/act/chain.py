@@ -383,7 +383,7 @@ class _Device:
                     if waited > _SHORT_WAIT * self._patience:
                         yield
                     if has_turn:
-                        self._began += waited
+                        self._began = time.monotonic()
                         break
                 # A rollback may have been recorded while this worker waited for its turn.
                 if (objection := self._guard.objection(self._chain.id)) is not None:

@@ -184,7 +184,7 @@ def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
             textfile=metrics.textfile,
         )
     except UnsafeNameError as error:
-        hint = "choose a path with only letters, digits and the characters . _ + -"
+        hint = "choose a path with only the characters a-z, A-Z, 0-9 and . _ + -"
         raise UsageError(f"no unit can name {error.name!r}", hint=hint) from error
     return Piece(path, text)
 

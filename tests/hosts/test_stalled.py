@@ -166,7 +166,8 @@ system.CALL_S = system.STOP_S = system.SETTLE_S = 0.5
 if sys.argv[1] == "install":
     system.has_systemd = lambda: False
     system._is_udev_running = lambda: False
-    install._find_executable = lambda *_: Path("/usr/bin/hbatune")  # no unit can name any checkout
+    # No unit can name a checkout with a blank in its path.
+    install._find_executable = lambda *_: Path("/usr/bin/hbatune")
     install.require_trusted_command = lambda *_: None
 sys.exit(main())
 """

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 
 SYS = Path("/sys")
@@ -99,7 +100,7 @@ def loaded_scsi_debug(**options: object) -> Iterator[list[str]]:
 def find_openers(names: Sequence[str]) -> list[str]:
     """Return the open descriptors of these disks, each with the command of its process."""
     openers = []
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    for descriptor in map(Path, glob("/proc/[0-9]*/fd/*")):
         with suppress(OSError):  # the process has ended
             target = os.readlink(descriptor)
             if target.removeprefix("/dev/") in names:

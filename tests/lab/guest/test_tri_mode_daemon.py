@@ -19,13 +19,14 @@ TOPOLOGY = "tri-mode"
 SAS = "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1"
 SITE = '[site]\nexclude = ["vda", "vdb"]\n'
 TIMES = 3
-"""What somebody sets back is repaired twice and then left: the third repair is the proof."""
+"""The daemon repairs a value twice if another tool sets it back, and then leaves it. A third repair
+shows that it distinguishes the driver's resets."""
 _MAJOR = int(os.uname().release.partition(".")[0])
 
 
 @pytest.fixture(scope="module")
 def card() -> Iterator[Card]:
-    """The card, with a daemon without audits: it repairs upon events and looks at depths."""
+    """The card, with a daemon that makes no audits: it handles events, and looks at depths."""
     with running(f"{SITE}{QUIET}"), Card() as tri_mode_card:
         yield tri_mode_card
 
@@ -49,13 +50,13 @@ def update_firmware(card: Card, disks: Iterable[str]) -> None:
             put(disk, "device/queue_depth", str(OWN))
 
 
-def until_right(wanted: dict[str, int]) -> None:
+def wait_for_depths(wanted: dict[str, int]) -> None:
     """Wait for the depths; the harness ends a test that waits too long."""
     while not wanted.items() <= tri_mode.depths().items():
         wait_a_moment()
 
 
-def nothing_given_up() -> None:
+def assert_nothing_is_open() -> None:
     """Assert that the daemon leaves nothing open."""
     status = hbatune("status", "--json")
     assert status.json["status"]["open"] == [], status.out
@@ -68,8 +69,8 @@ def test_silent_firmware_updates_are_repaired(card: Card) -> None:
         for _ in range(TIMES):
             update_firmware(card, wanted)
             journal.until_all_set(wanted, "queue_depth")
-            until_right(wanted)
-    nothing_given_up()
+            wait_for_depths(wanted)
+    assert_nothing_is_open()
 
 
 def test_hotplug_tunes_and_forgets_drive(card: Card) -> None:
@@ -78,14 +79,14 @@ def test_hotplug_tunes_and_forgets_drive(card: Card) -> None:
     while not (new := set(disks()) - before):
         wait_a_moment()
     settle()
-    until_right(dict.fromkeys(new, 64))
+    wait_for_depths(dict.fromkeys(new, 64))
     card.pull(7)
     while set(disks()) != before:
         wait_a_moment()
     with Journal() as journal:
         update_firmware(card, wanted)
         journal.until_all_set(wanted, "queue_depth")
-    nothing_given_up()
+    assert_nothing_is_open()
 
 
 @pytest.mark.deadline(600)
@@ -95,8 +96,8 @@ def test_repeated_resets_are_repaired(card: Card) -> None:
         for _ in range(TIMES):
             card.fail()
             journal.until_all_set(wanted, "queue_depth")
-            until_right(wanted)
-    nothing_given_up()
+            wait_for_depths(wanted)
+    assert_nothing_is_open()
 
 
 @pytest.mark.deadline(600)

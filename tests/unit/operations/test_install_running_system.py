@@ -144,7 +144,7 @@ def test_path_with_blank_gets_no_unit(
     assert main(["install", "--profile", "oltp"]) == 2
     errors = " ".join(capsys.readouterr().err.split())
     assert f"no unit can name '{command}'" in errors
-    assert "choose a path with only letters, digits" in errors
+    assert "choose a path with only the characters a-z" in errors
     assert not Paths.manifest.exists()
 
 
