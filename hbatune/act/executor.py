@@ -96,11 +96,12 @@ class _Lane(Struct):
     ``stuck`` are the disks whose writes have not returned. ``busy`` is whether the kernel locks the
     adapter for a write (``Setting.locks_adapter``). Its LUNs then take turns by ``turn``.
     ``locking`` are, by id of the running chains, their settings that still have to be written under
-    this lock.
+    this lock. Chains without such a setting wait as ``lockless``.
     """
 
-    waiting: deque[Chain]
     turn: str
+    waiting: deque[Chain] = field(default_factory=deque)
+    lockless: deque[Chain] = field(default_factory=deque)
     running: int = 0
     tried: bool = False
     busy: bool = False
@@ -110,7 +111,7 @@ class _Lane(Struct):
     @property
     def open(self) -> bool:
         """Whether another chain may start now, if no other condition prevents it."""
-        if not self.waiting or len(self.stuck) >= STUCK_LIMIT:
+        if not (self.waiting or self.lockless) or len(self.stuck) >= STUCK_LIMIT:
             return False
         # One at a time until a first LUN has ended, and again after the first stuck one.
         return self.running == 0 or (self.tried and not self.stuck)
@@ -225,8 +226,8 @@ class Executor:
         """Run all chains and return the report; chains that could not be started are cancelled."""
         chains = list(chains)
         for chain in chains:
-            lane = self._lanes.setdefault(chain.adapter, _Lane(deque(), turn=chain.sysfs))
-            lane.waiting.append(chain)
+            lane = self._lanes.setdefault(chain.adapter, _Lane(chain.sysfs))
+            (lane.waiting if _list_locking_settings(chain) else lane.lockless).append(chain)
             lane.busy |= os.path.exists(f"{chain.sysfs}/{limits.ASYNC_DEPTH_FILE}")
         if not self._stop():
             self._start_chains()
@@ -251,7 +252,7 @@ class Executor:
         for lane in self._lanes.values():
             # Skipped because of a stop, or of an adapter with too many stuck LUNs: every step needs
             # a result.
-            for chain in lane.waiting:
+            for chain in (*lane.waiting, *lane.lockless):
                 self._cancel_rest(chain)
         for chain in chains:
             self._explain_lock(chain)
@@ -274,6 +275,7 @@ class Executor:
         count = 0
         for lane in self._lanes.values():
             count += min(len(lane.waiting), LOCKING_LUNS) if lane.busy else len(lane.waiting)
+            count += len(lane.lockless)
         return count
 
     def _select_startable(self) -> Iterator[Chain]:
@@ -290,14 +292,13 @@ class Executor:
 
     def _take_startable(self, lane: _Lane) -> Chain | None:
         is_locked = lane.busy and len(lane.locking) >= LOCKING_LUNS
-        for _ in range(len(lane.waiting)):
-            chain = lane.waiting.popleft()
-            has_turn = not (is_locked and _list_locking_settings(chain))
-            if chain.map not in self._maps and has_turn:
-                return chain
-            # To the end of the queue: another path of its map is being written, or another LUN that
-            # locks the adapter, and other chains need not wait.
-            lane.waiting.append(chain)
+        for chains in (lane.lockless,) if is_locked else (lane.waiting, lane.lockless):
+            for _ in range(len(chains)):
+                chain = chains.popleft()
+                if chain.map not in self._maps:
+                    return chain
+                # To the end: another path of its map is being written, and others need not wait.
+                chains.append(chain)
         return None
 
     def _end_chain(self, chain: Chain) -> None:

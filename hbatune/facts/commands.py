@@ -59,7 +59,7 @@ class Hang(Struct, frozen=True):
 
 
 class CommandCounters:
-    """The counters and states of one disk, by the directory of its block device."""
+    """The counters and states of one disk, by the directory of its block device, without links."""
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs = sysfs
@@ -130,7 +130,7 @@ def find_hang(counters: CommandCounters, seconds: float = OBSERVATION_S) -> Hang
 def _list_state_files(sysfs: str) -> list[tuple[str, str]]:
     """Return the files with the states of a disk's device and of the devices above it."""
     files = [("device", f"{sysfs}/device/state"), ("map", f"{sysfs}/dm/suspended")]
-    directory = os.path.realpath(f"{sysfs}/device")
+    directory = sysfs
     while (parent := os.path.dirname(directory)) != directory:
         name = os.path.basename(directory)
         if _HOST.fullmatch(name):
