@@ -59,7 +59,7 @@ def restore_values(plan: "RollbackPlan", means: executor.Means) -> tuple[Restore
     # Even with an unsaved journal: restoring is more important than its record, and the entries
     # stay on disk.
     report = writer.execute_chains(chains, means)
-    rows = plan.rows(report)
+    rows = plan.add_results(report)
     remaining = begun.by_key
     for row in rows:
         if row.done:
@@ -97,65 +97,34 @@ def _begin_row(entry: Entry, current: Value | None) -> Restored:
 
 
 class RollbackPlan(Struct, frozen=True):
-    """The entries to restore, the current values, and the restore plan of each target."""
+    """The restore plan of each target by id, and the ``rows`` of the entries before any write."""
 
-    machine: Machine
     recorded: Journal
     concerned: Sequence[Endpoint]
-    entries: Sequence[Entry]
-    known: Mapping[str, Target]
-    waiting: Collection[str]
-    managed: Collection[str]
-    ways: Mapping[str, RestorePlan]
-    now: Mapping[str, Mapping[str, Value]]
+    plans: Mapping[str, RestorePlan]
+    rows: tuple[Restored, ...]
 
     @property
     def chains(self) -> list[Chain]:
         """The writes of all targets."""
-        return [plan.chain for plan in self.ways.values() if plan.chain is not None]
+        return [plan.chain for plan in self.plans.values() if plan.chain is not None]
 
-    def rows(self, report: executor.Report | None) -> tuple[Restored, ...]:
-        """Return the result of each entry; without a report nothing was written."""
-        places = _Places(self.machine, self.known)
-        return tuple(places.judged(entry, self._make_row(entry, report)) for entry in self.entries)
-
-    def _make_row(self, entry: Entry, report: executor.Report | None) -> Restored:
-        result = report.results.get(entry.key) if report else None
-        plan = self.ways.get(entry.id, RestorePlan(entry.id))
-        current = self.now.get(entry.id, {}).get(entry.setting)
-        row, reason = _begin_row(entry, current), plan.refused.get(entry.setting)
-        if entry.id in self.known:
-            row = replace(row, target=self.known[entry.id].name)
-        if result is not None and not result.effect:  # an effect is of no step of the chain
-            outcome, reason = result.outcome, reason or result.said
-            if outcome is Outcome.WRITTEN and current == entry.before:
-                outcome = Outcome.KEPT  # rewritten only because another write might have reset it
-            if outcome in DONE_OUTCOMES and entry.setting in plan.refused:
-                outcome = Outcome.REFUSED  # the nearest legal value, not the original one
-            limit = describe_limit(reason) or None
-            errno, value = result.errno, result.found
-            return replace(row, outcome=outcome, errno=errno, found=value, limit=limit)
-        if entry.id not in self.known:
-            return replace(row, outcome=Outcome.VANISHED)
-        if entry.id in self.waiting:
-            return replace(row, outcome=Outcome.STUCK)
-        if entry.id in self.managed:
-            limit = describe_limit(LimitReason(Limit.NEW_INTERRUPT))
-            return replace(row, outcome=Outcome.VANISHED, limit=limit, gone=True)
-        if entry.known and entry.setting in plan.gone:
-            limit = describe_limit(LimitReason(Limit.WITH_SCHEDULER))
-            return replace(row, outcome=Outcome.VANISHED, limit=limit, gone=True)
-        if not entry.known:
-            reason = LimitReason(Limit.SETTING_UNKNOWN)
-        elif reason is None and current == entry.before:
-            return replace(row, outcome=Outcome.KEPT)
-        elif reason is None and (disrupts := find_setting(entry.setting).disrupts):
-            reason = LimitReason(Limit.DISRUPTS, (disrupts,))
-        elif reason is None and current is None:
-            reason = LimitReason(Limit.NOT_SETTABLE)
-        elif reason is None:
-            return row  # a step of the chain that no run has done yet
-        return replace(row, outcome=Outcome.REFUSED, limit=describe_limit(reason))
+    def add_results(self, report: executor.Report) -> tuple[Restored, ...]:
+        """Return the rows with the results of the writes."""
+        rows: list[Restored] = []
+        for row in self.rows:
+            result = report.results.get(row.key)
+            if result is not None and not result.effect:  # an effect is of no step of the chain
+                refusal = self.plans[row.id].refused.get(row.setting)
+                outcome, limit = result.outcome, describe_limit(refusal or result.said) or None
+                if outcome is Outcome.WRITTEN and row.current == row.before:
+                    outcome = Outcome.KEPT  # rewritten only because another write might reset it
+                if outcome in DONE_OUTCOMES and refusal is not None:
+                    outcome = Outcome.REFUSED  # the nearest legal value, not the original one
+                errno, value = result.errno, result.found
+                row = replace(row, outcome=outcome, errno=errno, found=value, limit=limit)
+            rows.append(row)
+        return tuple(rows)
 
 
 def plan_rollback(
@@ -199,9 +168,42 @@ def plan_rollback(
         obsolete = frozenset(entry.setting for entry in group).difference(goal)
         plan = plan_writes(holders[id], goal, current[id], attributes)
         plans[id] = replace(plan, gone=obsolete)
-    return RollbackPlan(
-        machine, recorded, concerned, entries, holders, waiting, managed, plans, current
-    )
+    places, rows = _Places(machine), list[Restored]()
+    for entry in entries:
+        row = _begin_row(entry, current.get(entry.id, {}).get(entry.setting))
+        if entry.id not in holders:
+            row = places.explain_missing(entry, row)
+        elif entry.id in waiting:
+            row = replace(row, target=holders[entry.id].name, outcome=Outcome.STUCK)
+        else:
+            row = replace(row, target=holders[entry.id].name)
+            row = _plan_row(entry, row, plans.get(entry.id), is_managed=entry.id in managed)
+        rows.append(row)
+    return RollbackPlan(recorded, concerned, plans, tuple(rows))
+
+
+def _plan_row(
+    entry: Entry, row: Restored, plan: RestorePlan | None, *, is_managed: bool
+) -> Restored:
+    """Return the row of an entry before any write; a step of a chain has no outcome yet."""
+    outcome: Outcome | None = Outcome.REFUSED
+    reason, gone = plan.refused.get(entry.setting) if plan else None, False
+    if is_managed:
+        outcome, reason, gone = Outcome.VANISHED, LimitReason(Limit.NEW_INTERRUPT), True
+    elif plan and entry.setting in plan.gone:
+        outcome, reason, gone = Outcome.VANISHED, LimitReason(Limit.WITH_SCHEDULER), True
+    elif not entry.known:
+        reason = LimitReason(Limit.SETTING_UNKNOWN)
+    elif reason is None:
+        if row.current == entry.before:
+            outcome = Outcome.KEPT
+        elif disrupts := find_setting(entry.setting).disrupts:
+            reason = LimitReason(Limit.DISRUPTS, (disrupts,))
+        elif row.current is None:
+            reason = LimitReason(Limit.NOT_SETTABLE)
+        else:
+            outcome = None
+    return replace(row, outcome=outcome, limit=describe_limit(reason) or None, gone=gone)
 
 
 class RollbackUnsavedError(JournalError):
@@ -216,42 +218,35 @@ class RollbackUnsavedError(JournalError):
 class _Places:
     """The disks by their address, to distinguish a removed disk from one that reports no name."""
 
-    def __init__(self, machine: Machine, present: Collection[str]) -> None:
-        self._ids = present  # of all targets and interrupts
-        self._diskseqs: set[int | Missing] = set()
+    def __init__(self, machine: Machine) -> None:
+        self._diskseqs = {endpoint.diskseq for endpoint in machine.endpoints}
         self._names: dict[str, str] = {}
-        # Addresses of disks whose number could not be read; a map's is empty.
-        self._unread: set[str] = set()
-        for endpoint in machine.endpoints:
-            diskseq = endpoint.diskseq
-            self._diskseqs.add(diskseq)
-            route = extract_route(endpoint.id)
-            self._names[route] = extract_stable_part(endpoint.id)
-            if isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE:
-                self._unread.add(route)
-        self._names.pop("", None)  # a map has no address
         # An adapter has interrupts; if none is found, they could not be read.
         served = {vector.adapter for vector in machine.vectors}
-        self._silent = {adapter.target for adapter in machine.adapters} - served
+        silent = {adapter.target for adapter in machine.adapters} - served
+        self._unread = {TargetKind.VECTOR: silent, TargetKind.ENDPOINT: set[str]()}
+        for endpoint in machine.endpoints:
+            route, diskseq = extract_route(endpoint.id), endpoint.diskseq
+            self._names[route] = extract_stable_part(endpoint.id)
+            if isinstance(diskseq, Missing) and diskseq.reason is Reason.UNREADABLE:
+                self._unread[TargetKind.ENDPOINT].add(route)  # empty for a map
+        self._names.pop("", None)  # a map has no address
 
-    def judged(self, entry: Entry, row: Restored) -> Restored:
-        """Return the row, marked if its target was removed together with its values.
+    def explain_missing(self, entry: Entry, row: Restored) -> Restored:
+        """Return the row of a missing target, marked if it was removed together with its values.
 
         A disk whose ``diskseq`` is no longer on the machine was removed. If none was
         recorded, it was removed if its address is empty or has a disk with a world-wide
         name. If the present disk cannot be read, or reports no name, it may be the same
         one, and the journal keeps the entry.
         """
-        if row.outcome is not Outcome.VANISHED or entry.id in self._ids:
-            return row  # the next rollback evaluates a disk that vanished during its write
-        kind = table.find_target_kind(entry.setting)
-        if kind is TargetKind.VECTOR and extract_route(entry.id) in self._silent:
+        row = replace(row, outcome=Outcome.VANISHED)
+        route, kind = extract_route(entry.id), table.find_target_kind(entry.setting)
+        if route in self._unread.get(kind, ()):
             return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
         if kind is not TargetKind.ENDPOINT:
             return replace(row, gone=True)
-        present_name = self._names.get(extract_route(entry.id))
-        if extract_route(entry.id) in self._unread:
-            return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
+        present_name = self._names.get(route)
         if entry.diskseq is not None:
             is_gone = entry.diskseq not in self._diskseqs
         else:

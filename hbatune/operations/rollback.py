@@ -147,7 +147,7 @@ def preview_rollback(
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
             plan = plan_rollback(machine, filed, means, ids=ids, stuck=scan.stuck, disrupt=disrupt)
-    return RollbackResult(plan.rows(None), machine, finished=False, losses=filed.losses)
+    return RollbackResult(plan.rows, machine, finished=False, losses=filed.losses)
 
 
 def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
