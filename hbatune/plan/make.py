@@ -358,20 +358,13 @@ def restore_value(
     set it is kept. If the original value is no longer legal, the nearest legal value is planned.
     """
     current = setting.read(target.attributes)
-    if current == change.before:
+    verdict = evaluate_setting(setting, Exactly(change.before), current, device)
+    if current == change.before or verdict.state is State.ABSENT:
         return None
-    if isinstance(current, Missing):
-        if current.reason is Reason.ABSENT:
-            return None
-        verdict = _evaluate_missing(current)
-    elif not change.ours(current):
+    if not isinstance(current, Missing) and not change.ours(current):
         verdict = EvaluatedSetting(State.EXCLUDED, limit=LimitReason(Limit.CHANGED_SINCE))
-    else:
-        legal = device_limits.resolve_value(setting, change.before, current, device)
-        if isinstance(legal, FixedSetting) or legal.value == current:
-            verdict = _mark_fixed(legal)
-        else:
-            verdict = EvaluatedSetting(State.DRIFT, legal.value, legal.limit)
+    elif verdict.state is State.OK:  # the nearest legal value is set already
+        verdict = EvaluatedSetting(State.FIXED, limit=verdict.limit)
     rule = Rule(BASELINE_RULE, Match(), setting.name, Exactly(change.before), "", "journal", "")
     return replace(_make_row(target, rule, current, verdict), why=LimitReason(Limit.RESTORED))
 
