@@ -31,10 +31,7 @@ T = TypeVar("T", bound=Struct)
 
 @cache  # shipped files change only together with the code
 def load_sources(shipped: Path) -> Mapping[str, Source]:
-    """Return every shipped source by its id, such as ``D0-1`` or ``K-nr-requests``.
-
-    Raise ``PolicyError`` if one cites a document that is not in the file.
-    """
+    """Return the shipped sources by id, such as ``D0-1``; PolicyError for an unknown document."""
     file = read_toml(shipped / "sources.toml")
     table = decode_file(file, SourcesFile)
     sources = {}
@@ -272,7 +269,7 @@ def load_profile(
     site follows (``vendors.load_followed_rules``). They precede the local rules. Raise
     ``PolicyError`` if a file is invalid. ``doubts`` collects invalid citations (``check_rules``).
     """
-    parts: dict[Path, profiles.ProfilePart] = {}
+    parts: dict[Path, rules.ProfilePart] = {}
     location = _find_file(library, name)
     if location is None:
         names = [profile.name for profile in list_profiles(library)]
@@ -282,11 +279,11 @@ def load_profile(
         raise PolicyError(f"there is no profile {quoted}, only {available}", hint=hint)
     path, origin = location
     _gather_parts(library, location, parts, (), doubts)
-    main_part = parts[path]
-    if main_part.title is None:
+    title = parts[path].table.title
+    if title is None:
         problem = "has no title, so it is a part for profiles to include and cannot be chosen"
         raise PolicyError(problem, file=path, key="title")
-    profile = Profile(name, main_part.title, origin, (), (), profiles.ProbeSpec(source="D4-11"), ())
+    profile = Profile(name, title, origin, (), (), profiles.ProbeSpec(source="D4-11"), ())
     for part in parts.values():
         profile = _add_part(profile, part)
     profile = replace(profile, rules=(*profile.rules, *followed))
@@ -297,22 +294,22 @@ def load_profile(
     return profile
 
 
-def _add_part(profile: Profile, part: profiles.ProfilePart) -> Profile:
+def _add_part(profile: Profile, part: rules.ProfilePart) -> Profile:
     return replace(
         profile,
         rules=profile.rules + part.rules,
         objectives=profile.objectives + part.objectives,
-        probe=part.probe or profile.probe,
+        probe=part.table.probe or profile.probe,
         files=(*profile.files, part.file),
         options=profile.options + part.options,
-        tolerance=part.tolerance or profile.tolerance,
+        tolerance=part.table.tolerance or profile.tolerance,
     )
 
 
 def _gather_parts(
     library: Library,
     location: tuple[Path, Origin],
-    parts: dict[Path, profiles.ProfilePart],
+    parts: dict[Path, rules.ProfilePart],
     stack: tuple[Path, ...],
     doubts: rules.Doubts,
 ) -> None:
@@ -324,7 +321,7 @@ def _gather_parts(
     # The tests check the citations of shipped files, so most commands need not read the sources.
     sources = library.sources() if origin is Origin.SITE else None
     part = rules.check_part(file, origin, sources, doubts=doubts)
-    for name in part.include:
+    for name in part.table.include:
         # A site's profile may include the shipped profile of the same name, but not itself.
         included = _find_file(library, name, not_in=path if origin is Origin.SITE else None)
         if included is None:

@@ -226,22 +226,6 @@ class Source(Struct, frozen=True):
     settings: tuple[str, ...] = ()
 
 
-class ProfilePart(Struct, frozen=True):
-    """One checked file of a profile. ``include`` contains the names of the included parts.
-
-    A part without a ``title`` cannot be chosen as a profile.
-    """
-
-    file: str
-    title: str | None = None
-    include: tuple[str, ...] = ()
-    probe: ProbeSpec | None = None
-    tolerance: Tolerance | None = None
-    rules: tuple[Rule, ...] = ()
-    objectives: tuple[Objective, ...] = ()
-    options: tuple[OptionRule, ...] = ()
-
-
 class VendorRule(Struct, frozen=True):
     """One rule from the file of ``vendor``.
 

@@ -6,7 +6,9 @@ every device.
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from hbatune.facts.families import family_named, known_options
@@ -241,13 +243,23 @@ def _find_option(file: TomlFile, number: int, table: schema.OptionTable) -> Opti
     raise make_value_error(file, steps, value, expected, suggest_nearest(value, names))
 
 
+class ProfilePart(Struct, frozen=True):
+    """One checked file of a profile, or of ``rules.d``, whose ``table`` is empty."""
+
+    file: str
+    table: schema.ProfileFile
+    rules: tuple[Rule, ...]
+    objectives: tuple[profiles.Objective, ...]
+    options: tuple[profiles.OptionRule, ...]
+
+
 def check_part(
     file: TomlFile,
     origin: Origin,
     sources: Sources | None,
     shape: type[schema.RulesFile] = schema.ProfileFile,
     doubts: Doubts = None,
-) -> profiles.ProfilePart:
+) -> ProfilePart:
     """Return a profile, a part that profiles include, or a file of a site's ``rules.d``.
 
     Rules may cite ``sources``. Raise ``PolicyError`` for the first invalid entry. With ``doubts``,
@@ -256,26 +268,16 @@ def check_part(
     content = decode_file(file, shape)
     profile = content if isinstance(content, schema.ProfileFile) else schema.ProfileFile()
     rules = check_rules(file, content.rule, origin, sources, doubts)
+    is_cited = partial(check_source, file, origin=origin, sources=sources, doubts=doubts)
     objectives, options = [], []
     for number, objective in enumerate(content.objective):
-        steps: tuple[str | int, ...] = ("objective", number, "source")
-        if check_source(file, steps, objective.source, origin, sources, doubts=doubts):
+        if is_cited(("objective", number, "source"), objective.source):
             objectives.append(objective)
     if profile.probe is not None:
-        steps = ("probe", "source")
-        check_source(file, steps, profile.probe.source, origin, sources, doubts=doubts)
+        is_cited(("probe", "source"), profile.probe.source)
     for number, table in enumerate(content.option):
-        option, steps = f"{table.module}.{table.option}", ("option", number, "source")
-        shipped = origin is Origin.SHIPPED
-        if check_source(file, steps, table.source, origin, sources, option, doubts):
-            options.append(_make_option_rule(file, number, table, shipped=shipped))
-    return profiles.ProfilePart(
-        file=str(file.path),
-        title=profile.title,
-        include=profile.include,
-        probe=profile.probe,
-        tolerance=profile.tolerance,
-        rules=rules,
-        objectives=tuple(objectives),
-        options=tuple(options),
-    )
+        steps, setting = ("option", number, "source"), f"{table.module}.{table.option}"
+        if is_cited(steps, table.source, setting=setting):
+            is_shipped = origin is Origin.SHIPPED
+            options.append(_make_option_rule(file, number, table, shipped=is_shipped))
+    return ProfilePart(str(file.path), profile, rules, tuple(objectives), tuple(options))
