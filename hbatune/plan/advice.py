@@ -5,7 +5,7 @@ Advice is never written. A row is a change by hbatune, an advice is a vendor's r
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
 from hbatune.plan.make import evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, RowKey, State
-from hbatune.policy.match import SiteNames, find_matching_rules
+from hbatune.policy.match import SiteNames, Traits, is_rule_for
 from hbatune.policy.profile import AtLeast, Effect, Exactly, Leave, VendorRule
 from hbatune.settings.setting import Device, Value
 from hbatune.settings.table import SCHEDULER, SETTINGS
@@ -76,9 +76,11 @@ def find_advice(
     """
     if not rules:
         return ()
-    rules_by_name = {vendor_rule.rule.name: vendor_rule for vendor_rule in rules}
-    # Thousands of identical LUNs are matched once.
-    find_rules = cache(partial(find_matching_rules, [entry.rule for entry in rules]))
+
+    @cache  # thousands of identical LUNs are matched once
+    def find_rules(properties: Traits) -> list[VendorRule]:
+        return [vendor_rule for vendor_rule in rules if is_rule_for(vendor_rule.rule, properties)]
+
     rows = {row.key: row for row in plan.rows}
     names = SiteNames(machine) if uses else None
     ids_by_use = {use: names.meant(disks) for use, disks in (uses or {}).items() if names}
@@ -87,11 +89,7 @@ def find_advice(
         is_unsafe = device.endpoint is not None and explain_unsafe(device.endpoint) is not None
         if is_unsafe or target.id in excluded or (only is not None and target.id not in only):
             continue
-        vendor_rules = []
-        for rule in matched:
-            vendor_rule = rules_by_name[rule.name]
-            if vendor_rule.use is None or target.id in ids_by_use[vendor_rule.use]:
-                vendor_rules.append(vendor_rule)
+        vendor_rules = [v for v in matched if v.use is None or target.id in ids_by_use[v.use]]
         advice += _advise_target(target, vendor_rules, device, rows)
     return tuple(advice)
 

@@ -132,13 +132,10 @@ def is_match(condition: Match, properties: Traits) -> bool:
     return True
 
 
-def find_matching_rules(rules: Iterable[Rule], properties: Traits) -> tuple[Rule, ...]:
-    """Return the rules for a target with these traits, in order. The last of a setting wins."""
-    return tuple(
-        rule
-        for rule in rules
-        if find_target_kind(rule.setting) is properties.target and is_match(rule.when, properties)
-    )
+def is_rule_for(rule: Rule, properties: Traits) -> bool:
+    """Return whether the rule applies to a target with these traits."""
+    is_settable = find_target_kind(rule.setting) is properties.target
+    return is_settable and is_match(rule.when, properties)
 
 
 def find_objective(profile: Profile, properties: Traits) -> Objective | None:
@@ -160,7 +157,8 @@ class Matcher:
     def matched(self, key: Traits) -> tuple[Rule, ...]:
         """Return all rules for a target with these traits, in order."""
         if key not in self._matched:
-            self._matched[key] = find_matching_rules(self.profile.rules, key)
+            rules = (rule for rule in self.profile.rules if is_rule_for(rule, key))
+            self._matched[key] = tuple(rules)
         return self._matched[key]
 
     def won(self, key: Traits) -> Mapping[str, Rule]:
