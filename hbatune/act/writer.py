@@ -248,16 +248,16 @@ def _build_chains(
     chains: list[Chain] = []
     for id, group in group_items(legal, attrgetter("id")).items():
         if any(row.state is State.DRIFT for row in group):
-            target = targets_by_id[id]
-            steps = [*_plan_steps(target, group), *_plan_follow_ups(target, group, recorded)]
-            chains.append(build_chain(target, steps))
+            target, planned = targets_by_id[id], {row.setting: row.value for row in group}
+            scheduler = planned.get("scheduler", find_scheduler(target.attributes))
+            follow_ups = _plan_follow_ups(target, group, recorded, scheduler)
+            chains.append(build_chain(target, [*_plan_steps(group, scheduler), *follow_ups]))
     return chains
 
 
-def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
+def _plan_steps(rows: Collection[Row], scheduler: Value | None) -> Iterator[Step]:
     """Yield the writes of the rows of one target, also of right ones that other writes reset."""
     reset = list_affected_settings(row.setting for row in rows if row.state is State.DRIFT)
-    scheduler = _get_planned_scheduler(target, rows)
     for row in rows:
         if row.state is State.DRIFT or is_among(row.setting, reset):
             assert row.value is not None
@@ -265,7 +265,9 @@ def _plan_steps(target: Target, rows: Collection[Row]) -> Iterator[Step]:
             yield Step(row.setting, row.value, row.current, under)
 
 
-def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -> Iterator[Step]:
+def _plan_follow_ups(
+    target: Target, rows: Collection[Row], recorded: Journal, scheduler: Value | None
+) -> Iterator[Step]:
     """Yield the writes that restore settings without a row that a restored baseline resets."""
     drift = (row for row in rows if row.state is State.DRIFT)
     restored = (row.setting for row in drift if row.rule == plan_rows.BASELINE_RULE)
@@ -273,7 +275,6 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
     if not reset:
         return
     planned = {row.setting for row in rows}
-    scheduler = _get_planned_scheduler(target, rows)
     current = parse_values(target.attributes)
     for entry in recorded.entries:
         # With a ``value`` it would be hbatune's and have a row.
@@ -283,11 +284,6 @@ def _plan_follow_ups(target: Target, rows: Collection[Row], recorded: Journal) -
         if exists and is_among(entry.setting, reset):
             expected = current.get(entry.setting)
             yield Step(entry.setting, entry.before, expected, entry.under, follows=True)
-
-
-def _get_planned_scheduler(target: Target, rows: Iterable[Row]) -> Value | None:
-    planned = {row.setting: row.value for row in rows}
-    return planned.get("scheduler", find_scheduler(target.attributes))
 
 
 def build_chain(target: Target, steps: Iterable[Step]) -> Chain:
