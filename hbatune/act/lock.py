@@ -115,13 +115,10 @@ class Lock:
                 raise LockedError(pid, self._role, holder=describe_process(pid))
 
     def _has_its_names(self) -> bool:
-        """Return whether each path leads to its locked file, and a path without one to no file.
-
-        Uses stat(2): closing a second descriptor would release the lock.
-        """
+        """Return whether each path leads to its locked file, and a path without one to no file."""
         for path in filter(None, (self._path, self._spare)):
             try:
-                status = os.stat(path)
+                status = os.stat(path)  # not opened: see ``_locked_paths``
             except FileNotFoundError:
                 if path in self._descriptors:
                     return False

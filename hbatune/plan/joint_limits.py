@@ -191,10 +191,7 @@ def require_affordable(plan: Plan) -> None:
 
 
 def without_requests(plan: Plan) -> Plan:
-    """Return an unaffordable plan without the rows that allocate requests.
-
-    The scheduler is removed as well, since a switch of it allocates requests.
-    """
+    """Return an unaffordable plan without rows that allocate requests, as a scheduler does."""
     rows = []
     for row in plan.rows:
         is_allocating = row.setting in _ALLOCATING and row.state is State.DRIFT
@@ -248,15 +245,10 @@ def level_paths(paths: Sequence[PathSetting]) -> Decisions:
     The common value is the maximum that every path accepts. It never lowers a path that may only be
     raised. If it would have to, each path keeps its planned value, with this reason.
     """
-    changing, pins = [], []
-    for path in paths:
-        if path.current is None:
-            continue
-        if path.value is None:
-            pins.append(path)
-        else:
-            changing.append(path)
-    if len(changing) + len(pins) < 2 or not changing:
+    readable = [path for path in paths if path.current is not None]
+    changing = [path for path in readable if path.value is not None]
+    pins = [path for path in readable if path.value is None]
+    if len(readable) < 2 or not changing:
         return {}
     if pins:
         return _level_with_pins(changing, pins)

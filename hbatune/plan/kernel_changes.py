@@ -64,10 +64,7 @@ class KernelChange(Struct, frozen=True):
 
 
 def find_series(release: str, *, is_running: bool = False) -> str:
-    """Return the series of a kernel release: ``6.12`` for ``6.12.107+deb12-amd64``.
-
-    Raises UsageError if the rules do not cover it.
-    """
+    """Return the series of a release, such as ``6.12.107+deb12``. UsageError: it has no rules."""
     match = re.match(r"\d+\.\d+", release)
     if match is not None and match[0] in SERIES:
         return match[0]
@@ -308,14 +305,6 @@ def _compare_controllers(machine: Machine, running: str, then: str) -> Iterator[
                 yield KernelChange(control.target, control.id, name, *values)
 
 
-def _compare_profile(rows: Iterable[Row], then: str) -> Iterator[KernelChange]:
-    """Yield the refused values (drivers/nvme/host/multipath.c: nvme_iopolicy_names, since 6.11)."""
-    for row in rows:
-        if (row.setting, row.value) == ("iopolicy", "queue-depth") and then == "6.1":
-            values = (row.setting, row.value, None, ChangeKind.REFUSED)
-            yield KernelChange(row.target, row.id, *values)
-
-
 def forecast_changes(
     machine: Machine,
     then: str,
@@ -349,5 +338,9 @@ def forecast_changes(
         change = modules.get(f"{module}.{option}")
         if change is not None and change.then is None:
             changes.append(replace(change, now=text, kind=ChangeKind.RENDERED))
-    changes += _compare_profile(rows, then)
+    for row in rows:
+        # drivers/nvme/host/multipath.c: nvme_iopolicy_names, since 6.11.
+        if (row.setting, row.value) == ("iopolicy", "queue-depth") and then == "6.1":
+            refused = (row.setting, row.value, None, ChangeKind.REFUSED)
+            changes.append(KernelChange(row.target, row.id, *refused))
     return tuple(changes)

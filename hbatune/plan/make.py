@@ -182,10 +182,7 @@ def match_targets(
 def plan_target(
     matched: MatchedTarget, limits: PlanLimits, earlier: EarlierChanges
 ) -> Iterator[Row]:
-    """Yield a target's rows in the order of the writes.
-
-    The scheduler comes first, since later settings are evaluated for the planned scheduler.
-    """
+    """Yield a target's rows in the order of the writes, the scheduler first."""
     target, device, endpoint = matched.target, matched.device, matched.device.endpoint
     unsafe = None if endpoint is None else explain_unsafe(endpoint)
     reason = limits.excluded.get(target.id) or unsafe
@@ -390,7 +387,11 @@ def evaluate_setting(
     A depth that another profile raised further is therefore not kept.
     """
     if isinstance(current, Missing):
-        return _evaluate_missing(current)
+        reason: LimitReason | str | None = current.text
+        if current.reason is Reason.UNPARSABLE:
+            reason = LimitReason(Limit.UNPARSABLE, (current.text or "",))
+        is_absent = current.reason is Reason.ABSENT
+        return EvaluatedSetting(State.ABSENT if is_absent else State.UNREADABLE, limit=reason)
     legal = device_limits.resolve_value(setting, effect.value, current, device)
     if isinstance(legal, FixedSetting):
         # A read-only depth that reaches the document's minimum needs no change.
@@ -413,14 +414,6 @@ def evaluate_setting(
             return _mark_fixed(legal)
     state = State.OK if legal.value == current else State.DRIFT
     return EvaluatedSetting(state, legal.value, kept_reason or legal.limit)
-
-
-def _evaluate_missing(missing: Missing) -> EvaluatedSetting:
-    limit: LimitReason | str | None = missing.text
-    if missing.reason is Reason.UNPARSABLE:
-        limit = LimitReason(Limit.UNPARSABLE, (missing.text or "",))
-    state = State.ABSENT if missing.reason is Reason.ABSENT else State.UNREADABLE
-    return EvaluatedSetting(state, limit=limit)
 
 
 def _mark_fixed(legal: LegalValue | FixedSetting) -> EvaluatedSetting:

@@ -390,10 +390,7 @@ BASE_SETTINGS = frozenset(base for setting in SETTINGS.values() for base in sett
 
 
 def is_setting(name: str) -> bool:
-    """Return whether there is a setting with this name.
-
-    A journal written by a newer version may name settings that this one does not have.
-    """
+    """Return whether this version has a setting with this name."""
     return name in SETTINGS or is_tunable(name)
 
 
