@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.facts.families import families, known_options
@@ -31,17 +30,6 @@ RenderedOptions = Mapping[tuple[str, str], str]
 _NO_TEXT = "(null)"  # an option without a text (kernel/params.c: param_get_charp)
 _BY_DRIVE = "tag_info:"
 _DEPTH = table.SETTINGS[table.QUEUE_DEPTH]
-
-
-class OptionLine(Struct, frozen=True):
-    """One line of the generated file, with its reason."""
-
-    module: str
-    option: str
-    value: table.Value
-    why: str
-    source: str
-    rule: str
 
 
 class PlannedOption(NamedTuple):
@@ -96,8 +84,8 @@ def plan_options(
 
 def make_option_lines(
     planned: Sequence[PlannedOption], rendered: RenderedOptions
-) -> tuple[OptionLine, ...]:
-    """Return the lines of the generated file.
+) -> tuple[OptionRule, ...]:
+    """Return the lines of the generated file: the rules, with the values to write.
 
     An option that an earlier file set stays in the file, or the next load would lose it. Options
     that were not requested stay unchanged in the file.
@@ -108,8 +96,7 @@ def make_option_lines(
         if is_requested and row.state in (State.DRIFT, State.PENDING):
             value = row.value
         if value is not None:
-            origin = (rule.because, rule.source, rule.name)
-            lines.append(OptionLine(rule.module, rule.option, value, *origin))
+            lines.append(replace(rule, effect=Exactly(value)))
     return tuple(sorted(lines, key=lambda line: (line.module, line.option)))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbatune.act import system
-from hbatune.plan.module_options import OptionLine
+from hbatune.policy.profile import Exactly, OptionRule
 from hbatune.render import UnsafeNameError, comment, render_template
 
 HOSTILE = st.one_of(
@@ -18,19 +18,20 @@ HOSTILE = st.one_of(
 )
 
 
-def line(**overrides: Any) -> OptionLine:
+def line(value: int | str = -1, **overrides: Any) -> OptionRule:
     fields = {
+        "name": "mpt3sas-commands",
         "module": "mpt3sas",
         "option": "max_queue_depth",
-        "value": -1,
-        "why": "all there are",
+        "effect": Exactly(value),
+        "because": "all there are",
         "source": "D4-3",
-        "rule": "mpt3sas-commands",
+        "file": "oltp.toml",
     }
-    return OptionLine(**{**fields, **overrides})
+    return OptionRule(**{**fields, **overrides})
 
 
-def text(*lines: OptionLine, profile: str = "oltp") -> str:
+def text(*lines: OptionRule, profile: str = "oltp") -> str:
     return render_template("templates", "modprobe.conf.j2", profile=profile, lines=lines)
 
 
@@ -45,7 +46,7 @@ def as_kmod_reads(content: str) -> list[str]:
 
 
 def test_option_follows_reason() -> None:
-    content = text(line(), line(module="lpfc", option="lpfc_use_msi", value=2, why="MSI-X"))
+    content = text(line(), line(module="lpfc", option="lpfc_use_msi", value=2, because="MSI-X"))
     assert "# all there are (D4-3; rule mpt3sas-commands)\noptions mpt3sas max_q" in content
     assert as_kmod_reads(content) == [
         "options mpt3sas max_queue_depth=-1",
@@ -58,7 +59,9 @@ def test_option_follows_reason() -> None:
 def test_reason_stays_in_comment(why: str, source: str, rule: str, profile: str) -> None:
     plain = text(line(), line(module="lpfc"))
     hostile = text(
-        line(why=why, source=source, rule=rule), line(module="lpfc", why=why), profile=profile
+        line(because=why, source=source, name=rule),
+        line(module="lpfc", because=why),
+        profile=profile,
     )
     assert as_kmod_reads(hostile) == as_kmod_reads(plain)
     assert len(hostile.splitlines()) == len(plain.splitlines())
@@ -80,7 +83,7 @@ def test_options_line_stays_intact(module: str, option: str, value: str) -> None
         except UnsafeNameError:
             continue
         assert as_kmod_reads(content) == [
-            f"options {hostile.module} {hostile.option}={hostile.value}"
+            f"options {hostile.module} {hostile.option}={hostile.effect.value}"
         ]
 
 

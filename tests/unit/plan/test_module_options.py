@@ -169,8 +169,11 @@ def test_file_preserves_options_in_use() -> None:
     host = loaded(max_queue_depth="1000", perf_mode="2", max_msix_vectors="-1")
     rendered = {("mpt3sas", "perf_mode"): "2"}
     planned = plan_options(host, profile(*rules), rendered)
-    option_lines = {(line.option, line.value) for line in make_option_lines(planned, rendered)}
-    assert option_lines == {("max_queue_depth", -1), ("perf_mode", "2")}
+    option_lines = make_option_lines(planned, rendered)
+    assert {(line.option, line.effect.value) for line in option_lines} == {
+        ("max_queue_depth", -1),
+        ("perf_mode", "2"),
+    }
     elsewhere = plan_options(host, profile(*rules), rendered, only={"0000:09:00.0"})
     assert [line.option for line in make_option_lines(elsewhere, rendered)] == ["perf_mode"]
     assert not any(option_row.asked for option_row in elsewhere)
