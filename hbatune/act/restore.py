@@ -19,9 +19,8 @@ from hbatune.facts.model import Endpoint, Machine, Missing, Reason, TargetKind
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import Target, list_targets, make_target
 from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Restored
-from hbatune.settings import table
 from hbatune.settings.setting import Attributes, Device, FixedSetting
-from hbatune.settings.table import Value, find_setting, is_among, is_tunable
+from hbatune.settings.table import Value, find_setting, find_target_kind, is_among, is_tunable
 from hbatune.text.limit_text import Limit, LimitReason, describe_limit
 from hbatune.workers import find_this_process
 
@@ -83,12 +82,9 @@ def list_unread(
     recorded: Journal, ids: Collection[str] | None, error: NoWorkerError
 ) -> tuple[Restored, ...]:
     """Return the rows of a rollback that could not read the devices, so it restored nothing."""
-    rows: list[Restored] = []
-    limit = describe_limit(LimitReason(Limit.WORKER_UNSTARTED))
-    for entry in recorded.concerning(ids):
-        row = _begin_row(entry, None)
-        rows.append(replace(row, outcome=Outcome.REFUSED, errno=error.errno, limit=limit))
-    return tuple(rows)
+    errno, limit = error.errno, describe_limit(LimitReason(Limit.WORKER_UNSTARTED))
+    rows = (_begin_row(entry, None) for entry in recorded.concerning(ids))
+    return tuple(replace(row, outcome=Outcome.REFUSED, errno=errno, limit=limit) for row in rows)
 
 
 def _begin_row(entry: Entry, current: Value | None) -> Restored:
@@ -241,7 +237,7 @@ class _Places:
         one, and the journal keeps the entry.
         """
         row = replace(row, outcome=Outcome.VANISHED)
-        route, kind = extract_route(entry.id), table.find_target_kind(entry.setting)
+        route, kind = extract_route(entry.id), find_target_kind(entry.setting)
         if route in self._unread.get(kind, ()):
             return replace(row, limit=describe_limit(LimitReason(Limit.UNREAD_NOW)))
         if kind is not TargetKind.ENDPOINT:
@@ -291,7 +287,7 @@ def plan_writes(
         present, value = current.get(name), goal[name]
         if not follows and present == value:
             continue
-        if table.find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
+        if find_target_kind(name) is TargetKind.ENDPOINT and present is not None:
             verdict = find_setting(name).limit(value, present, device)
             if isinstance(verdict, FixedSetting):
                 refused[name] = verdict.limit

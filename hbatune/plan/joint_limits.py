@@ -217,8 +217,7 @@ class PathSetting(Struct, frozen=True):
 
     def clamp(self, goal: Value) -> Value:
         """Return the nearest value that this path accepts."""
-        if self.current is None:
-            return goal
+        assert self.current is not None  # it would not limit the others
         if self.value is not None and not self.raised_only and is_lower(self.value, goal):
             return self.value  # the rule's value is the maximum for the path
         legal = resolve_value(self.setting, goal, self.current, self.device)
@@ -226,7 +225,7 @@ class PathSetting(Struct, frozen=True):
 
     def reaches(self, goal: Value) -> bool:
         """Return whether the path accepts exactly this value and its rule allows it."""
-        is_lowered = self.current is not None and is_lower(goal, self.current)
+        is_lowered = is_lower(goal, self.current)
         return self.clamp(goal) == goal and not (self.raised_only and is_lowered)
 
 

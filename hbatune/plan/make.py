@@ -323,9 +323,9 @@ def find_decision(
 def exclude_disruptive(row: Row) -> Row:
     """Exclude a row that would disrupt the I/O of the whole adapter."""
     disrupts = table.SETTINGS[row.setting].disrupts
-    if not disrupts or row.state is not State.DRIFT:
-        return row
-    return _exclude_row(row, LimitReason(Limit.DISRUPTS, (disrupts,)))
+    if disrupts and row.state is State.DRIFT:
+        return _exclude_row(row, LimitReason(Limit.DISRUPTS, (disrupts,)))
+    return row
 
 
 def find_earlier_changes(
