@@ -10,7 +10,6 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.errors import HbatuneError
-from hbatune.loader import UnusableFileError, close_on_exit
 
 FOLDER_MODE = 0o711
 """Mode of the directories that hbatune creates. Other users may read files in it, but not list or
@@ -79,7 +78,7 @@ def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def has_content(path: Path, data: bytes) -> bool:
     """Return whether ``path`` is a regular file with exactly this content."""
-    with suppress(OSError, UnusableFileError):
+    with suppress(OSError, loader.UnusableFileError):
         return loader.read_bytes(path, len(data)) == data
     return False
 
@@ -97,7 +96,7 @@ def reserve_space(path: Path, size: int) -> None:
         return
     make_folder(path.parent)
     descriptor, temporary = _make_temporary(path)
-    with close_on_exit(descriptor):
+    with loader.close_on_exit(descriptor):
         try:
             # Allocated for real: a sparse file would find the disk full when it is written.
             os.posix_fallocate(descriptor, 0, size)
@@ -126,7 +125,7 @@ def _put_in_reserve(path: Path, data: bytes, mode: int, reserve: Path) -> bool:
         descriptor = os.open(reserve, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    with close_on_exit(descriptor):
+    with loader.close_on_exit(descriptor):
         if os.fstat(descriptor).st_size < len(data):
             return False
         # Over the existing blocks, and cut afterwards: truncating first would free them.
@@ -259,7 +258,7 @@ def write_at(path: Path, offset: int, data: bytes, *, mode: int) -> None:
     """Put ``data`` at an offset, durably; a crash may leave a part of it. Raises OSError."""
     is_new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with close_on_exit(os.open(path, flags, mode)) as descriptor:
+    with loader.close_on_exit(os.open(path, flags, mode)) as descriptor:
         if is_new:
             os.fchmod(descriptor, mode)
         done = 0
@@ -286,7 +285,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _open_folder(folder: Path) -> AbstractContextManager[int]:
-    return close_on_exit(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    return loader.close_on_exit(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 class FolderError(HbatuneError):

@@ -24,7 +24,6 @@ from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.facts import model, names
 from hbatune.facts.services import Irqbalance, find_irqbalance
-from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import Plan, Row, State
 from hbatune.settings.table import IRQ_AFFINITY
 from hbatune.shipped import find_shipped
@@ -36,7 +35,7 @@ def read_placed(paths: Paths) -> frozenset[int]:
     """Return the interrupts on the list for irqbalance."""
     try:
         words = loader.read_bytes(paths.irqs, 1 << 20).split()
-    except (OSError, UnusableFileError):
+    except (OSError, loader.UnusableFileError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdigit() and len(word) < _DIGITS)
 

@@ -24,7 +24,6 @@ from hbatune.act import files, journal_format, rollback_record
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
-from hbatune.loader import UnusableFileError
 from hbatune.plan.rows import RevertedValue
 from hbatune.settings.table import SCHEDULER, Value, is_setting, is_tunable
 from hbatune.workers import Process
@@ -264,7 +263,7 @@ def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
 
 
 def _decode_change(text: bytes) -> Change | None:
-    with suppress(UnusableFileError):
+    with suppress(loader.UnusableFileError):
         loader.require_bounded(text, loader.SMALL_BOUNDS)
         return loader.decode(text, Change)
     return None
@@ -355,7 +354,7 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     except FileNotFoundError:
         missing = () if traced is None else (Loss(LossKind.MISSING, str(path)),)
         return Journal(boot_id, losses=missing), None
-    except (OSError, UnusableFileError) as error:
+    except (OSError, loader.UnusableFileError) as error:
         hint = "make it readable: only it has the original values of this boot"
         raise JournalError(f"the journal {path} cannot be read: {error}", hint=hint) from error
     if journal.schema != SCHEMA:
@@ -411,7 +410,7 @@ def save(
             journal_format.write_trace(path, journal.boot_id, sequence)
         # After the file: until then the log belongs to the existing file.
         if is_logged:
-            with suppress(OSError, UnusableFileError):
+            with suppress(OSError, loader.UnusableFileError):
                 if _read_changes(path, stored)[1] is not None:
                     _keep_damaged(find_log(path))
             files.remove(find_log(path))
@@ -441,7 +440,7 @@ def _keep_damaged(path: Path) -> None:
 
 def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
     """Return the present content (``over`` if known), or nothing if it is unreadable or older."""
-    with suppress(OSError, UnusableFileError):
+    with suppress(OSError, loader.UnusableFileError):
         data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes) if over is None else over
         stored = _parse_content(path, data, boot_id)
         if (stored.header.schema, stored.header.boot_id) == (SCHEMA, boot_id):

@@ -19,7 +19,6 @@ from msgspec import Raw, Struct
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.loader import UnusableFileError
 
 CHECKSUM_FIELD = b',"sum":"'
 _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
@@ -111,7 +110,7 @@ def find_trace(journal: Path) -> Path:
 
 def read_trace(journal: Path, boot_id: str) -> int | None:
     """Return the sequence number of the journal's last state in this boot, or None if unknown."""
-    with suppress(OSError, UnusableFileError, ValueError):
+    with suppress(OSError, loader.UnusableFileError, ValueError):
         boot, _, number = loader.read_bytes(find_trace(journal), 4096).rpartition(b" ")
         if boot == boot_id.encode():
             return int(number)

@@ -22,7 +22,6 @@ import msgspec
 from hbatune import loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError, LockedError, LockRole, UsageError, suggest_remedy
-from hbatune.loader import UnusableFileError
 from hbatune.processes import describe_process
 from hbatune.workers import Process, find_this_process
 
@@ -335,12 +334,12 @@ def _read_slots(path: Path) -> list[tuple[int, Claim]]:
     """Return the claims with their slots. A slot that is being written is skipped."""
     try:
         data = loader.read_bytes(path, _MAX_BYTES)
-    except (FileNotFoundError, PermissionError, UnusableFileError):
+    except (FileNotFoundError, PermissionError, loader.UnusableFileError):
         return []
     claims = list[tuple[int, Claim]]()
     for start in range(0, len(data), _SLOT_BYTES):
         text = data[start : start + _SLOT_BYTES].partition(_EMPTY)[0]
         if text:
-            with suppress(UnusableFileError):
+            with suppress(loader.UnusableFileError):
                 claims.append((start // _SLOT_BYTES, loader.decode(text, Claim)))
     return claims

@@ -22,7 +22,6 @@ from hbatune.act.paths import Paths
 from hbatune.errors import HbatuneError
 from hbatune.facts.ids import Renaming
 from hbatune.facts.model import Machine
-from hbatune.loader import UnusableFileError
 from hbatune.text.limit_text import Limit, LimitReason
 
 SPARE_BYTES = 4096
@@ -250,7 +249,7 @@ def _read_file(path: Path) -> RollbackRecord:
         content = loader.decode(data, RollbackRecord) if data else RollbackRecord()
     except FileNotFoundError:
         return RollbackRecord(path.name, ())  # just lifted
-    except (OSError, UnusableFileError):
+    except (OSError, loader.UnusableFileError):
         return RollbackRecord(path.name, damaged=True)
     return replace(content, name=path.name)
 

@@ -16,7 +16,6 @@ from msgspec import Struct
 from hbatune import children, loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError
-from hbatune.loader import UnusableFileError
 from hbatune.policy import config, toml_files
 
 UNIT = "hbatune.service"
@@ -175,7 +174,7 @@ def activate_profile(path: Path, profile: str | None, *, root: Path = toml_files
         hint = "the settings themselves were applied; `--once` does not write this file"
         problem = f"{path} cannot be written: {error.strerror}"
         raise ActiveProfileError(problem, hint=hint) from error
-    except UnusableFileError as error:
+    except loader.UnusableFileError as error:
         raise ActiveProfileError(f"{path} cannot be read: {error}") from error
     except ValueError as error:  # from tomlkit, or from bytes that are not UTF-8
         raise ActiveProfileError(f"{path} is no TOML: {error}") from error
@@ -215,7 +214,7 @@ def read_module_options(path: Path) -> dict[tuple[str, str], str]:
     """Return the options in the file, by module and option, or none if it cannot be read."""
     try:
         text = loader.read_bytes(path, 1 << 20).decode("utf-8", "backslashreplace")
-    except (OSError, UnusableFileError):
+    except (OSError, loader.UnusableFileError):
         return {}
     matches = (re.fullmatch(_OPTION, line, re.ASCII) for line in text.split("\n"))
     return {(match[1], match[2]): match[3] for match in matches if match}

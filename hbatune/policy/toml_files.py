@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from hbatune import loader
 from hbatune.errors import UsageError
-from hbatune.loader import UnusableFileError
 
 ROOT = Path("/")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -298,7 +297,7 @@ def _read_text(path: Path, top: Path, owner: int | None) -> str:
             raw = loader.read_beginning(descriptor, MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise  # the caller decides whether a missing file is an error
-    except UnusableFileError as error:
+    except loader.UnusableFileError as error:
         raise PolicyError(str(error), file=path) from error
     except OSError as error:
         raise PolicyError(f"cannot be read: {error.strerror}", file=path) from error
