@@ -5,6 +5,7 @@ A figure is a picture with its caption. Its texts are in templates/report.toml.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
+from typing import ClassVar
 
 from markupsafe import Markup
 from msgspec import Struct, convert
@@ -58,12 +59,19 @@ class Guide(Struct, frozen=True):
     text: str
 
 
-class Curves(Struct, frozen=True):
-    """The content of a chart: at most ``MAX_SERIES`` series, and highlights.
+def _fit_axis(title: str, values: Iterable[float]) -> svg.Axis:
+    """Return an axis over these values: logarithmic for a time in ms, otherwise from zero."""
+    make_axis = svg.make_log_axis if title.endswith("ms") else svg.make_linear_axis
+    return make_axis(title, values)
+
+
+class Curves(Struct, dict=True):
+    """A chart of at most ``MAX_SERIES`` series and highlights, laid out for its template.
 
     ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
     """
 
+    TEMPLATE: ClassVar[str] = "curves.html.j2"
     title: str
     x: svg.Axis
     y: svg.Axis
@@ -72,54 +80,44 @@ class Curves(Struct, frozen=True):
     upright: Guide | None = None
     level: Guide | None = None
 
-
-def _fit_axis(title: str, values: Iterable[float]) -> svg.Axis:
-    """Return an axis over these values: logarithmic for a time in ms, otherwise from zero."""
-    make_axis = svg.make_log_axis if title.endswith("ms") else svg.make_linear_axis
-    return make_axis(title, values)
-
-
-class _CurveDrawing:
-    """The layout of one chart with curves, which templates/curves.html.j2 draws."""
-
-    def __init__(self, chart: Curves) -> None:
-        self.chart = chart
+    def __post_init__(self) -> None:
         keys = []
-        if len(chart.series) > 1:
-            for series, style, shape in zip(chart.series, _STYLES, _SHAPES, strict=False):
+        if len(self.series) > 1:
+            for series, style, shape in zip(self.series, _STYLES, _SHAPES, strict=False):
                 keys.append(svg.LegendEntry(series.name, style, shape))
         self.legend, high = svg.place_legend(keys, svg.LINE_HEIGHT + 4)
-        top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if chart.upright else 0)
-        left = max(svg.estimate_width(tick.label) for tick in self.chart.y.ticks) + 10
-        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.chart.x.ticks[-1].label) / 2)
+        top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if self.upright else 0)
+        left = max(svg.estimate_width(tick.label) for tick in self.y.ticks) + 10
+        right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x.ticks[-1].label) / 2)
         self.plot = svg.Box(left, top, right, top + _PLOT)
-        self.upright_ticks = _place_upright_ticks(self.chart.x, self.x, self.plot)
+        self.upright_ticks = _place_upright_ticks(self.x, self.place_x, self.plot)
         self.level_ticks = self._place_level_ticks()
-        if (upright := chart.upright) is not None:
-            self.upright = _place_upright_guide(upright, self.x(upright.value), left)
-        if chart.level is not None:
-            self.level_name = svg.fit_text(chart.level.text, right - left - 8)
-            self.level_box = self._place_level_box(self.y(chart.level.value))
+        if self.upright is not None:
+            self.guide = _place_upright_guide(self.upright, self.place_x(self.upright.value), left)
+        if self.level is not None:
+            self.level_name = svg.fit_text(self.level.text, right - left - 8)
+            self.level_box = self._place_level_box(self.place_y(self.level.value))
 
-    def x(self, value: float) -> float:
+    def place_x(self, value: float) -> float:
         """Return the position of a value on the x axis."""
-        return self.chart.x.place(value, self.plot.left + 8, self.plot.right - 4)
+        return self.x.place(value, self.plot.left + 8, self.plot.right - 4)
 
-    def y(self, value: float) -> float:
+    def place_y(self, value: float) -> float:
         """Return the position of a value on the y axis."""
-        return self.chart.y.place(value, self.plot.bottom, self.plot.top)
+        return self.y.place(value, self.plot.bottom, self.plot.top)
 
     @property
     def curves(self) -> Iterator[tuple[str, svg.Shape, list[tuple[Dot, float, float]]]]:
         """The style and shape of each curve, and its dots with their places."""
-        for series, style, shape in zip(self.chart.series, _STYLES, _SHAPES, strict=False):
-            yield style, shape, [(dot, self.x(dot.x), self.y(dot.y)) for dot in series.dots]
+        for series, style, shape in zip(self.series, _STYLES, _SHAPES, strict=False):
+            dots = [(dot, self.place_x(dot.x), self.place_y(dot.y)) for dot in series.dots]
+            yield style, shape, dots
 
     def _place_level_ticks(self) -> list[tuple[float, str]]:
         """Return the places of the ticks on the y axis, with the labels that fit."""
-        heights = [self.y(tick.value) for tick in self.chart.y.ticks]
+        heights = [self.place_y(tick.value) for tick in self.y.ticks]
         labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
-        ticks = enumerate(zip(self.chart.y.ticks, heights, strict=True))
+        ticks = enumerate(zip(self.y.ticks, heights, strict=True))
         return [(y, tick.label if number in labelled else "") for number, (tick, y) in ticks]
 
     def _place_level_box(self, y: float) -> svg.Box:
@@ -136,35 +134,31 @@ class _CurveDrawing:
 
     def list_labels(self) -> Iterator[tuple[Dot, svg.Box]]:
         """Yield the dots whose labels fit, with the boxes of these labels."""
-        obstacles, wishes, labelled = [], [], []
-        dots = chain.from_iterable(series.dots for series in self.chart.series)
+        dots = chain.from_iterable(dots for _, _, dots in self.curves)
         # The label of the chosen point is placed first.
-        for dot in sorted(dots, key=lambda dot: not dot.chosen):
-            x, y = self.x(dot.x), self.y(dot.y)
-            obstacles.append(svg.Box(x - 5, y - 5, x + 5, y + 5))
-            if dot.label:
-                labelled.append(dot)
-                wishes.append(svg.LabelRequest(x, y, dot.label))
-        if self.chart.level is not None:
+        placed = sorted(dots, key=lambda item: not item[0].chosen)
+        obstacles = [svg.Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in placed]
+        labelled = [item for item in placed if item[0].label]
+        wishes = [svg.LabelRequest(x, y, dot.label) for dot, x, y in labelled]
+        if self.level is not None:
             obstacles.append(self.level_box)
         plot = self.plot
         frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
         boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines())
-        for dot, box in zip(labelled, boxes, strict=True):
+        for (dot, _, _), box in zip(labelled, boxes, strict=True):
             if box is not None:
                 yield dot, box
 
     def _sample_lines(self) -> list[tuple[float, float]]:
-        upright, level, plot = self.chart.upright, self.chart.level, self.plot
-        points: list[tuple[float, float]] = []
+        plot, points = self.plot, list[tuple[float, float]]()
         for _, _, dots in self.curves:
             for (_, *start), (_, *end) in pairwise(dots):
                 points += _sample_line(start, end, _SAMPLES)
-        if upright is not None:
-            x = self.x(upright.value)
+        if self.upright is not None:
+            x = self.place_x(self.upright.value)
             points += _sample_line((x, plot.top), (x, plot.bottom), _DENSE)
-        if level is not None:
-            y = self.y(level.value)
+        if self.level is not None:
+            y = self.place_y(self.level.value)
             points += _sample_line((plot.left, y), (plot.right, y), _DENSE)
         return points
 
@@ -238,12 +232,13 @@ def make_spread_row(name: str, note: str, marks: Sequence[Mark]) -> ChartRow:
     return ChartRow(name, note, bars, tuple(marks))
 
 
-class Rows(Struct, frozen=True):
-    """The content of a chart. ``pitch`` is the distance between rows in pixels.
+class Rows(Struct, dict=True):
+    """A chart with rows, laid out for its template. ``pitch`` is their distance in pixels.
 
     ``bands`` are ranges on the axis behind all rows. ``upright`` is a value to highlight.
     """
 
+    TEMPLATE: ClassVar[str] = "rows.html.j2"
     title: str
     axis: svg.Axis
     rows: tuple[ChartRow, ...]
@@ -252,32 +247,27 @@ class Rows(Struct, frozen=True):
     bands: tuple[tuple[float, float], ...] = ()
     upright: Guide | None = None
 
-
-class _RowDrawing:
-    """The layout of one chart with rows, which templates/rows.html.j2 draws."""
-
-    def __init__(self, chart: Rows) -> None:
-        self.chart = chart
-        self.legend, high = svg.place_legend(chart.keys, 0)
-        top = high + 8 + (svg.LINE_HEIGHT if chart.upright else 0)
-        names = chain.from_iterable((row.name, row.note) for row in chart.rows)
+    def __post_init__(self) -> None:
+        self.legend, high = svg.place_legend(self.keys, 0)
+        top = high + 8 + (svg.LINE_HEIGHT if self.upright else 0)
+        names = chain.from_iterable((row.name, row.note) for row in self.rows)
         self._names = min(_MAX_NAMES_WIDTH, max(map(svg.estimate_width, names), default=0.0))
         # Half of each outer tick's label extends beyond the plot.
-        first, last = chart.axis.ticks[0].label, chart.axis.ticks[-1].label
+        first, last = self.axis.ticks[0].label, self.axis.ticks[-1].label
         left = max(self._names + 12, svg.estimate_width(first) / 2)
         right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
-        self.plot = svg.Box(left, top, right, top + chart.pitch * len(chart.rows) + 6)
-        self.upright_ticks = _place_upright_ticks(chart.axis, self.x, self.plot)
-        if chart.upright is not None:
-            self.upright = _place_upright_guide(chart.upright, self.x(chart.upright.value), 0)
+        self.plot = svg.Box(left, top, right, top + self.pitch * len(self.rows) + 6)
+        self.upright_ticks = _place_upright_ticks(self.axis, self.place_x, self.plot)
+        if self.upright is not None:
+            self.guide = _place_upright_guide(self.upright, self.place_x(self.upright.value), 0)
 
-    def x(self, value: float) -> float:
+    def place_x(self, value: float) -> float:
         """Return the position of a value on the axis."""
-        return self.chart.axis.place(value, self.plot.left, self.plot.right)
+        return self.axis.place(value, self.plot.left, self.plot.right)
 
     def list_rows(self) -> Iterator[tuple[ChartRow, float, list[tuple[str, str, float]]]]:
         """Yield each row, the middle of its height, and its texts with style and distance to it."""
-        rows, top, pitch = self.chart.rows, self.plot.top + 3, self.chart.pitch
+        rows, top, pitch = self.rows, self.plot.top + 3, self.pitch
         middles = [top + (number + 0.5) * pitch for number in range(len(rows))]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
         visible = svg.select_lines(middles, svg.TEXT_SIZE)
@@ -376,8 +366,8 @@ def make_figure(chart: Curves | Rows, caption: str) -> Figure:
     """Return a figure of a chart, named after its title."""
     text = render_template(
         "templates",
-        "curves.html.j2" if isinstance(chart, Curves) else "rows.html.j2",
-        drawing=_CurveDrawing(chart) if isinstance(chart, Curves) else _RowDrawing(chart),
+        chart.TEMPLATE,
+        chart=chart,
         width=svg.PICTURE_WIDTH,
         line_height=svg.LINE_HEIGHT,
         key_width=svg.KEY_WIDTH,
