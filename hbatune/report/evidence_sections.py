@@ -4,7 +4,7 @@ The changes and their reasons come from the journal, the plan and the history. V
 intervals. A search shows the settings that `autotune` tried on each disk, and its result.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
@@ -162,20 +162,16 @@ def find_latest_proofs(data: page.ReportData) -> list[_RecordedProof]:
 def _make_proof_block(data: page.ReportData, recorded: _RecordedProof) -> page.Block:
     record, proof = recorded
     verdict = "no time" if proof.left_out else str(proof.verdict.word)
-    values = []
+    switched, changes = [], proof.verdict.changes
     for setting in record.settings:
-        before = "-" if setting.before is None else str(setting.before)
-        values.append((setting.setting, before, str(setting.after)))
-    tables = []
-    if values:
-        tables.append(page.make_table("switched", values))
-    if figures := tuple(map(_list_proof_cells, proof.verdict.changes)):
-        tables.append(page.make_table("proof", figures))
+        switched.append((setting.setting, format_value(setting.before), str(setting.after)))
+    compared = page.make_table("proof", map(_list_proof_cells, changes))
+    tables = (page.make_table("switched", switched), compared)
     return page.Block(
         name=f"{proof.target}, {verdict_tables.format_compared_settings(proof)}: {verdict}",
         notes=tuple(_describe_proof(data, record, proof)),
-        figures=(_draw_proof(data, record, proof),) if figures else (),
-        tables=tuple(tables),
+        figures=(_draw_proof(data, record, proof),) if changes else (),
+        tables=tuple(table for table in tables if table.rows),
         paired=True,
     )
 
@@ -320,16 +316,12 @@ def _is_drawable(searched: history.SearchedDepth) -> bool:
 def _draw_depths(
     searched: history.SearchedDepth, objective_us: float | None
 ) -> Iterator[page.Figure]:
-    depths, rates, times = [max(searched.depth, 1)], [], []
-    for probe in searched.probes:
-        depths.append(probe.depth)
-        rates.append((probe.depth, probe.iops))
-        times.append((probe.depth, probe.p99_us / 1000))
+    depths = [max(searched.depth, 1), *(probe.depth for probe in searched.probes)]
     axis = svg.make_measured_axis("depth, I/Os in flight", depths)
     answer = charts.Guide(searched.depth, f"answer: {searched.depth}")
-    curves = [_make_series("IOPS", rates, searched.depth)]
+    curves = [_make_series("IOPS", searched, lambda probe: probe.iops)]
     yield charts.draw_curves("search-iops", curves, axis, upright=answer)
-    curves = [_make_series("p99", times, searched.depth)]
+    curves = [_make_series("p99", searched, lambda probe: probe.p99_us / 1000)]
     level, name = None, "search-p99-free"
     if objective_us is not None and objective_us > 0:
         level = charts.Guide(objective_us / 1000, f"objective: {objective_us / 1000:g} ms")
@@ -337,10 +329,13 @@ def _draw_depths(
     yield charts.draw_curves(name, curves, axis, upright=answer, level=level)
 
 
-def _make_series(name: str, points: list[tuple[int, float]], answer: int) -> charts.Series:
+def _make_series(
+    name: str, searched: history.SearchedDepth, take: Callable[[history.Measurement], float]
+) -> charts.Series:
     dots = []
-    for number, (depth, value) in enumerate(points, 1):
-        dots.append(charts.Dot(depth, value, f"{number}.", chosen=depth == answer))
+    for number, probe in enumerate(searched.probes, 1):
+        is_answer = probe.depth == searched.depth
+        dots.append(charts.Dot(probe.depth, take(probe), f"{number}.", chosen=is_answer))
     return charts.Series(name, tuple(sorted(dots, key=lambda dot: dot.x)))
 
 

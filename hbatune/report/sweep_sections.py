@@ -177,19 +177,12 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on depth, the latest sweep first."""
-    sweeps = _choose_sweeps(data, SweptParameter.DEPTH)
-    elsewhere = data.corner_sweeps
-    pure, single, lun_sweeps = [], [], []
-    for sweep in sweeps:
-        if sweep not in elsewhere and not _is_mix(sweep):
-            pure.append(sweep)
+    sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
+    pure = [sweep for sweep in sweeps if sweep not in elsewhere and not _is_mix(sweep)]
     job_groups = group_by_jobs(pure)
-    job_sweeps = list(chain.from_iterable(job_groups))
-    for sweep in sweeps:
-        if sweep.workload.queue_depth is not None:
-            lun_sweeps.append(sweep)
-        elif sweep in pure and sweep not in job_sweeps:
-            single.append(sweep)
+    lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
+    in_blocks = [*lun_sweeps, *chain.from_iterable(job_groups)]
+    single = [sweep for sweep in pure if sweep not in in_blocks]
     more = "more sweeps are in `hbatune history`."
     blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
     for group in job_groups[:MAX_SWEEPS]:
