@@ -74,10 +74,7 @@ class CheckEvidence(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One finding on one target, with typed evidence and the id of its source.
-
-    ``id`` is the id of the check.
-    """
+    """One finding of the check ``id`` on one target, with typed evidence and its source's id."""
 
     id: str
     severity: Severity

@@ -1,7 +1,4 @@
-"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis.
-
-A figure is a picture with its caption. Its texts are in templates/report.toml.
-"""
+"""Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise

@@ -1,9 +1,4 @@
-"""The sections on the latency of disks, on interference, and on all disks of an adapter.
-
-The section on latency shows the percentiles of each disk's latest result. The section on
-interference compares a reader with and without a bulk writer, by scheduler. The section on adapters
-compares all disks in parallel with the sum of single disks (D1-5, D4-9).
-"""
+"""The sections on the latency of disks, on interference, and on all disks of an adapter."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -29,7 +24,7 @@ _KEYS = charts.load_keys("percentiles")
 
 
 def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on the latency of disks."""
+    """Return the section on the percentiles of each disk's latest result."""
     records = sorted(list_lone_results(data.records, data.sweeps), key=_order_target)
     blocks = [_make_latency_block(data, records)] if records else []
     blocks += _make_document_blocks(data)
@@ -142,7 +137,7 @@ _INTERFERENCE_KEYS = charts.load_keys("interference")
 
 
 def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on interference, by disk and scheduler."""
+    """Return the section on readers with and without a bulk writer, by disk and scheduler."""
 
     def get_key(pair: Interference) -> tuple[NaturalKey, str]:
         return natural_key(pair.beside.target), pair.scheduler or ""
@@ -228,7 +223,10 @@ class _Run(Struct, frozen=True):
 
 
 def make_adapter_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on all disks of an adapter, the latest measured adapter first."""
+    """Return the section on all disks of an adapter in parallel, the latest adapter first.
+
+    Their rate is compared with the sum of single disks (D1-5, D4-9).
+    """
     adapters: dict[str, list[_Run]] = {}
     for record in reversed(data.ordered):
         if record.together is not None and record.together.targets:

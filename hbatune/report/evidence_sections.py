@@ -1,8 +1,4 @@
-"""The sections on changes, verdicts and searches.
-
-The changes and their reasons come from the journal, the plan and the history. Verdicts have
-intervals. A search shows the settings that `autotune` tried on each disk, and its result.
-"""
+"""The sections on changes, verdicts, and the searches of `autotune`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

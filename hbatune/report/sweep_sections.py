@@ -1,12 +1,4 @@
-"""The sections on sweeps of depth, block size, read share, four corners and rising load.
-
-The section on depth shows curves with their knee, and the CPU time of an I/O. Sweeps that also vary
-the LUN depth or the number of jobs share a block, with one curve each. The four corners are random
-and sequential reads and writes over depth.
-
-The section on rising load shows response time over IOPS, as in document D4. It contains mixed
-loads, and loads with sweeps of several disks, with a curve for each disk.
-"""
+"""The sections on sweeps of depth, block size, read share, four corners and rising load."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -176,7 +168,10 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 
 def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on depth, the latest sweep first."""
+    """Return the section on depth, the latest sweep first, with its knee and CPU time.
+
+    Sweeps that also vary the LUN depth or the number of jobs share a block, with one curve each.
+    """
     sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
     pure = [sweep for sweep in sweeps if sweep not in elsewhere and not _is_mix(sweep)]
     job_groups = group_by_jobs(pure)
@@ -369,7 +364,7 @@ def _draw_several(
 
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on the four corners, the latest disk first."""
+    """Return the section on random and sequential reads and writes, the latest disk first."""
     measured_corners = [corner for corner in data.corners if all(map(_is_drawable, corner.sweeps))]
     more = "more disks are in `hbatune history`."
     return page.make_blocks(_make_corners_block, data, measured_corners, MAX_SWEEPS, more)
@@ -413,7 +408,10 @@ def _name_load(sweep: Sweep) -> str:
 
 
 def make_load_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on rising load, the latest load first."""
+    """Return the section on response time over IOPS, as in D4, the latest load first.
+
+    It has mixed loads, and loads with sweeps of several disks, with a curve for each disk.
+    """
     sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
     plain = [s for s in sweeps if s.workload.queue_depth is None and s not in elsewhere]
     loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))

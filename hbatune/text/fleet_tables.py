@@ -1,9 +1,4 @@
-"""Print an audit of many hosts and a comparison of two, as tables or JSON documents.
-
-An audit has outliers, drift, findings and an inventory. It can also be one table of
-comma-separated values, with a line for each host and fact. A comparison has the differences
-between two hosts, the most important first.
-"""
+"""Print an audit of many hosts, also as JSON or CSV, and a comparison of two hosts."""
 
 import shlex
 from collections import Counter, defaultdict

@@ -30,11 +30,7 @@ def print_situation(situation: "Situation") -> None:
 def print_leftovers(
     journal: Journal, records: RollbackRecords, machine: Machine, stuck: Sequence[Claim]
 ) -> None:
-    """Print the incomplete work of an earlier run to standard error.
-
-    ``records`` are the rollback records. ``stuck`` are the claims of its workers that still wait
-    in the kernel.
-    """
+    """Print the incomplete work of an earlier run, whose ``stuck`` workers wait in the kernel."""
     if records.damaged:
         _print_error(UnreadableRecordError(records.damaged))
     if journal.losses:

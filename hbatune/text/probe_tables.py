@@ -1,9 +1,4 @@
-"""Text on probes of one disk or of all disks of an adapter, and the history as CSV.
-
-It covers workloads, reasons for missing results, comparisons with source documents, depth sweeps,
-and the bottleneck of an adapter whose disks were probed concurrently. The CSV has a line for each
-run.
-"""
+"""Text on probes of one disk or of all disks of an adapter, and the history as CSV."""
 
 from __future__ import annotations
 

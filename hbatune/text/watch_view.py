@@ -376,10 +376,7 @@ def _find_trend_value(reading: Reading) -> float | None:
 
 
 def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list[Line]:
-    """Return the host and the totals, and how many disks are over their goal.
-
-    ``disks`` are without the paths of maps: their I/O is the I/O of the map.
-    """
+    """Return the host, the totals of disks without paths of maps, and the number over the goal."""
     clock = time.strftime("%H:%M:%S", time.localtime(picture.state.time))
     host = f"{picture.hostname}  {picture.profile or 'no profile'}  {clock}"
     host += f"  every {picture.interval_s:g} s"
