@@ -90,7 +90,8 @@ class Curves(Struct, dict=True):
         self.upright_ticks = _place_upright_ticks(self.x, self.place_x, self.plot)
         self.level_ticks = self._place_level_ticks()
         if self.upright is not None:
-            self.guide = _place_upright_guide(self.upright, self.place_x(self.upright.value), left)
+            x = self.place_x(self.upright.value)
+            self.upright_label = _place_upright_label(self.upright, x, left)
         if self.level is not None:
             self.level_name = svg.fit_text(self.level.text, right - left - 8)
             self.level_box = self._place_level_box(self.place_y(self.level.value))
@@ -168,19 +169,11 @@ def _sample_line(
         yield x1 + (x2 - x1) * part / parts, y1 + (y2 - y1) * part / parts
 
 
-class _PlacedGuide(Struct, frozen=True):
-    """A line at ``x`` with its label above the plot, centred on ``middle``."""
-
-    text: str
-    x: float
-    middle: float
-
-
-def _place_upright_guide(guide: Guide, x: float, left: float) -> _PlacedGuide:
-    """Return a guide at ``x`` with its label right of ``left``."""
+def _place_upright_label(guide: Guide, x: float, left: float) -> tuple[str, float]:
+    """Return the label of a guide at ``x``, and its middle, with both ends right of ``left``."""
     name = svg.fit_text(guide.text, svg.PICTURE_WIDTH - left)
     half = svg.estimate_width(name) / 2
-    return _PlacedGuide(name, x, middle=min(max(x, left + half), svg.PICTURE_WIDTH - half))
+    return name, min(max(x, left + half), svg.PICTURE_WIDTH - half)
 
 
 def _place_upright_ticks(
@@ -256,7 +249,8 @@ class Rows(Struct, dict=True):
         self.plot = svg.Box(left, top, right, top + self.pitch * len(self.rows) + 6)
         self.upright_ticks = _place_upright_ticks(self.axis, self.place_x, self.plot)
         if self.upright is not None:
-            self.guide = _place_upright_guide(self.upright, self.place_x(self.upright.value), 0)
+            x = self.place_x(self.upright.value)
+            self.upright_label = _place_upright_label(self.upright, x, 0)
 
     def place_x(self, value: float) -> float:
         """Return the position of a value on the axis."""
