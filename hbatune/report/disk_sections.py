@@ -13,12 +13,13 @@ from hbatune.probe.history import KeptTogether, Record
 from hbatune.probe.result import Figures, ProbeResult, Workload
 from hbatune.probe.sweeps import Interference, SweptParameter, find_interference, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
+from hbatune.report.charts import Dot, Series
 from hbatune.text import plan_tables, probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 from hbatune.text.tables import EMPTY_CELL, load_columns
 
-MAX_DISKS = 24
-"""Maximum number of disks drawn. The table has all of them."""
+_MAX_ROWS = 24
+"""Maximum number of disks or pairs drawn. The table has all of them."""
 
 _KEYS = charts.load_keys("percentiles")
 
@@ -68,7 +69,7 @@ def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Bl
     results = [record.result for record in records if record.result is not None]
     # A logarithmic axis cannot show zero.
     drawn = [result for result in results if min(_list_quantiles(result.figures)) > 0]
-    rows = list(map(_make_latency_row, drawn[:MAX_DISKS]))
+    rows = list(map(_make_latency_row, drawn[:_MAX_ROWS]))
     latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, records)]
     return page.Block(
@@ -130,9 +131,6 @@ def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
     return replace(page.make_table("latency", rows), caption=caption)
 
 
-MAX_PAIRS = 24
-"""Maximum number of pairs drawn. The table has all of them."""
-
 _INTERFERENCE_KEYS = charts.load_keys("interference")
 
 
@@ -145,7 +143,7 @@ def make_interference_blocks(data: page.ReportData) -> list[page.Block]:
     pairs = sorted(find_interference(data.records), key=get_key)
     if not pairs:
         return []
-    drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:MAX_PAIRS]
+    drawn = [pair for pair in pairs if min(_list_latencies(pair)) > 0][:_MAX_ROWS]
     rows = map(_make_interference_row, drawn)
     block = page.Block(
         notes=tuple(data.list_stale(*(pair.record for pair in pairs))),
@@ -192,9 +190,7 @@ def _show_both(lone: float, loaded: float) -> str:
     return f"{units.format_latency(lone)} → {units.format_latency(loaded)}"
 
 
-MAX_ADAPTERS = 6
-"""Maximum number of adapters drawn."""
-MAX_RUNS = 12
+_MAX_RUNS = 12
 """Maximum number of runs of one command drawn as rows."""
 _FEWEST = 3
 """Minimum number of block sizes for a curve."""
@@ -232,7 +228,7 @@ def make_adapter_blocks(data: page.ReportData) -> list[page.Block]:
         if record.together is not None and record.together.targets:
             adapters.setdefault(record.id, []).append(_Run(record, record.together))
     measured, more = list(adapters.values()), "more adapters are in `hbatune history`."
-    return page.make_blocks(_make_adapter_block, data, measured, MAX_ADAPTERS, more)
+    return page.make_blocks(_make_adapter_block, data, measured, more)
 
 
 def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Block:
@@ -251,7 +247,7 @@ def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Blo
         figures += _draw_over_blocks(load, apart=len(sweeps) > 1)
         notes += _describe_adapter(load)
     if single_runs:
-        figures.append(_draw_side_by_side(single_runs[:MAX_RUNS]))
+        figures.append(_draw_side_by_side(single_runs[:_MAX_RUNS]))
         notes += _describe_adapter(single_runs)
     if (scaled := _draw_scaling(newest[0][-1], runs)) is not None:
         figures.append(scaled)
@@ -315,8 +311,8 @@ def _draw_over_blocks(runs: Sequence[_Run], *, apart: bool) -> Iterator[page.Fig
     for run in runs:
         x, y = sweep_sections.get_cpu_percent(run.found.figures), run.found.figures.iops
         label = units.format_block_size(run.block_size)
-        dots.append(charts.Dot(x, y, label, bool(run.found.doubt)))
-    curves = [charts.Series("all together", tuple(dots))]
+        dots.append(Dot(x, y, label, bool(run.found.doubt)))
+    curves = [Series("all together", tuple(dots))]
     yield charts.draw_curves("together-iops-by-cpu", curves, kind=kind)
 
 
@@ -335,12 +331,9 @@ def _draw_against_sum(
     at_once, added = [], []
     for run in runs:
         size, value = run.block_size, take(run.block_size, run.found.figures.iops)
-        at_once.append(charts.Dot(size, value, doubted=bool(run.found.doubt)))
-        added.append(charts.Dot(size, take(size, run.alone)))
-    curves = (
-        charts.Series("all together", tuple(at_once)),
-        charts.Series("sum of single runs", tuple(added)),
-    )
+        at_once.append(Dot(size, value, doubted=bool(run.found.doubt)))
+        added.append(Dot(size, take(size, run.alone)))
+    curves = [Series("all together", tuple(at_once)), Series("sum of single runs", tuple(added))]
     axis = sweep_sections.make_block_axis(run.block_size for run in runs)
     return charts.draw_curves(name, curves, axis, ceiling=ceiling, kind=kind)
 
@@ -367,14 +360,11 @@ def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
     if len(newest) < 2 or not last.found.alone_iops:
         return None
     per_disk = last.alone / len(last.found.alone_iops)
-    at_once, in_proportion = [charts.Dot(1, per_disk)], [charts.Dot(1, per_disk)]
+    at_once, in_proportion = [Dot(1, per_disk)], [Dot(1, per_disk)]
     for count, run in sorted(newest.items()):
-        at_once.append(charts.Dot(count, run.found.figures.iops, doubted=bool(run.found.doubt)))
-        in_proportion.append(charts.Dot(count, count * per_disk))
-    curves = (
-        charts.Series("at once", tuple(at_once)),
-        charts.Series("in proportion", tuple(in_proportion)),
-    )
+        at_once.append(Dot(count, run.found.figures.iops, doubted=bool(run.found.doubt)))
+        in_proportion.append(Dot(count, count * per_disk))
+    curves = [Series("at once", tuple(at_once)), Series("in proportion", tuple(in_proportion))]
     axis = svg.make_linear_axis("disks at once", newest, integral=True)
     return charts.draw_curves("together-disks", curves, axis, load=_name_load(last))
 

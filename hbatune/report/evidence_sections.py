@@ -1,6 +1,7 @@
 """The sections on changes, verdicts, and the searches of `autotune`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from hbatune.facts.names import natural_key
 from hbatune.plan.rows import Row, State
@@ -125,7 +126,7 @@ def _select_state(data: page.ReportData, state: State) -> list[Row]:
     return [row for row in data.plan.rows if row.state is state] if data.plan else []
 
 
-MAX_VERDICTS = 12
+_MAX_VERDICTS = 12
 """Maximum number of verdicts drawn. `hbatune history` lists all of them."""
 _EDGE = 200.0
 """Maximum of an interval in percent: one noisy verdict must not flatten all others."""
@@ -136,7 +137,7 @@ _SIGNS: Mapping[str, svg.LegendEntry] = {key.text: key for key in charts.load_ke
 def make_proof_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on verdicts, the better first."""
     verdicts, more = find_latest_proofs(data), "more verdicts: `hbatune history`."
-    return page.make_blocks(_make_proof_block, data, verdicts, MAX_VERDICTS, more)
+    return page.make_blocks(_make_proof_block, data, verdicts, more, _MAX_VERDICTS)
 
 
 _RecordedProof = tuple[history.Record, history.Proof]
@@ -251,8 +252,6 @@ def _to_percent(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-MAX_SEARCHES = 6
-"""Maximum number of disks drawn, the latest first."""
 _RecordedSearch = tuple[history.Record, history.Searched]
 _LEADER, _REST = charts.load_keys("candidates")
 
@@ -264,8 +263,7 @@ def make_search_blocks(data: page.ReportData) -> list[page.Block]:
         if record.search is not None:
             newest[record.id] = (record, record.search)
     searches = sorted(newest.values(), key=lambda entry: -entry[0].time)
-    more = "more searches: `hbatune history`."
-    return page.make_blocks(_make_search_block, data, searches, MAX_SEARCHES, more)
+    return page.make_blocks(_make_search_block, data, searches, "more searches: `hbatune history`.")
 
 
 def _make_search_block(data: page.ReportData, recorded: _RecordedSearch) -> page.Block:
@@ -345,13 +343,12 @@ def _make_depth_table(searched: history.SearchedDepth) -> page.PageTable:
 
 def _draw_candidates(searched: history.SearchedSettings) -> page.Figure | None:
     """Draw a row for each candidate, or return None without positive scores."""
-    rows, values = [], []
-    for number, candidate in enumerate(searched.candidates):
-        row = _make_search_row(candidate, searched, leads=number == searched.leader)
-        rows.append(row)
-        values += [mark.value for mark in row.marks]
-    if not values or min(values) <= 0:
+    scores = chain.from_iterable(candidate.scores for candidate in searched.candidates)
+    if min(scores, default=0) <= 0:
         return None
+    rows = []
+    for number, candidate in enumerate(searched.candidates):
+        rows.append(_make_search_row(candidate, searched, leads=number == searched.leader))
     name = "candidates-writer" if searched.interference else "candidates"
     return charts.draw_rows(name, rows, (_LEADER, _REST))
 

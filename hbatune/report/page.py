@@ -103,6 +103,8 @@ class Block(Struct, frozen=True):
     paired: bool = False
 
 
+MAX_BLOCKS = 6
+"""Maximum number of disks, sweeps or adapters of a section that are drawn, the latest first."""
 _Item = TypeVar("_Item")
 
 
@@ -110,8 +112,8 @@ def make_blocks(
     make: Callable[[ReportData, _Item], Block],
     data: ReportData,
     items: Sequence[_Item],
-    limit: int,
     more: str,
+    limit: int = MAX_BLOCKS,
 ) -> list[Block]:
     """Return a block for each of the first items, and a note on the number of the others."""
     blocks = [make(data, item) for item in items[:limit]]

@@ -17,9 +17,6 @@ from hbatune.shipped import load_texts
 from hbatune.text import probe_tables, units
 from hbatune.text.basic_output import format_count, format_sentence
 
-MAX_SWEEPS = 6
-"""Maximum number of sweeps of one type that are drawn, the latest first."""
-
 _MetricGetter = Callable[[Figures], float]
 _CurveName = Callable[[Sweep], str]
 
@@ -33,7 +30,7 @@ def _get_p99_ms(figures: Figures) -> float:
 def make_sweep_blocks(data: page.ReportData, swept: SweptParameter) -> list[page.Block]:
     """Return the section on block sizes, or on the read share."""
     sweeps, more = _choose_sweeps(data, swept), "more sweeps are in `hbatune history`."
-    return page.make_blocks(_make_sweep_block, data, sweeps, MAX_SWEEPS, more)
+    return page.make_blocks(_make_sweep_block, data, sweeps, more)
 
 
 def _choose_sweeps(data: page.ReportData, swept: SweptParameter) -> list[Sweep]:
@@ -101,13 +98,11 @@ def _make_sweep_table(sweep: Sweep) -> page.PageTable:
 
 def _make_joined_table(sweeps: Sequence[Sweep], head: str, name: _CurveName) -> page.PageTable:
     """Return a table of the values in several curves. Each row starts with its curve's name."""
-    rows: list[tuple[str, ...]] = []
-    for sweep in sweeps:
-        table = _make_sweep_table(sweep)
-        for row in table.rows:
-            rows.append((name(sweep), *row))
-    heads, right = (head, *table.heads), frozenset(range(1, 11))
-    return replace(table, heads=heads, rows=tuple(rows), right=right)
+    rows, tables = list[tuple[str, ...]](), list(map(_make_sweep_table, sweeps))
+    for sweep, table in zip(sweeps, tables, strict=True):
+        rows += [(name(sweep), *row) for row in table.rows]
+    heads, right = (head, *tables[0].heads), frozenset(range(1, 11))
+    return replace(tables[0], heads=heads, rows=tuple(rows), right=right)
 
 
 def _make_sweep_block(data: page.ReportData, sweep: Sweep) -> page.Block:
@@ -179,8 +174,8 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
     in_blocks = [*lun_sweeps, *chain.from_iterable(job_groups)]
     single = [sweep for sweep in pure if sweep not in in_blocks]
     more = "more sweeps are in `hbatune history`."
-    blocks = page.make_blocks(_make_depth_block, data, single, MAX_SWEEPS, more)
-    for group in job_groups[:MAX_SWEEPS]:
+    blocks = page.make_blocks(_make_depth_block, data, single, more)
+    for group in job_groups[: page.MAX_BLOCKS]:
         blocks.append(_make_jobs_block(data, group))
     blocks += _make_lun_blocks(data, lun_sweeps)
     return blocks
@@ -296,24 +291,24 @@ def _mark_knee(sweep: Sweep) -> charts.Guide | None:
 def _make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
     """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
     disks = group_items(sweeps, lambda sweep: sweep.id)
-    for disk_sweeps in list(disks.values())[:MAX_SWEEPS]:
+    for disk_sweeps in list(disks.values())[: page.MAX_BLOCKS]:
         ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
-        drawn, criterion = ordered[: charts.MAX_SERIES], "by depth of the LUN itself"
-        yield _make_several_block(
-            data, "lun", drawn, criterion, lambda sweep: f"LUN depth {sweep.workload.queue_depth}"
-        )
+        yield _make_several_block(data, "lun", ordered, "by depth of the LUN itself", _name_depth)
+
+
+def _name_depth(sweep: Sweep) -> str:
+    return f"LUN depth {sweep.workload.queue_depth}"
 
 
 def _make_jobs_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
     """Return the block of sweeps with different numbers of jobs (D0-14)."""
     advice = advise_jobs(sweeps)
     notes = () if advice is None else (format_sentence(probe_tables.describe_jobs(advice)),)
+    return _make_several_block(data, "jobs", sweeps, "by number of jobs", _name_jobs, notes)
 
-    def name_jobs(sweep: Sweep) -> str:
-        return format_count(sweep.workload.jobs, "job")
 
-    drawn = sweeps[: charts.MAX_SERIES]
-    return _make_several_block(data, "jobs", drawn, "by number of jobs", name_jobs, notes)
+def _name_jobs(sweep: Sweep) -> str:
+    return format_count(sweep.workload.jobs, "job")
 
 
 def _make_several_block(
@@ -324,6 +319,7 @@ def _make_several_block(
     name: _CurveName,
     notes: tuple[str, ...] = (),
 ) -> page.Block:
+    sweeps = sweeps[: charts.MAX_SERIES]
     last = sweeps[-1].records[-1]
     stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
     knee_notes = (*notes, *_describe_several(data, sweeps, name))
@@ -367,7 +363,7 @@ def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on random and sequential reads and writes, the latest disk first."""
     measured_corners = [corner for corner in data.corners if all(map(_is_drawable, corner.sweeps))]
     more = "more disks are in `hbatune history`."
-    return page.make_blocks(_make_corners_block, data, measured_corners, MAX_SWEEPS, more)
+    return page.make_blocks(_make_corners_block, data, measured_corners, more)
 
 
 def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
@@ -417,7 +413,7 @@ def make_load_blocks(data: page.ReportData) -> list[page.Block]:
     loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))
     groups = [group for group in loads.values() if _is_mix(group[0]) or len(group) > 1]
     more = "more loads are in `hbatune history`."
-    return page.make_blocks(_make_load_block, data, groups, MAX_SWEEPS, more)
+    return page.make_blocks(_make_load_block, data, groups, more)
 
 
 def _is_mix(sweep: Sweep) -> bool:
