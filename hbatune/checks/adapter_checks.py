@@ -31,7 +31,7 @@ class _SlowLink(CheckEvidence, frozen=True):
 def find_slow_links(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find links below the maximum speed or width of both the card and the port above it."""
     for adapter in inputs.adapters:
-        link, health = adapter.link, inputs.of_adapter(adapter)
+        link, health = adapter.link, inputs.health.adapters.get(adapter.target)
         if link is None or isinstance(link.speed, Missing) or isinstance(link.width, Missing):
             continue  # `adapter-unread` reports an unread link
         port = health.port if health else None

@@ -420,7 +420,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
                 yield f"link {name}", fact
     for host in adapter.hosts:
         yield f"can_queue of {host.name}", host.can_queue
-    health = inputs.of_adapter(adapter)
+    health = inputs.health.adapters.get(adapter.target)
     if health is None:
         return
     for location, errors in (
@@ -442,7 +442,7 @@ def _list_adapter_facts(inputs: CheckInput, adapter: Adapter) -> Iterator[tuple[
 
 def _list_disk_facts(inputs: CheckInput, endpoint: Endpoint) -> Iterator[tuple[str, object]]:
     yield "queue_depth", table.SETTINGS[table.QUEUE_DEPTH].read(endpoint.attributes)
-    health = inputs.of_disk(endpoint)
+    health = inputs.health.disks.get(endpoint.target)
     if health is not None:
         yield "cache type", health.cache
         yield "commands without good status", health.errors

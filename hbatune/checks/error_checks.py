@@ -85,7 +85,7 @@ def find_logged(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks whose I/O failed for good in the kernel log, for the error types of the check."""
     evidence_type = _EVIDENCE_BY_CHECK[check.id]
     for endpoint in inputs.endpoints:
-        disk = inputs.of_disk(endpoint)
+        disk = inputs.health.disks.get(endpoint.target)
         kinds = [fault for fault in evidence_type.FAULTS if disk and disk.logged.get(fault)]
         if disk is None or not kinds:
             continue
@@ -113,7 +113,7 @@ class _Timeouts(CheckEvidence, frozen=True):
 def find_timeouts(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find disks with timed-out commands, from the SCSI layer's counter or the kernel log."""
     for endpoint in inputs.endpoints:
-        disk = inputs.of_disk(endpoint)
+        disk = inputs.health.disks.get(endpoint.target)
         counted = _as_count(disk.timeouts) if disk else None
         logged = disk.logged.get(ErrorKind.TIMEOUT, 0) if disk else 0
         if disk is None or not (counted or logged):
@@ -140,7 +140,7 @@ def find_unexplained(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     if inputs.health.log is True:
         return
     for endpoint in inputs.endpoints:
-        disk = inputs.of_disk(endpoint)
+        disk = inputs.health.disks.get(endpoint.target)
         if disk and isinstance(disk.errors, int) and disk.errors > MAX_PROBE_ERRORS:
             done, denied = _as_count(disk.done), inputs.denied_log or None
             evidence = _UnexplainedErrors(disk.errors, done, denied)

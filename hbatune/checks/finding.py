@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec import UNSET, Struct, UnsetType
 
-from hbatune.facts.health import AdapterHealth, DiskHealth, ErrorCounters, Health
+from hbatune.facts.health import AdapterHealth, ErrorCounters, Health
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, get_fact
 from hbatune.plan.advice import Advice
 from hbatune.plan.rows import Row
@@ -106,23 +106,15 @@ class CheckInput(Struct, frozen=True, dict=True):
     arrays: tuple[library.ArrayModel, ...] = ()
     advice: tuple[Advice, ...] = ()
 
-    def of_adapter(self, adapter: Adapter) -> AdapterHealth | None:
-        """Return the health of an adapter."""
-        return self.health.adapters.get(adapter.target)
-
-    def of_disk(self, endpoint: Endpoint) -> DiskHealth | None:
-        """Return the health of an endpoint."""
-        return self.health.disks.get(endpoint.target)
-
     def get_cache(self, endpoint: Endpoint) -> str | None:
         """Return the type of a disk's write cache, or None if unknown."""
-        health = self.of_disk(endpoint)
+        health = self.health.disks.get(endpoint.target)
         return get_fact(health.cache) if health else None
 
     def list_adapter_health(self) -> Iterator[tuple[Adapter, AdapterHealth]]:
         """Yield the adapters whose health is known, with it."""
         for adapter in self.adapters:
-            if (health := self.of_adapter(adapter)) is not None:
+            if (health := self.health.adapters.get(adapter.target)) is not None:
                 yield adapter, health
 
     def disks_of(self, adapter: Adapter) -> Iterator[Endpoint]:
