@@ -22,46 +22,13 @@ from hbatune.text.units import format_duration
 _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "found", "limit")
 
 
-def show_preview(rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False) -> None:
-    """Print by adapter the values that a rollback would restore or could not, and their number.
+def show_restored(
+    rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False, preview: bool = False
+) -> None:
+    """Print by adapter the values that a rollback restored or would restore, and their number.
 
     ``lost`` is whether the journal has lost other original values.
     """
-    _show_rows(rows, machine, preview=True)
-    if not rows:
-        print_line(_fill("values-lost" if lost else "no-values"))
-        return
-    back = sum(row.outcome is None for row in rows)
-    refused = sum(row.outcome is not None and not row.done for row in rows)
-    could = f"; {refused} could not" if refused else ""
-    unchanged = len(rows) - back - refused
-    print_line(f"{format_count(back, 'value')} would be restored{could}; {unchanged} unchanged.")
-    print_line("Nothing was written.")
-
-
-def show_restored(rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False) -> None:
-    """Print the restored values by adapter, and the number of original values.
-
-    ``lost`` is whether the journal has lost other original values.
-    """
-    _show_rows(rows, machine, preview=False)
-    if not rows:
-        print_line(_fill("values-lost" if lost else "no-values"))
-        return
-    refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
-    ends = "exists because its" if removed == 1 else "exist because their"
-    went = f"; {removed} no longer {ends} disk or scheduler was removed" if removed else ""
-    went += "; others are lost" if lost else ""
-    back = len(rows) - refused - removed
-    text = f"{format_count(back, 'value')} restored"
-    if refused:
-        print_line(f"{text}; {refused} could not be restored{went}.")
-    else:
-        all_values = "All " if back > 1 and not lost else ""
-        print_line(f"{all_values}{text}{went}.")
-
-
-def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: bool) -> None:
     for adapter, group in plan_tables.group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:
@@ -74,6 +41,34 @@ def _show_rows(rows: Sequence[Restored], machine: model.Machine, *, preview: boo
             reason = "" if preview and row.outcome is None else _explain_row(row)
             table.rows.append([plan_tables.fold_names(targets), *cells, reason])
         show_section(plan_tables.format_adapter(adapter, machine), table)
+    if not rows:
+        print_line(_fill("values-lost" if lost else "no-values"))
+    elif preview:
+        print_line(_summarise_preview(rows))
+        print_line("Nothing was written.")
+    else:
+        print_line(_summarise_restored(rows, lost=lost))
+
+
+def _summarise_preview(rows: Sequence[Restored]) -> str:
+    back = sum(row.outcome is None for row in rows)
+    refused = sum(row.outcome is not None and not row.done for row in rows)
+    could = f"; {refused} could not" if refused else ""
+    unchanged = len(rows) - back - refused
+    return f"{format_count(back, 'value')} would be restored{could}; {unchanged} unchanged."
+
+
+def _summarise_restored(rows: Sequence[Restored], *, lost: bool) -> str:
+    refused, removed = sum(not row.done for row in rows), sum(row.gone for row in rows)
+    ends = "exists because its" if removed == 1 else "exist because their"
+    went = f"; {removed} no longer {ends} disk or scheduler was removed" if removed else ""
+    went += "; others are lost" if lost else ""
+    back = len(rows) - refused - removed
+    text = f"{format_count(back, 'value')} restored"
+    if refused:
+        return f"{text}; {refused} could not be restored{went}."
+    all_values = "All " if back > 1 and not lost else ""
+    return f"{all_values}{text}{went}."
 
 
 def _explain_row(row: Restored) -> str:
@@ -100,19 +95,15 @@ def show_note(note: Note) -> None:
             show_restored(note.rows, note.machine, lost=bool(note.losses))
         case context.EventNote(event=Event.FILE_REMOVED):
             print_line(format_note(note))
-        case _ if not (is_quiet() and _is_information(note)):
+        case (
+            context.EventNote(event=Event.OPTIONS_WRITTEN | Event.OPTIONS_REMOVED)
+            | context.RunsAhead(write=False, cached=False)
+            | context.SearchesAhead(emptied=())
+            | context.ComparisonsAhead()
+        ) if is_quiet():
+            pass  # only information
+        case _:
             print_note(format_note(note))
-
-
-def _is_information(note: Message) -> bool:
-    match note:
-        case context.EventNote():
-            return note.event in (Event.OPTIONS_WRITTEN, Event.OPTIONS_REMOVED)
-        case context.RunsAhead():
-            return not (note.write or note.cached)
-        case context.SearchesAhead():
-            return not note.emptied
-    return isinstance(note, context.ComparisonsAhead)
 
 
 # Read with the code: a message during a rollback must not depend on reading one more file.

@@ -126,10 +126,7 @@ def describe_mix(mix: comparison.MixCost) -> str:
 def show_curves(
     curves: Sequence[Sweep], standings: Mapping[str, tuple[ProbeResult, comparison.Standing]]
 ) -> None:
-    """Print the knees of sweeps, their charts, the CPUs' limit and the tail latencies.
-
-    The source document's knee, if any, is next to the measured one.
-    """
+    """Print the knees of sweeps, their charts, the CPUs' limit and the tail latencies."""
     for curve in curves:
         if curve.knee is not None:
             standing = standings[curve.target][1] if curve.target in standings else None

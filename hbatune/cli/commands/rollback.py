@@ -42,6 +42,6 @@ def run(args: argparse.Namespace) -> int:
         outcomes = plan_tables.count_outcomes(done.rows)
         terminal.show_json(RollbackDocument(done.rows, outcomes, done.losses))
     else:
-        show = notes.show_preview if args.dry_run else notes.show_restored
-        show(done.rows, done.machine, lost=bool(done.losses))
+        lost = bool(done.losses)
+        notes.show_restored(done.rows, done.machine, lost=lost, preview=args.dry_run)
     return 0 if args.dry_run or done.complete else 1
