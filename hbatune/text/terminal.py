@@ -215,20 +215,17 @@ _OBEYED = tuple("=+-@\t\r'\uff1d\uff0b\uff0d\uff20")
 Field = str | float | None
 
 
-def format_csv(name: str, rows: Iterable[Sequence[Field]]) -> str:
-    """Return a table with the head of this ``name``, as in RFC 4180 except for the line endings."""
+def show_csv(name: str, rows: Iterable[Sequence[Field]]) -> None:
+    """Print a table with the head of this ``name``, as in RFC 4180 except for the line endings.
+
+    Standard output must contain no other text.
+    """
     import csv  # few commands write it
 
     text = io.StringIO()
-    text.write(f"{load_texts('messages.toml')['csv'][name]}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([_escape_field(cell) for cell in row] for row in rows)
-    return text.getvalue()
-
-
-def show_csv(name: str, rows: Iterable[Sequence[Field]]) -> None:
-    """Print such a table to standard output, which must contain no other text."""
-    for line in format_csv(name, rows).splitlines():
+    for line in (load_texts("messages.toml")["csv"][name], *text.getvalue().splitlines()):
         show_line(line)
 
 

@@ -26,7 +26,7 @@ from hbatune.probe.history import (
 from hbatune.probe.knee import Knee, KneeDoubt
 from hbatune.probe.result import Histogram, Pattern, ProbeResult, Served, Window, Workload
 from hbatune.text.probe_tables import list_csv_rows
-from hbatune.text.terminal import format_csv
+from hbatune.text.terminal import show_csv
 from tests.unit import report_server as reported
 from tests.unit.machines import adapter, endpoint, machine
 from tests.unit.noisy_disks import figures
@@ -264,10 +264,11 @@ def test_stale_knee_does_not_count() -> None:
     assert find_latest_knees(sweep, other_firmware, ProbeSpec()) == {}
 
 
-def test_csv_has_row_per_run() -> None:
+def test_csv_has_row_per_run(capsys: pytest.CaptureFixture[str]) -> None:
     host = reported.host()
     entries = list_entries([*reported.kept(host), *reported.block_sweep(host)], host)
-    rows = list(csv.DictReader(io.StringIO(format_csv("history", list_csv_rows(entries)))))
+    show_csv("history", list_csv_rows(entries))
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == len(reported.DEPTHS) + len(reported.BLOCKS), "a knee is no run"
     swept = [row for row in rows if row["command"] == "probe depth-sweep"]
     assert [int(row["depth"]) for row in swept] == list(reported.DEPTHS)
@@ -279,7 +280,7 @@ def test_csv_has_row_per_run() -> None:
     assert "too_few" in {row["doubt"] for row in rows}
 
 
-def test_adapter_run_stored_without_windows() -> None:
+def test_adapter_run_stored_without_windows(capsys: pytest.CaptureFixture[str]) -> None:
     host = reported.host()
     [first, *_] = reported.all_disks(host)
     assert first.result is None
@@ -288,7 +289,8 @@ def test_adapter_run_stored_without_windows() -> None:
     assert len(first.together.alone_iops) == 2
     [entry] = list_entries([first], host)
     assert entry.stale == ()
-    [row] = csv.DictReader(io.StringIO(format_csv("history", list_csv_rows([entry]))))
+    show_csv("history", list_csv_rows([entry]))
+    [row] = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["target"], row["driver"]) == (first.target, "mpt3sas")
     assert float(row["iops"]) == first.together.figures.iops
     newer = replace(host, adapters=tuple(replace(a, firmware="99") for a in host.adapters))
