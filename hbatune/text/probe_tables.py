@@ -64,15 +64,19 @@ def format_load(workload: Workload) -> str:
 
 def explain_missing_result(outcome: Skipped | Failed) -> str:
     """Return the reason why an outcome has no results."""
-    if isinstance(outcome, Failed):
-        return _explain_failure(outcome)
     words = find_message(outcome.reason)
-    if outcome.load is not None:
-        load = outcome.load
-        words += f" ({units.format_percent(load.utilisation)} utilised, {load.in_flight} in flight)"
-    if outcome.detail:
-        words += f" ({_make_plain(outcome.detail)})"
-    return words
+    if isinstance(outcome, Skipped):
+        if (load := outcome.load) is not None:
+            share = units.format_percent(load.utilisation)
+            words += f" ({share} utilised, {load.in_flight} in flight)"
+        return f"{words} ({_make_plain(outcome.detail)})" if outcome.detail else words
+    if outcome.errno is not None:
+        words += f" ({os.strerror(outcome.errno)})"
+    if outcome.status is not None:
+        words += f" (status {outcome.status})"
+    if outcome.process is not None:
+        words += f" (process {outcome.process.pid})"
+    return f"{words}: {_make_plain(outcome.text)}" if outcome.text else words
 
 
 def describe_standings(
@@ -225,19 +229,6 @@ def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
     rate, iops = disks * (result.workload.rate or 0), units.format_digits(result.figures.iops)
     return find_message(result.doubt).format(iops=iops, rate=rate)
-
-
-def _explain_failure(failed: Failed) -> str:
-    words = find_message(failed.reason)
-    if failed.errno is not None:
-        words += f" ({os.strerror(failed.errno)})"
-    if failed.status is not None:
-        words += f" (status {failed.status})"
-    if failed.process is not None:
-        words += f" (process {failed.process.pid})"
-    if failed.text:
-        words += f": {_make_plain(failed.text)}"
-    return words
 
 
 def _make_plain(text: str) -> str:

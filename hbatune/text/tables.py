@@ -218,7 +218,7 @@ class _Layout:
         """Return the widths of columns for rows, by position; others are below. None for blocks."""
         if not numbers:
             return None
-        full_widths = self._measure_full(numbers)
+        full_widths = self._find_widest(self._full, numbers)
         widths = self._measure_minimum(numbers, full_widths)
         remaining = self._width - sum(widths) - COLUMN_GAP * (len(widths) - 1)
         inline = list(range(len(widths)))
@@ -245,7 +245,7 @@ class _Layout:
 
     def draw_full(self) -> Iterator[Line]:
         """Yield the titles and each row, with all cells next to each other."""
-        widths = dict(enumerate(self._measure_full(range(len(self._rows)))))
+        widths = dict(enumerate(self._find_widest(self._full, range(len(self._rows)))))
         yield from self._draw_titles(widths)
         for number, row in enumerate(self._rows):
             yield from self._draw_cells(number, widths, row)
@@ -274,19 +274,17 @@ class _Layout:
                     style = self._choose_style(number, position)
                     yield from self._draw_labelled(position, max(self._titles), cell, 0, style)
 
-    def _measure_full(self, numbers: Iterable[int]) -> list[int]:
-        """Return the widths at which no cell of these rows wraps."""
-        widths = self._titles
+    def _find_widest(self, widths_by_row: list[list[int]], numbers: Iterable[int]) -> list[int]:
+        """Return the largest width of each column in these rows and the titles."""
+        widths = list(self._titles)
         for number in numbers:
-            widths = list(map(max, widths, self._full[number]))
+            widths = list(map(max, widths, widths_by_row[number]))
         return widths
 
     def _measure_minimum(self, numbers: Iterable[int], full: Sequence[int]) -> list[int]:
         """Return the minimum widths for these rows, at which no name or word is broken."""
         readable = min(NARROW_ENOUGH, max(NARROWEST, self._width * 5 // 8))
-        widths = list(self._titles)
-        for number in numbers:
-            widths = list(map(max, widths, self._minimum[number]))
+        widths = self._find_widest(self._minimum, numbers)
         for position, column in enumerate(self._columns):
             if column.is_prose:
                 widths[position] = min(full[position], max(readable, widths[position]))
