@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 from hbatune.facts.names import NaturalKey, group_items, natural_key
 from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
-from hbatune.probe.result import Figures, ProbeResult, Workload
+from hbatune.probe.result import Figures, ProbeResult
 from hbatune.probe.sweeps import Interference, SweptParameter, find_interference, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.report.charts import Dot, Series
@@ -203,11 +202,6 @@ class _Run(Struct, frozen=True):
     found: KeptTogether
 
     @property
-    def load(self) -> Workload:
-        """The workload without its block size."""
-        return SweptParameter.BLOCK.without(self.found.workload)
-
-    @property
     def block_size(self) -> int:
         """The block size of each disk's I/Os."""
         return self.found.workload.block_size
@@ -233,11 +227,12 @@ def make_adapter_blocks(data: page.ReportData) -> list[page.Block]:
 
 def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Block:
     """Return the latest runs of each command, and a curve over the number of disks."""
-    newest = _group_latest(runs)
+    newest, without_size = _group_latest(runs), SweptParameter.BLOCK.without
     sweeps, single_runs = [], []
     for command_runs in newest:
         # The runs of a load differ only in block size.
-        for load in group_items(command_runs, attrgetter("load")).values():
+        loads = group_items(command_runs, lambda run: without_size(run.found.workload))
+        for load in loads.values():
             if _is_sweep(load):
                 sweeps.append(load)
             else:

@@ -322,27 +322,22 @@ def _make_several_block(
     sweeps = sweeps[: charts.MAX_SERIES]
     last = sweeps[-1].records[-1]
     stale = data.list_stale(*(sweep.records[-1] for sweep in sweeps))
-    knee_notes = (*notes, *_describe_several(data, sweeps, name))
+    lines = list(notes)
+    for sweep in sweeps:
+        if (knee := sweep.knee) is not None:
+            standing = data.standing(sweep.results[0])
+            lines.append(f"{name(sweep)}: {probe_tables.describe_knee(knee, standing)}.")
+        for line in probe_tables.describe_cpu_limits(sweep.results):
+            lines.append(f"{name(sweep)}: {line}.")
     axis = "depth of the workload, I/Os in flight"
     rate = _draw_several(f"{pictures}-iops", sweeps, name, axis, _get_iops)
     p99 = _draw_several(f"{pictures}-p99", sweeps, name, axis, _get_p99_ms)
     return page.Block(
         name=f"{last.target}: {_name_load(sweeps[0])}, {criterion}",
-        notes=(*knee_notes, units.format_conditions(last), *stale),
+        notes=(*lines, units.format_conditions(last), *stale),
         figures=(rate, p99),
         folded=(_make_joined_table(sweeps, "Curve", name),),
     )
-
-
-def _describe_several(
-    data: page.ReportData, sweeps: Sequence[Sweep], name: _CurveName
-) -> Iterator[str]:
-    for sweep in sweeps:
-        if (knee := sweep.knee) is not None:
-            standing = data.standing(sweep.results[0])
-            yield f"{name(sweep)}: {probe_tables.describe_knee(knee, standing)}."
-        for line in probe_tables.describe_cpu_limits(sweep.results):
-            yield f"{name(sweep)}: {line}."
 
 
 def _draw_several(
