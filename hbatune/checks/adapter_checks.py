@@ -286,11 +286,8 @@ def _count_movable(vectors: Sequence[Vector]) -> int | None:
 
 def _find_data_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:
     """Return an adapter's data vectors, or an empty list if they are unknown."""
-    vectors = []
-    for vector in inputs.machine.vectors:
-        if vector.adapter == adapter.target and vector.role is Role.DATA:
-            vectors.append(vector)
-    return vectors
+    vectors = (vector for vector in inputs.machine.vectors if vector.adapter == adapter.target)
+    return [vector for vector in vectors if vector.role is Role.DATA]
 
 
 def _find_unpinned_vectors(inputs: CheckInput, adapter: Adapter) -> list[Vector]:

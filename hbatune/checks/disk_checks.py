@@ -8,6 +8,7 @@ could not be read must not be called clean.
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from hbatune.checks.adapter_checks import list_intx_adapters
 from hbatune.checks.finding import Check, CheckEvidence, CheckInput, Finding, Severity
@@ -83,8 +84,8 @@ def find_cacheless_adapters(check: Check, inputs: CheckInput) -> Iterator[Findin
     """
     for adapter, volumes, has_cache in _find_volume_adapters(inputs):
         if has_cache is False:
-            disks = inputs.disks_of(adapter)
-            spinning = tuple(disk.target for disk in disks if disk.medium is Medium.HDD)
+            disks = [disk for disk in inputs.endpoints if disk.adapter == adapter.target]
+            spinning = _list_targets(disk for disk in disks if disk.medium is Medium.HDD)
             slow = [disk for disk in volumes if (disk.raid_level or "").startswith("6")]
             names, raid6 = _list_targets(volumes), _list_targets(slow)
             evidence = _NoCache(names, adapter.product, spinning, raid6)
@@ -95,10 +96,11 @@ def _find_volume_adapters(
     inputs: CheckInput,
 ) -> Iterator[tuple[Adapter, list[Endpoint], bool | None]]:
     """Yield the adapters with volumes, the volumes, and whether the product has a write cache."""
+    disks = [disk for disk in inputs.endpoints if disk.protocol is Protocol.VOLUME]
+    volumes_by_adapter = group_items(disks, attrgetter("adapter"))
     for adapter in inputs.adapters:
-        volumes = [disk for disk in inputs.disks_of(adapter) if disk.protocol is Protocol.VOLUME]
         product = identify_product(families.family_named(adapter.family).products, adapter.pci)
-        if volumes:
+        if volumes := volumes_by_adapter.get(adapter.target):
             yield adapter, volumes, product.cache if product else None
 
 

@@ -117,12 +117,6 @@ class CheckInput(Struct, frozen=True, dict=True):
             if (health := self.health.adapters.get(adapter.target)) is not None:
                 yield adapter, health
 
-    def disks_of(self, adapter: Adapter) -> Iterator[Endpoint]:
-        """Yield the examined disks behind an adapter."""
-        for endpoint in self.endpoints:
-            if endpoint.adapter == adapter.target:
-                yield endpoint
-
     def is_over(self, key: str, counters: Iterable[str] | None = None) -> bool:
         """Return whether none of these counters has risen since an earlier check.
 

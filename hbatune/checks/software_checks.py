@@ -1,7 +1,4 @@
-"""Checks of software: other tools, firmware and driver versions, and vendor advice.
-
-Vendor advice is checked only if the configuration enables it.
-"""
+"""Checks of software: other tools, firmware and driver versions, and vendor advice."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -102,12 +99,8 @@ def find_udev_rules(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     Rules for vendors without a device on this machine are skipped: nvme-cli ships some.
     """
     wanted = {rule.setting for rule in inputs.profile.rules} if inputs.profile else set()
-    names: set[str] = set()
-    for endpoint in inputs.machine.endpoints:
-        names |= {endpoint.vendor, endpoint.model}
-    for adapter in inputs.machine.adapters:
-        if adapter.product:
-            names.add(adapter.product)
+    names = {adapter.product for adapter in inputs.machine.adapters if adapter.product}
+    names.update(*((disk.vendor, disk.model) for disk in inputs.machine.endpoints))
     names |= {name.replace(" ", "_") for name in names}  # as in udev (ID_MODEL)
     for rule in inputs.health.udev_rules:
         setting = _find_setting(rule.attribute)

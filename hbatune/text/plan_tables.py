@@ -1,7 +1,4 @@
-"""Print the rows of a plan as tables, and compare the plan with vendor recommendations.
-
-Rows are grouped by adapter. Equal rows of many LUNs share one line.
-"""
+"""Print the rows of a plan as tables, and compare the plan with vendor recommendations."""
 
 from __future__ import annotations
 
@@ -133,7 +130,7 @@ def show_unchanged(result: Differences | ApplyResult) -> None:
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
     """Print the rows by adapter; with ``unfold`` also each row that is OK or fixed.
 
-    Without it, fixed rows share one line for each adapter and reason.
+    Without it, equal rows of many LUNs share one line, and so do fixed rows of one reason.
     """
     remedies: dict[str, None] = {}
     for adapter, group in group_by_adapter(rows).items():
