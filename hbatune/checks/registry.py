@@ -64,15 +64,14 @@ CHECKS = (
     Check("processes-hidden", "K-last-write", software_checks.find_hidden_processes),
 )
 
-_ORDER = {severity: position for position, severity in enumerate(reversed(Severity))}
-
 
 def run_checks(inputs: CheckInput) -> tuple[Finding, ...]:
     """Return the findings of all checks, most severe first, otherwise in the order of the list."""
     findings: list[Finding] = []
     for check in CHECKS:
         findings += check.look(check, inputs)
-    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+    severities = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: -severities.index(finding.severity)))
 
 
 def is_clean(findings: tuple[Finding, ...]) -> bool:

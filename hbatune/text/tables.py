@@ -31,17 +31,15 @@ EMPTY_CELL = "-"
 AS_ABOVE = "as above"
 """The cell of prose that is equal to the row above."""
 
-STYLES = {
-    "written": "green",
-    **dict.fromkeys(("drift", "reverted", "advice"), "yellow"),
-    **dict.fromkeys(("pending", "fixed"), "cyan"),
-    **dict.fromkeys(("refused", "ignored", "conflict", "blocked", "vanished"), "red"),
-    **dict.fromkeys(("unreadable", "warning"), "red"),
-    **dict.fromkeys(("stuck", "critical"), "bold red"),
-    **dict.fromkeys(("excluded", "absent", "info"), "dim"),
-    **{"●": "green", "▲": "yellow", "✗": "red", "○": "dim"},
-    **{"[ok]": "green", "[!]": "yellow", "[X]": "red", "[-]": "dim"},
+_STATES_BY_STYLE = {
+    "green": "written ● [ok]",
+    "yellow": "drift reverted advice ▲ [!]",
+    "cyan": "pending fixed",
+    "red": "refused ignored conflict blocked vanished unreadable warning ✗ [X]",
+    "bold red": "stuck critical",
+    "dim": "excluded absent info ○ [-]",
 }
+STYLES = {state: style for style, states in _STATES_BY_STYLE.items() for state in states.split()}
 """The style of each state and mark on a terminal."""
 
 
