@@ -1,6 +1,6 @@
 """Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import ClassVar
 
@@ -78,17 +78,17 @@ class Curves(Struct, dict=True):
     level: Guide | None = None
 
     def __post_init__(self) -> None:
-        keys = []
-        if len(self.series) > 1:
-            for series, style, shape in zip(self.series, _STYLES, _SHAPES, strict=False):
-                keys.append(svg.LegendEntry(series.name, style, shape))
+        names = [series.name for series in self.series] if len(self.series) > 1 else []
+        keys = list(map(svg.LegendEntry, names, _STYLES, _SHAPES))
         self.legend, high = svg.place_legend(keys, svg.LINE_HEIGHT + 4)
         top = svg.LINE_HEIGHT + 10 + high + (svg.LINE_HEIGHT if self.upright else 0)
         left = max(svg.estimate_width(tick.label) for tick in self.y.ticks) + 10
         right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x.ticks[-1].label) / 2)
         self.plot = svg.Box(left, top, right, top + _PLOT)
         self.upright_ticks = _place_upright_ticks(self.x, self.place_x, self.plot)
-        self.level_ticks = self._place_level_ticks()
+        heights = [self.place_y(tick.value) for tick in self.y.ticks]
+        visible = svg.select_lines(heights, svg.LINE_HEIGHT)
+        self.level_ticks = _label_ticks(self.y, heights, visible)
         if self.upright is not None:
             x = self.place_x(self.upright.value)
             self.upright_label = _place_upright_label(self.upright, x, left)
@@ -110,13 +110,6 @@ class Curves(Struct, dict=True):
         for series, style, shape in zip(self.series, _STYLES, _SHAPES, strict=False):
             dots = [(dot, self.place_x(dot.x), self.place_y(dot.y)) for dot in series.dots]
             yield style, shape, dots
-
-    def _place_level_ticks(self) -> list[tuple[float, str]]:
-        """Return the places of the ticks on the y axis, with the labels that fit."""
-        heights = [self.place_y(tick.value) for tick in self.y.ticks]
-        labelled = svg.select_lines(heights, svg.LINE_HEIGHT)
-        ticks = enumerate(zip(self.y.ticks, heights, strict=True))
-        return [(y, tick.label if number in labelled else "") for number, (tick, y) in ticks]
 
     def _place_level_box(self, y: float) -> svg.Box:
         """Return the box of a level line's label, at the end where it covers fewer points."""
@@ -184,9 +177,15 @@ def _place_upright_ticks(
     boxes = []
     for tick, x in zip(axis.ticks, places, strict=True):
         boxes.append(svg.make_centred_box(f"{tick.label} ", x, plot.bottom + svg.LINE_HEIGHT))
-    visible = svg.select_apart(boxes)
+    return _label_ticks(axis, places, svg.select_apart(boxes))
+
+
+def _label_ticks(
+    axis: svg.Axis, places: Sequence[float], visible: Collection[int]
+) -> list[tuple[float, str]]:
+    """Return the places of an axis's ticks, with the labels of those that are ``visible``."""
     ticks = enumerate(zip(axis.ticks, places, strict=True))
-    return [(x, tick.label if number in visible else "") for number, (tick, x) in ticks]
+    return [(place, tick.label if number in visible else "") for number, (tick, place) in ticks]
 
 
 class Bar(Struct, frozen=True):

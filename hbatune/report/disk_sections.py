@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,7 +71,7 @@ def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Bl
     drawn = [result for result in results if min(_list_quantiles(result.figures)) > 0]
     rows = list(map(_make_latency_row, drawn[:_MAX_ROWS]))
     latest = _make_latency_table(records, "The latest result of each disk")
-    tables = [latest, _make_standings_table(data, records)]
+    tables = [latest, _make_standings_table(data, results)]
     return page.Block(
         notes=tuple(data.list_stale(*records)),
         figures=(charts.draw_rows("percentiles", rows, _KEYS),) if drawn else (),
@@ -78,15 +79,13 @@ def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Bl
     )
 
 
-def _make_standings_table(data: page.ReportData, records: list[Record]) -> page.PageTable:
+def _make_standings_table(data: page.ReportData, results: list[ProbeResult]) -> page.PageTable:
     rows = []
-    for record in records:
-        standing = None if record.result is None else data.standing(record.result)
-        if record.result is None or standing is None:
-            continue
-        if standing.goal or standing.links:
-            figures, links = record.result.figures, ", ".join(map(_describe_link, standing.links))
-            cells = [record.target, units.format_latency(figures.p99_us)]
+    for result in results:
+        standing = data.standing(result)
+        if standing is not None and (standing.goal or standing.links):
+            figures, links = result.figures, ", ".join(map(_describe_link, standing.links))
+            cells = [result.target, units.format_latency(figures.p99_us)]
             cells += [_describe_goal(standing.goal), units.format_rate(figures.iops)]
             rows.append((*cells, plan_tables.format_value(links or None)))
     return page.make_table("standings", rows)
@@ -257,14 +256,11 @@ def _make_adapter_block(data: page.ReportData, runs: Sequence[_Run]) -> page.Blo
 
 def _group_latest(runs: Sequence[_Run]) -> list[list[_Run]]:
     """Return the latest runs of each command, in their order, the latest command first."""
+    groups = group_items(runs, attrgetter("record.command", "record.time", "record.boot_id"))
     latest: dict[str, list[_Run]] = {}
-    for run in runs:
-        record = run.record
-        group = latest.setdefault(record.command, [run])
-        newest = group[0].record
-        if run is not group[0] and (record.time, record.boot_id) == (newest.time, newest.boot_id):
-            group.append(run)
-    return [group[::-1] for group in latest.values()]
+    for (command, *_), group in groups.items():
+        latest.setdefault(command, group[::-1])
+    return list(latest.values())
 
 
 def _is_sweep(load: Sequence[_Run]) -> bool:
@@ -281,12 +277,11 @@ def _describe_adapter(runs: Sequence[_Run]) -> Iterator[str]:
     time, kernel = units.format_time(first.record.time), first.record.kernel
     targets = plan_tables.format_targets(first.found.targets)
     yield f"{heading}, measured {time} on kernel {kernel}: {targets}."
-    names: dict[str, list[str]] = {}
-    for run in runs:
-        name = units.format_block_size(run.block_size) if sweep else _name_load(run)
-        names.setdefault(probe_tables.describe_bottleneck(run.found), []).append(name)
-    for text, matching in names.items():
-        prefix = "" if len(names) == 1 else f"{', '.join(matching)}: "
+    groups = group_items(runs, lambda run: probe_tables.describe_bottleneck(run.found))
+    for text, group in groups.items():
+        sizes = (units.format_block_size(run.block_size) for run in group)
+        names = sizes if sweep else map(_name_load, group)
+        prefix = "" if len(groups) == 1 else f"{', '.join(names)}: "
         yield format_sentence(f"{prefix}{text}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from hbatune.facts.names import natural_key
+from hbatune.facts.names import group_items, natural_key
 from hbatune.plan.rows import Row, State
 from hbatune.policy.profile import Tolerance
 from hbatune.probe import history
@@ -55,12 +55,12 @@ def _list_change_cells(rows: Iterable[Row], data: page.ReportData) -> Iterator[t
 
 def _group_rows(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Yield groups of equal rows with their targets. CPUs of vectors may differ in a group."""
-    groups: dict[object, list[Row]] = {}
-    for row in rows:
+
+    def get_content(row: Row) -> object:
         values = () if row.setting == IRQ_AFFINITY else (row.current, row.value)
-        key = (row.adapter, row.setting, row.limit, row.rule, *values)
-        groups.setdefault(key, []).append(row)
-    for group in groups.values():
+        return row.adapter, row.setting, row.limit, row.rule, *values
+
+    for group in group_items(rows, get_content).values():
         group.sort(key=lambda row: natural_key(row.target))
         yield format_targets([row.target for row in group]), group
 

@@ -263,12 +263,10 @@ def _draw_latency(sweep: Sweep, goal: Goal | None, profile: str) -> page.Figure:
 
 
 def _draw_cpu(sweep: Sweep) -> page.Figure:
-    curves = [_make_series(sweep, "load", lambda figures: figures.cpu_us_per_io)]
+    curves = [_make_series(sweep, "load", lambda load: load.cpu_us_per_io)]
     name = "depth-cpu"
     if any(result.figures.interrupt_us_per_io is not None for result in sweep.results):
-        curves.append(
-            _make_series(sweep, "load and interrupts", lambda figures: figures.cost_us_per_io)
-        )
+        curves.append(_make_series(sweep, "load and interrupts", lambda load: load.cost_us_per_io))
         name = "depth-cpu-interrupts"
     return draw_curves(name, curves, _make_sweep_axis(sweep), upright=_mark_knee(sweep))
 
@@ -377,20 +375,17 @@ def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
         lambda load: load.bandwidth / 1e9,
         ceiling,
     )
-    notes = [*_describe_corners(data, corners), units.format_conditions(last)]
+    notes = []
+    for sweep in corners.sweeps:
+        if (knee := sweep.knee) is not None:
+            standing = data.standing(max(sweep.results, key=lambda result: result.figures.iops))
+            notes.append(f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}.")
     return page.Block(
         name=last.target,
-        notes=(*notes, *data.list_stale(last)),
+        notes=(*notes, units.format_conditions(last), *data.list_stale(last)),
         figures=(random, sequential),
         folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
     )
-
-
-def _describe_corners(data: page.ReportData, corners: Corners) -> Iterator[str]:
-    for sweep in corners.sweeps:
-        if sweep.knee is not None:
-            standing = data.standing(max(sweep.results, key=lambda result: result.figures.iops))
-            yield f"{_name_load(sweep)}: {probe_tables.describe_knee(sweep.knee, standing)}."
 
 
 def _name_load(sweep: Sweep) -> str:

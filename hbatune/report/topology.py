@@ -68,9 +68,8 @@ def _list_facts(adapter: model.Adapter) -> Iterator[str]:
         yield f"link {plan_tables.format_link(adapter.link) or 'not readable'}"
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "hardware queue")
-    for label, fact in (("driver", adapter.driver_version), ("firmware", adapter.firmware)):
-        if (value := model.get_fact(fact)) is not None:
-            yield f"{label} {value}"
+    driver, firmware = model.get_fact(adapter.driver_version), model.get_fact(adapter.firmware)
+    yield from plan_tables.describe_adapter(None, driver, firmware)
 
 
 def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
@@ -78,12 +77,8 @@ def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:
 
     def list_texts(endpoint: model.Endpoint) -> tuple[str, ...]:
         product = " ".join(filter(None, (endpoint.vendor, endpoint.model, endpoint.revision)))
-        texts = (
-            plan_tables.format_medium(endpoint),
-            str(endpoint.kind),
-            product,
-            plan_tables.format_selection(endpoint),
-        )
+        medium, kind = plan_tables.format_medium(endpoint), str(endpoint.kind)
+        texts = (medium, kind, product, plan_tables.format_selection(endpoint))
         return tuple(filter(None, texts))
 
     for group in names.group_items(endpoints, list_texts).values():
