@@ -187,7 +187,7 @@ def mark_seen(
     """Mark these targets as seen (``marks.remember_disks``); return whether that succeeded."""
     seen = context.paths.seen
     mark_disks = partial(marks.remember_disks, seen, machine, ids, unfinished=unfinished)
-    return context.attempt(Task.MARK_DISKS, mark_disks, marks.MarkError)
+    return context.attempt(Task.MARK_DISKS, mark_disks)
 
 
 def is_settled(row: Row) -> bool:
@@ -295,11 +295,8 @@ def _lift_rollbacks(context: Context, situation: Situation, *, once: bool) -> bo
     if once:
         named = [record for record in records.records if record.ids is not None]
         records = rollback_record.RollbackRecords(tuple(named))
-    return context.attempt(
-        Task.LIFT_ROLLBACK,
-        lambda: rollback_record.lift(records, situation.chosen.ids, context.paths),
-        rollback_record.RecordError,
-    )
+    lift = partial(rollback_record.lift, records, situation.chosen.ids, context.paths)
+    return context.attempt(Task.LIFT_ROLLBACK, lift)
 
 
 def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:

@@ -148,7 +148,7 @@ def store_shipped_rules(context: Context, root: Path = placement.ROOT) -> bool:
     if library.stored.exists() and library.is_last_applied():
         return True
     write = partial(files.replace_folder, library.stored, read_rules(library.shipped))
-    return context.attempt(Task.STORE_RULES, write, files.FolderError)
+    return context.attempt(Task.STORE_RULES, write)
 
 
 def withdraw_rules(context: Context) -> bool:

@@ -320,13 +320,11 @@ class Context(Struct, frozen=True, kw_only=True):
         self.note(InterruptedRuns(*traces))
         self.note(UnmatchedNames(situation.unmatched))
 
-    def attempt(
-        self, task: Task, action: Callable[[], object], *errors: type[HbatuneError]
-    ) -> bool:
-        """Do a part of an operation; return whether it succeeded. Its ``errors`` are notes."""
+    def attempt(self, task: Task, action: Callable[[], object]) -> bool:
+        """Do a part of an operation; return whether it succeeded. An error is a note."""
         try:
             action()
-        except errors as error:
+        except HbatuneError as error:
             self.note_failure(task, error)
             return False
         return True

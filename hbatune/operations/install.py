@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -348,12 +349,8 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     for path in result.left:
         context.note_event(Event.FILE_KEPT, join_root(root, path))
     configuration = join_root(root, find_configuration_file())
-    forgotten = context.attempt(
-        Task.FORGET_PROFILE,
-        lambda: system.forget_profile(configuration, root=root),
-        system.ActiveProfileError,
-    )
-    if not forgotten or result.left:
+    forget = partial(system.forget_profile, configuration, root=root)
+    if not context.attempt(Task.FORGET_PROFILE, forget) or result.left:
         return False
     # The state last: as long as any step before fails, an uninstallation can be repeated.
     files.remove_folder(join_root(root, paths.state))

@@ -138,9 +138,7 @@ def write_rules(
                 because = explain(situation, first, change)
                 rules.append(MeasuredRule(change.setting, change.after, because))
             text = format_rules(criteria, rules, _describe_source(context, situation, first))
-            if context.attempt(
-                Task.WRITE_RULES, partial(_save_rules, path, text), RulesNotWrittenError
-            ):
+            if context.attempt(Task.WRITE_RULES, partial(_save_rules, path, text)):
                 settings = tuple(rule.setting for rule in rules)
                 written.append(WrittenRules(first.target, str(path), settings))
             else:

@@ -328,7 +328,7 @@ def run_pass(
         if is_full:
             # Nothing is lost if the journal keeps its log.
             compact = partial(last.journal.compact, machine)
-            context.attempt(Task.SAVE_JOURNAL, compact, JournalError)
+            context.attempt(Task.SAVE_JOURNAL, compact)
     if is_full:
         last.take_whole(machine, plan, situation.unmatched)
     else:

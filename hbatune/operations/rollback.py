@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
 from hbatune.act import executor, journal, rollback_record, system
-from hbatune.act.journal import Journal, JournalError, LostError
+from hbatune.act.journal import Journal, LostError
 from hbatune.act.lock import Lock
 from hbatune.act.restore import RollbackUnsavedError, list_unread, plan_rollback, restore_values
 from hbatune.act.rollback_record import UNGUARDED
@@ -50,7 +50,7 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
         filed, _ = journal.load_with_current_ids(paths.journal, machine)
         ids = tuple(sorted(_find_ids(targets, machine, filed) or ()))
     record = partial(rollback_record.record_rollback, paths, ids)
-    return context.attempt(Task.RECORD_ROLLBACK, record, rollback_record.RecordError)
+    return context.attempt(Task.RECORD_ROLLBACK, record)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def restore_targets(
         if ids is None:
             if filed.losses:  # reported, so they are dropped
                 settle = partial(journal.settle, paths.journal, machine.boot_id)
-                finished = context.attempt(Task.SAVE_JOURNAL, settle, JournalError) and finished
+                finished = context.attempt(Task.SAVE_JOURNAL, settle) and finished
             finished = boot_files.remove_options(context, machine) and finished
         else:
             finished = boot_files.refresh_active_rules(context, config, stuck) and finished
@@ -209,11 +209,8 @@ def _stop_tuning(context: Context) -> bool:
 
     A failure is a note, and the values are restored anyway.
     """
-    deactivated = context.attempt(
-        Task.DEACTIVATE_PROFILE,
-        lambda: system.activate_profile(find_configuration_file(), None),
-        system.ActiveProfileError,
-    )
+    deactivate = partial(system.activate_profile, find_configuration_file(), None)
+    deactivated = context.attempt(Task.DEACTIVATE_PROFILE, deactivate)
     return boot_files.withdraw_rules(context) and deactivated
 
 

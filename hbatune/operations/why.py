@@ -102,7 +102,7 @@ def explain_latency(
         origin = (machine.kernel, machine.boot_id, None, disk.target, disk.id)
         record = history.Record(time.time(), "why", *origin, None, traced=cause)
         save = partial(history.append, context.paths.history, [record])
-        context.attempt(Task.SAVE_HISTORY, save, history.HistoryError)
+        context.attempt(Task.SAVE_HISTORY, save)
     return latency
 
 
