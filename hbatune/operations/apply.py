@@ -307,4 +307,4 @@ def _refresh_rules(context: Context, situation: Situation, plan: Plan) -> bool:
     filed = journal.load_with_current_ids(context.paths.journal, situation.machine)[0]
     records = rollback_record.load(context.paths).with_current_ids(situation.machine)
     after = replace(situation, journal=filed, rollbacks=records)
-    return boot_files.refresh_rules(context, boot_files.make_policy(after, plan))
+    return boot_files.refresh_rules(context, boot_files.compile_plan(after, plan))

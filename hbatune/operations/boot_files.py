@@ -15,11 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act import files, interrupts, lock, system
-from hbatune.act.journal import Journal
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
 from hbatune.errors import HbatuneError, suggest_remedy
@@ -31,10 +29,9 @@ from hbatune.operations.context import Context, Event, FollowsElsewhere, Initram
 from hbatune.operations.situation import ScanMeans, Situation, SituationRequest, read_situation
 from hbatune.plan import module_options
 from hbatune.plan.rows import BASELINE_RULE, DONE_OUTCOMES, Outcome, Plan, Row, State
-from hbatune.policy.config import Config, Site
+from hbatune.policy.config import Config
 from hbatune.policy.library import installed_library, read_rules
 from hbatune.policy.match import expand_site_for_udev
-from hbatune.policy.profile import Profile
 from hbatune.policy.toml_files import PolicyError
 from hbatune.render import UnsafeNameError, render_template
 
@@ -46,44 +43,29 @@ class RejectedError(HbatuneError):
     """systemd or udev rejects a generated file, which was therefore not placed."""
 
 
-class BootPolicy(Struct, frozen=True):
-    """The input of the udev rules, which omit rolled-back targets and reverted values.
+def compile_plan(situation: Situation, plan: Plan) -> CompiledRules:
+    """Compile the udev rules for a situation with this plan."""
+    from hbatune.boot.compile import compile_rules  # only needed if hbatune is installed
 
-    ``rolled_back`` are ids. ``room`` is whether there is enough memory for the requests of future
-    disks.
-    """
-
-    profile: Profile
-    site: Site
-    filed: Journal
-    rolled_back: Collection[str] = ()
-    room: bool = True
-
-
-def make_policy(situation: Situation, plan: Plan) -> BootPolicy:
-    """Return the input of the udev rules for a situation with this plan."""
     # udev cannot follow the links in [site], so it gets the disks that they lead to now.
     site = expand_site_for_udev(situation.machine, situation.config.site, devices.resolve_name)
-    rolled_back, room = situation.rollbacks.ids, plan.memory.roomy
-    return BootPolicy(situation.profile, site, situation.journal, rolled_back, room)
-
-
-def compile_policy(policy: BootPolicy, paths: Paths) -> tuple[CompiledRules, list[placement.Piece]]:
-    """Compile the rules; return them, and the files to place. RejectedError for an unsafe name."""
-    # Loaded only if hbatune is installed.
-    from hbatune.boot.compile import compile_rules, format_rules, format_writer
-
-    rules = compile_rules(
-        policy.profile,
-        policy.site,
-        excluded=policy.rolled_back,
-        reverted=policy.filed.reverted,
-        room=policy.room,
+    return compile_rules(
+        situation.profile,
+        site,
+        excluded=situation.rollbacks.ids,
+        reverted=situation.journal.reverted,
+        room=plan.memory.roomy,
     )
+
+
+def make_pieces(rules: CompiledRules, paths: Paths) -> list[placement.Piece]:
+    """Return the files to place for these rules. RejectedError for an unsafe name."""
+    from hbatune.boot.compile import format_rules, format_writer
+
     try:
         # The program first: the rules start it.
         writer = placement.Piece(paths.udev_writer, format_writer())
-        return rules, [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
+        return [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
         raise RejectedError(f"{error.name!r} is not allowed in a udev rule") from error
 
@@ -111,18 +93,16 @@ def has_rules(context: Context) -> bool:
     return placement.load_installed(placement.ROOT, context.paths.manifest) is not None
 
 
-def refresh_rules(context: Context, policy: BootPolicy) -> bool:
-    """Compile the rules again if hbatune is installed; return whether udev has them now.
+def refresh_rules(context: Context, rules: CompiledRules) -> bool:
+    """Place the rules again; return whether udev has them now.
 
-    If rules cannot be placed, the old ones stay, and this is a note.
+    If they cannot be placed, the old ones stay, and this is a note.
     """
-    if not has_rules(context):
-        return True
-    _, pieces = compile_policy(policy, context.paths)
+    pieces = make_pieces(rules, context.paths)
     try:
         check_pieces(pieces)
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
-    except (placement.ForeignError, RejectedError, placement.InstallError) as error:
+    except (RejectedError, placement.InstallError) as error:
         context.note_failure(Task.PLACE_RULES, error)
         return False
     return not changed or context.check_program(system.reload_rules(), reloading=True)
@@ -138,7 +118,7 @@ def refresh_active_rules(context: Context, config: Config, stuck: Iterable[lock.
     except PolicyError as error:
         context.note_failure(Task.PLACE_RULES, error)
         return False
-    return refresh_rules(context, make_policy(situation, situation.plan()))
+    return refresh_rules(context, compile_plan(situation, situation.plan()))
 
 
 def store_shipped_rules(context: Context, root: Path = placement.ROOT) -> bool:

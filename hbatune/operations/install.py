@@ -20,7 +20,7 @@ from hbatune.act import files, journal, rollback_record, system, writer
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.boot import placement
-from hbatune.boot.compile import CompiledRules
+from hbatune.boot.compile import CompiledRules, compile_rules
 from hbatune.boot.placement import Piece, join_root
 from hbatune.errors import HbatuneError, LockRole, UsageError
 from hbatune.facts import assembly, devices
@@ -143,8 +143,8 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
         plan = situation.plan()
         require_affordable(plan)
         writer.require_writable(situation.machine, {row.id for row in plan.drift})
-        config = situation.config
-        policy = boot_files.make_policy(situation, plan)
+        config, chosen = situation.config, situation.profile
+        rules = boot_files.compile_plan(situation, plan)
     else:
         library = installed_library()
         image = Library(library.shipped, join_root(root, library.site), library.owner, top=root)
@@ -153,9 +153,9 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
             chosen = vendors.load_chosen_profile(None, config)  # raises UsageError
         else:
             chosen = load_profile(name, image, vendors.load_followed_rules(image, config.site))
-        policy = boot_files.BootPolicy(chosen, config.site, journal.Journal(""))
+        rules = compile_rules(chosen, config.site)
     executable = _find_executable(root)
-    rules, rules_pieces = boot_files.compile_policy(policy, paths)
+    rules_pieces = boot_files.make_pieces(rules, paths)
     pieces = [_render_unit(paths.units / system.UNIT, executable, config.metrics), *rules_pieces]
     require_trusted_command(executable, root)
     if config.metrics.textfile is not None:
@@ -172,7 +172,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
     boot_files.check_pieces(
         piece for piece in pieces if not piece.link and (is_here or piece.path.suffix != ".service")
     )
-    return PreparedFiles(policy.profile, rules, tuple(pieces), configuration, executable)
+    return PreparedFiles(chosen, rules, tuple(pieces), configuration, executable)
 
 
 def _render_unit(path: Path, executable: Path, metrics: MetricsConfig) -> Piece:
