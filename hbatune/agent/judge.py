@@ -15,7 +15,7 @@ from hbatune.agent.events import DeviceEvent
 from hbatune.agent.orders import ChangeOrigin, DepthLevel, Handled, Order, SettingChange
 from hbatune.facts.attributes import ERROR_COUNTER, parse_error_count, parse_integer
 from hbatune.facts.families import family_named
-from hbatune.facts.model import Endpoint, Machine
+from hbatune.facts.model import Machine
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.targets import UnknownTargetError, find_named_targets
 from hbatune.operations.reconcile import PassFacts, PassResult, PassScope
@@ -24,7 +24,6 @@ from hbatune.plan.rows import DONE_OUTCOMES, Outcome, Row, RowKey, State
 from hbatune.policy.config import DriftReaction
 from hbatune.settings.table import ASYNC_DEPTH, QUEUE_DEPTH, Cause, Value, find_setting
 from hbatune.text.limit_text import describe_limit
-from hbatune.workers import WorkerPool
 
 _COUNTER = 1 << 32
 """The counters wrap to 0 at this value (drivers/scsi/scsi_sysfs.c: iocounterbits)."""
@@ -45,22 +44,25 @@ class Ramp(Struct, frozen=True):
     step_seconds: float | None
 
 
-def find_ramps(
-    endpoints: Iterable[Endpoint],
-    lowered: Collection[str],
-    *,
-    deadline: float,
-    worker_pool: WorkerPool | None = None,
-) -> dict[str, Ramp]:
+def find_ramps(facts: PassFacts) -> dict[str, Ramp]:
     """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue.
 
-    The pace is read only for ``lowered`` ids; ``deadline`` is in seconds.
+    The pace is read only for depths below the profile value.
     """
-    luns = [lun for lun in endpoints if lun.address and family_named(lun.family).depth_ramps]
+    rows, lowered = [row for row in facts.rows if row.setting == QUEUE_DEPTH], set[str]()
+    if not rows:
+        return {}
+    for row in rows:
+        depths = _get_depths(row)
+        if depths is not None and depths[0] < depths[1]:
+            lowered.add(row.id)
+    disks = (*facts.machine.endpoints, *facts.siblings)
+    luns = [lun for lun in disks if lun.address and family_named(lun.family).depth_ramps]
     wanted = {}
     for lun in luns:
         wanted[lun.sysfs] = (ERROR_COUNTER, _PERIOD) if lun.id in lowered else (ERROR_COUNTER,)
-    survey = survey_requests(wanted, deadline=deadline, worker_pool=worker_pool)
+    deadline = facts.config.act.deadline_seconds
+    survey = survey_requests(wanted, deadline=deadline, worker_pool=facts.worker_pool)
     # Summed by target: one LUN's full queue lowers all of them (scsi_handle_queue_full).
     errors: dict[str, int] = defaultdict(int)
     for lun in luns:
@@ -141,7 +143,7 @@ class Judge:
         for row in facts.rows:
             if row.state is State.DRIFT and ASYNC_DEPTH in find_setting(row.setting).resets:
                 self._rescaled.add((row.id, ASYNC_DEPTH))
-        self._ramps = _find_ramps(facts)
+        self._ramps = find_ramps(facts)
         self.levels: dict[str, DepthLevel] = {}
         self.resettable: dict[str, tuple[Value, ...]] = {}
         for row in facts.rows:
@@ -271,23 +273,6 @@ def list_reset_values(row: Row, driver_value: Value) -> tuple[Value, ...]:
     if driver_value > row.value or not find_setting(row.setting).ramps:
         return (driver_value,)
     return tuple(range(driver_value, min(driver_value + _MAX_LUNS + 1, row.value)))
-
-
-def _find_ramps(facts: PassFacts) -> dict[str, Ramp]:
-    """Return by id the facts that show whether the kernel has lowered a queue depth."""
-    rows, lowered = [row for row in facts.rows if row.setting == QUEUE_DEPTH], set()
-    for row in rows:
-        depths = _get_depths(row)
-        if depths is not None and depths[0] < depths[1]:
-            lowered.add(row.id)
-    if not rows:
-        return {}
-    return find_ramps(
-        (*facts.machine.endpoints, *facts.siblings),
-        frozenset(lowered),
-        deadline=facts.config.act.deadline_seconds,
-        worker_pool=facts.worker_pool,
-    )
 
 
 def _find_event_ids(machine: Machine, event: DeviceEvent) -> frozenset[str]:

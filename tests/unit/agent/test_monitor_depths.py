@@ -141,7 +141,7 @@ def depth(current: int) -> Row:
 def _ramps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each LUN has had enough errors for a ramp."""
     ramps = {"id-sda": Ramp(50, None)}
-    monkeypatch.setattr("hbatune.agent.judge.find_ramps", lambda *luns, **how: ramps)
+    monkeypatch.setattr("hbatune.agent.judge.find_ramps", lambda facts: ramps)
 
 
 def judge(row: Row, order: Order, own_values: Mapping[RowKey, Value]) -> Judge:
