@@ -60,9 +60,11 @@ class Server:
             def answer_requests() -> None:
                 # A connection that the daemon closes must not stay open here.
                 close_descriptors(requests, answers, *_find_log_connections())
-                poll = select.poll()
+                poll, received = select.poll(), bytearray()
                 poll.register(requests, select.POLLIN)
-                while (request := _read_message(requests)) is not None:
+                while (request := _receive_message(requests, received)) != b"":
+                    if request is None:
+                        continue
                     _write_message(answers, serve(request))
                     if not poll.poll(IDLE_AFTER_S * 1000):
                         on_idle()
@@ -81,18 +83,9 @@ class Server:
 
     def read(self) -> bytes | None:
         """Receive available data. Return a complete answer, None before, or b"" if it has died."""
-        part = os.read(self._reader, 1 << 16)
-        if not part:
+        answer = _receive_message(self._reader, self._received)
+        if answer == b"":
             self.kill()
-            return b""
-        self._received += part
-        if len(self._received) < _LENGTH.size:
-            return None
-        (length,) = _LENGTH.unpack_from(self._received)
-        if len(self._received) < _LENGTH.size + length:
-            return None
-        answer = bytes(memoryview(self._received)[_LENGTH.size :])
-        self._received = bytearray()
         return answer
 
     def kill(self) -> None:
@@ -150,21 +143,23 @@ def _write_message(descriptor: int, message: bytes) -> None:
         remaining = remaining[os.write(descriptor, remaining) :]
 
 
-def _read_message(descriptor: int) -> bytes | None:
-    (length,) = _LENGTH.unpack(_read_bytes(descriptor, _LENGTH.size) or bytes(_LENGTH.size))
-    return _read_bytes(descriptor, length) or None
+def _receive_message(descriptor: int, received: bytearray) -> bytes | None:
+    """Add available data to ``received``. Return a complete message, None before, b"" at the end.
 
-
-def _read_bytes(descriptor: int, length: int) -> bytes:
-    """Return exactly ``length`` bytes, or b"" at the end."""
-    parts = []
-    while length:
-        part = os.read(descriptor, length)
-        if not part:
-            return b""
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
+    Each end sends one message and waits for the reply, so no second message follows.
+    """
+    part = os.read(descriptor, 1 << 16)
+    if not part:
+        return b""
+    received += part
+    if len(received) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(received)
+    if len(received) < _LENGTH.size + length:
+        return None
+    message = bytes(memoryview(received)[_LENGTH.size :])
+    received.clear()
+    return message
 
 
 def _run_in_child(work: Callable[[], None], parent: int) -> None:
