@@ -206,16 +206,12 @@ class MetricsMonitor:
 
             try:
                 metrics.require_library()
-                self._textfile = _find_textfile(wanted.textfile)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
                 return
+            if not Path(wanted.textfile).is_dir():
+                problem = f"the directory for metrics, {wanted.textfile}, does not exist"
+                self.problem = UsageError(problem).message
+                return
+            self._textfile = Path(wanted.textfile, "hbatune.prom")
         self._metrics = wanted
-
-
-def _find_textfile(directory: str) -> Path:
-    """Return the file for node_exporter. Raise ``UsageError`` if its directory does not exist."""
-    if not Path(directory).is_dir():
-        problem = f"the directory for metrics, {directory}, does not exist"
-        raise UsageError(problem, hint="use the directory of node_exporter's textfile collector")
-    return Path(directory, "hbatune.prom")
