@@ -70,17 +70,6 @@ RESTORE_ALL_TIMEOUT_S = 120.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class HangingPassesError(HbatuneError):
-    """Too many processes hang in the kernel to start another pass."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(
-            f"{count} processes hang in the kernel, so no further pass is started",
-            hint="`ps -eo pid,stat,wchan,args | grep hbatune` shows them in state D; repair the "
-            "disk or file system that they wait for",
-        )
-
-
 class Reporter(Protocol):
     """Reports the daemon's actions, in systemd's journal."""
 
@@ -197,7 +186,7 @@ class DaemonLoop:
         order = replace(order, checks=are_checks_due)
         try:
             server = self._order_pass(order, profile)
-        except (ChildError, HangingPassesError) as error:
+        except HbatuneError as error:
             self._handle_report(order, PassReport(error=error.message, hint=error.hint))
             return
         self._running = server, order, time.monotonic()
@@ -207,7 +196,7 @@ class DaemonLoop:
 
         A partial pass uses the existing process, which knows the other devices. A full pass uses a
         new process. An audit uses the existing process up to a maximum age, since a new process
-        must load its modules.
+        must load its modules. Raises HbatuneError if no process can be started.
         """
         policy, current_time = self._configuration.policy, time.monotonic()
         if self._server is not None:
@@ -222,7 +211,11 @@ class DaemonLoop:
                     return server
         self._end_server()
         if (hanging := children.collect_abandoned()) >= MAX_ABANDONED:
-            raise HangingPassesError(hanging)
+            raise HbatuneError(
+                f"{hanging} processes hang in the kernel, so no further pass is started",
+                hint="`ps -eo pid,stat,wchan,args | grep hbatune` shows them in state D; repair "
+                "the disk or file system that they wait for",
+            )
         # Otherwise, collections in the new process would copy all shared memory.
         gc.unfreeze()
         gc.collect()
