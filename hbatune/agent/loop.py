@@ -288,18 +288,16 @@ class DaemonLoop:
         times += [self._save_due, self._monitor.due, self._monitor.latencies.due]
         if self._running is None:
             times.append(self._depths.due)
-        if self._service.watchdog is not None:
-            # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
-            times.append(self._alive + self._service.watchdog / 2)
+        # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
+        times.append(self._alive + self._service.watchdog / 2)
         return max(0.0, min(times) - current_time) * 1000
 
     def _feed_watchdog(self) -> None:
-        if self._service.watchdog is not None:
-            current_time = time.monotonic()
-            # Tolerance for the poll, which counts in milliseconds.
-            if current_time - self._alive >= self._service.watchdog / 2 - 0.001:
-                self._service.notify("WATCHDOG=1")
-                self._alive = current_time
+        current_time = time.monotonic()
+        # Tolerance for the poll, which counts in milliseconds.
+        if current_time - self._alive >= self._service.watchdog / 2 - 0.001:
+            self._service.notify("WATCHDOG=1")
+            self._alive = current_time
 
     def _add_resets(self, current_time: float) -> None:
         """Scan the NVMe controllers that were reset, since the event of a reset may be lost."""

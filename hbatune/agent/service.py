@@ -5,6 +5,7 @@ https://systemd.io/JOURNAL_NATIVE_PROTOCOL. The Python bindings of systemd send 
 However, they need 2 MiB of the daemon's memory and block without limit if the receiver hangs.
 """
 
+import math
 import os
 import socket
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ _SEND_S = 5.0
 class ServiceManager:
     """The program that started the daemon: the shell of a person, unless it is ``Systemd``."""
 
-    watchdog: float | None = None
-    """Seconds within which the daemon must notify it, or None if there is no watchdog."""
+    watchdog: float = math.inf
+    """Seconds within which the daemon must notify it, or infinity if there is no watchdog."""
 
     def notify(self, state: str) -> None:
         """Send a state in the format of sd_notify(3). A person reads the messages instead."""

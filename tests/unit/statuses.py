@@ -58,8 +58,6 @@ Capture = pytest.CaptureFixture[str]
 class By(ServiceManager):
     """Remembers what it was told."""
 
-    watchdog: float | None = None
-
     def __init__(self) -> None:
         self.entries: list[tuple[str, int, Mapping[str, str]]] = []
         self.states: list[str] = []

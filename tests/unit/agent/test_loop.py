@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import signal
 import socket
@@ -112,7 +113,7 @@ class CallRecorder:
 class Systemd(ServiceManager):
     """Stands in for systemd."""
 
-    def __init__(self, watchdog: float | None = None) -> None:
+    def __init__(self, watchdog: float = math.inf) -> None:
         self.watchdog = watchdog
         self.states: list[str] = []
 

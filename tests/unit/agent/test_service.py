@@ -1,5 +1,6 @@
 """The daemon's datagrams to systemd and its journal."""
 
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -113,10 +114,15 @@ def test_missing_manager_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("usec", "pid", "seconds"),
-    [("60000000", None, 60.0), ("60000000", "1", None), ("", None, None), ("x", None, None)],
+    [
+        ("60000000", None, 60.0),
+        ("60000000", "1", math.inf),
+        ("", None, math.inf),
+        ("x", None, math.inf),
+    ],
 )
 def test_watchdog_belongs_to_process(
-    monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, seconds: float | None
+    monkeypatch: pytest.MonkeyPatch, usec: str, pid: str | None, seconds: float
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", usec)
     monkeypatch.setenv("WATCHDOG_PID", pid or str(os.getpid()))
