@@ -225,7 +225,8 @@ class Pool(Generic[T, R]):
                 fault = WorkerFaultError(busy.fault)
                 sys.excepthook(type(fault), fault, None)
             # Safe to wait: the pipe closes when the process exits, not when it is stuck.
-            return [Died(task, os.waitpid(worker.pid, 0)[1], failed=busy.fault is not None)]
+            status = os.waitpid(worker.process.pid, 0)[1]
+            return [Died(task, status, failed=busy.fault is not None)]
         busy.buffer += chunk
         busy.due = time.monotonic() + self._deadline
         events: list[Event[T, R]] = []

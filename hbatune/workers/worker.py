@@ -52,11 +52,6 @@ class Worker(Struct, eq=False):
     replies: int  # descriptor that the parent reads replies from
     work: object = None
 
-    @property
-    def pid(self) -> int:
-        """The pid of its process."""
-        return self.process.pid
-
     def do(self, work: object, task: object) -> None:
         """Send it a task, and the function unless it has that; BrokenPipeError if it has died."""
         function = () if self.work is work else ((False, work),)
@@ -67,7 +62,7 @@ class Worker(Struct, eq=False):
     def discard(self) -> None:
         """Kill it without waiting for its end."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.process.pid, signal.SIGKILL)
         os.close(self.tasks)
         os.close(self.replies)
 
@@ -99,7 +94,7 @@ class WorkerPool:
         """Kill the idle workers except ``count`` of them; they end while this process continues."""
         for worker in self._idle[count:]:
             worker.discard()
-            self._ending.append(worker.pid)
+            self._ending.append(worker.process.pid)
         del self._idle[count:]
 
     def prepare(self, count: int) -> None:
@@ -115,7 +110,7 @@ class WorkerPool:
         """Return an idle worker, or a new one; OSError if no worker can be started."""
         while self._idle:
             worker = self._idle.pop()
-            if not has_ended(worker.pid):
+            if not has_ended(worker.process.pid):
                 return worker
             # Killed while it waited, for example because memory was short.
             os.close(worker.tasks)
@@ -129,7 +124,7 @@ class WorkerPool:
     def abandon(self, worker: Worker) -> None:
         """Kill a worker that does not answer; it ends when the kernel releases it."""
         worker.discard()
-        self._abandoned.append(worker.pid)
+        self._abandoned.append(worker.process.pid)
 
     def _fork(self) -> Worker:
         # Some of the abandoned ones may have ended since, and must not stay zombies.

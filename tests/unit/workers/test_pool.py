@@ -181,10 +181,10 @@ def test_shrunk_pool_leaves_no_zombie() -> None:
         forked = _children() - before
         worker_pool.shrink(1)
         worker = worker_pool.take()
-        for pid in forked - {worker.pid}:
+        for pid in forked - {worker.process.pid}:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # killed, and left for the pool
         worker_pool.give_back(worker)
-        assert worker.pid in _children()
+        assert worker.process.pid in _children()
     assert not _children() - before
 
 
