@@ -152,19 +152,15 @@ class _Explainer:
         self._rows = {row.key: row for row in self._plan.rows}
         self._adapters = situation.machine.adapters_by_target
         self._heads = {disk.map for disk in situation.machine.endpoints if disk.kind is Kind.DISK}
-        self._targets: list[Target] = []
-        self._traits: dict[str, match.Traits] = {}
+        self._targets: list[tuple[Target, match.Traits]] = []
         for endpoint in situation.chosen.endpoints:
             adapter = self._adapters.get(endpoint.adapter or "")
-            self._add(make_target(endpoint), match.build_traits(endpoint, adapter))
+            traits = match.build_traits(endpoint, adapter)
+            self._targets.append((make_target(endpoint), traits))
         for target in list_targets(situation.machine).values():
             if target.kind is not TargetKind.ENDPOINT and target.id in (situation.chosen.ids or ()):
                 adapter = self._adapters[target.adapter or ""]
-                self._add(target, match.build_adapter_traits(adapter, target.kind))
-
-    def _add(self, target: Target, traits: match.Traits) -> None:
-        self._targets.append(target)
-        self._traits[target.id] = traits
+                self._targets.append((target, match.build_adapter_traits(adapter, target.kind)))
 
     def explain_targets(self, setting: str | None) -> Iterator[SettingExplanation]:
         """Yield explanations of each target's settings."""
@@ -175,8 +171,8 @@ class _Explainer:
             names_by_id.setdefault(id, []).append(name)
         arrays = vendors.find_library(self._situation.profile).arrays()
         budgets = compute_budgets(self._situation.machine, self._situation.site, arrays)
-        for target in self._targets:
-            matched = self._matcher.matched(self._traits[target.id])
+        for target, traits in self._targets:
+            matched = self._matcher.matched(traits)
             names = [*(rule.setting for rule in matched), *names_by_id.get(target.id, ())]
             if setting is not None:
                 names = [setting] if SETTINGS[setting].on is target.kind else []
@@ -207,7 +203,7 @@ class _Explainer:
         endpoints = self._situation.machine.endpoints
         unclassified = {disk.id: disk for disk in find_skipped_disks(endpoints)}
         without_rules = []
-        for target in self._targets:
+        for target, _ in self._targets:
             if target.id in explained_ids or target.name in self._heads:
                 continue
             item = WithoutRules(target.name, target.id, target.adapter)
