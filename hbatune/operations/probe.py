@@ -245,8 +245,18 @@ def _require_access(subjects: Sequence[Subject], *, write: bool) -> None:
         node = subject.endpoint.device_node
         if node is None or not os.path.exists(node):
             continue
-        if not os.access(node, os.R_OK | (os.W_OK if write else 0)):
-            raise AccessError(node, _find_group(node))
+        if os.access(node, os.R_OK | (os.W_OK if write else 0)):
+            continue
+        group = _find_group(node)
+        also = f" and the group {group}" if group else ""
+        hint = "run it with sudo"
+        if group:
+            hint += f"; members of {group} may as well, and then read every disk: "
+            hint += f"`sudo usermod -aG {group} USER`"
+        raise UsageError(
+            f"{node} cannot be opened: a probe reads the disk itself, which only root{also} may do",
+            hint=hint,
+        )
 
 
 def is_named(names: Iterable[str], subject: Subject) -> bool:
@@ -255,21 +265,6 @@ def is_named(names: Iterable[str], subject: Subject) -> bool:
     for disk in subject.members:
         aliases |= {disk.target, disk.id}
     return any(name.removeprefix("/dev/") in aliases for name in names)
-
-
-class AccessError(UsageError):
-    """This user may not open a disk; members of the ``group`` may, if it has one."""
-
-    def __init__(self, node: str, group: str | None) -> None:
-        also = f" and the group {group}" if group else ""
-        members = (
-            f"; members of {group} may as well, and then read every disk: "
-            f"`sudo usermod -aG {group} USER`"
-        )
-        super().__init__(
-            f"{node} cannot be opened: a probe reads the disk itself, which only root{also} may do",
-            hint=f"run it with sudo{members if group else ''}",
-        )
 
 
 def _find_group(node: str) -> str | None:
