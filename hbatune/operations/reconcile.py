@@ -58,7 +58,6 @@ class MachineCache:
         self.configured: files.Signature = None
         self.unmatched: tuple[UnmatchedName, ...] = ()
         self._requests: dict[str, int] = {}
-        self._requested = 0
         self._unreadable: dict[str, int] = {}
         self._matcher: Matcher | None = None
         self._worker_pool = WorkerPool()
@@ -103,7 +102,7 @@ class MachineCache:
 
     def requests_without(self, ids: Iterable[str]) -> int:
         """Return the memory of other disks' requests beyond the kernel's defaults, in bytes."""
-        return self._requested - sum(self._requests.get(id, 0) for id in ids)
+        return sum(self._requests.values()) - sum(self._requests.get(id, 0) for id in ids)
 
     def siblings(self, part: Machine) -> tuple[Endpoint, ...]:
         """Return the LUNs outside the part that share a SCSI target with one of its disks."""
@@ -119,7 +118,7 @@ class MachineCache:
         """Store the results of a full pass."""
         self.machine = KnownMachine(machine)
         self.unmatched = unmatched
-        self._requests, self._unreadable, self._requested = {}, {}, 0
+        self._requests, self._unreadable = {}, {}
         self._count_plan(machine, plan)
         self._worn = True
 
@@ -131,7 +130,7 @@ class MachineCache:
         removed = [name for name in names if name not in present]
         for name in (*present, *removed):
             if (before := machine.get(name)) is not None:
-                self._requested -= self._requests.pop(before.id, 0)
+                self._requests.pop(before.id, None)
                 self._unreadable.pop(before.id, None)
         machine.update(part, removed)
         self._count_plan(part, plan)
@@ -142,9 +141,7 @@ class MachineCache:
             rows.setdefault(row.id, []).append(row)
             if row.state is State.UNREADABLE:
                 self._unreadable[row.id] = self._unreadable.get(row.id, 0) + 1
-        sizes = sum_beyond_defaults(machine, rows)
-        self._requests |= sizes
-        self._requested += sum(sizes.values())
+        self._requests |= sum_beyond_defaults(machine, rows)
         for disk in plan.left_alone:
             if disk.unread:
                 self._unreadable.setdefault(disk.id, 1)
@@ -353,10 +350,9 @@ def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Map
     resets = {endpoint.id: family_named(endpoint.family).resets for endpoint in machine.endpoints}
     if not any(resets.values()):
         return {}
-    baselines = {entry.key: entry.before for entry in recorded.entries}
-    values = {}
+    entries, values = recorded.by_key, {}
     for row in plan.rows:
-        value = baselines.get(row.key, row.current)
+        value = entries[row.key].before if row.key in entries else row.current
         if value is not None and row.setting in resets.get(row.id, ()):
             values[row.key] = value
     return values
@@ -369,24 +365,21 @@ def _find_overwritten(plan: Plan, recorded: Journal) -> frozenset[RowKey]:
     """
     if recorded.run is not None:
         return frozenset()
-    drift = {row.key: row.current for row in plan.drift}
-    overwritten = set()
-    for entry in recorded.entries:
-        if entry.key in drift and entry.value != drift[entry.key]:
-            overwritten.add(entry.key)
+    entries, overwritten = recorded.by_key, set()
+    for row in plan.drift:
+        if row.key in entries and entries[row.key].value != row.current:
+            overwritten.add(row.key)
     return frozenset(overwritten)
 
 
 def _find_reshared(situation: Situation, plan: Plan) -> frozenset[RowKey]:
     """Return the depths that are the LUN's former share of its array's limit."""
-    depths = {}
+    entries, reshared = situation.journal.by_key, set()
     for row in plan.drift:
-        if row.rule.startswith(budget.SHARE_RULE_PREFIX):
-            depths[row.key] = row.current
-    reshared = set()
-    for entry in situation.journal.entries if depths else ():
-        if entry.value is not None and depths.get(entry.key) == entry.value:
-            reshared.add(entry.key)
+        entry = entries.get(row.key)
+        is_share = row.rule.startswith(budget.SHARE_RULE_PREFIX)
+        if is_share and entry is not None and entry.value == row.current:
+            reshared.add(row.key)
     return frozenset(reshared)
 
 
