@@ -44,10 +44,6 @@ class Manifest(Struct, frozen=True):
     folders: tuple[str, ...] = ()
     schema: str = SCHEMA
 
-    def list_sums(self, path: Path) -> tuple[str, ...] | None:
-        """Return the sums of the file installed at this path, or None if it is not hbatune's."""
-        return self.collect_sums().get(str(path))
-
     def collect_sums(self) -> dict[str, tuple[str, ...]]:
         """Return the sums of all installed files, by path."""
         return {file.path: file.sums for file in self.placed}
@@ -155,10 +151,10 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
     """
     existing, record = load_installed(root, manifest_path), join_root(root, manifest_path)
     before = existing or Manifest()
-    new = find_differing(root, pieces)
+    new, sums = find_differing(root, pieces), before.collect_sums()
     foreign = []
     for piece in new:
-        if _is_edited(root, piece.path, before.list_sums(piece.path) or ()):
+        if _is_edited(root, piece.path, sums.get(str(piece.path), ())):
             foreign.append(piece.path)
     if foreign:
         raise ForeignError(foreign)
@@ -168,7 +164,6 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
         for folder in reversed(path.parents):
             if not join_root(root, folder).is_dir():
                 folders[str(folder)] = None
-    sums = before.collect_sums()
     new_sums = {str(piece.path): (piece.sum,) for piece in pieces}
     for name, new_sum in new_sums.items():
         sums[name] = tuple(dict.fromkeys((*sums.get(name, ()), *new_sum)))
@@ -253,7 +248,7 @@ def remove_empty_folders(root: Path, folders: Sequence[str]) -> None:
 def is_changed(root: Path, manifest_path: Path, path: Path) -> bool:
     """Return whether the file installed at this path has changed since."""
     manifest = load_installed(root, manifest_path)
-    sums = manifest.list_sums(path) if manifest else None
+    sums = manifest.collect_sums().get(str(path)) if manifest else None
     return sums is not None and _is_edited(root, path, sums)
 
 

@@ -294,12 +294,13 @@ def remove_installation(context: Context, root: Path, *, keep_values: bool = Fal
                 )
     finished = True
     placed = placement.load_installed(root, paths.manifest)
-    if placed is not None and placed.list_sums(paths.units / system.UNIT):
+    sums = placed.collect_sums() if placed else {}
+    if str(paths.units / system.UNIT) in sums:
         # Before the lock, which a pass of the daemon takes.
         units = [system.UNIT]
         for unit in (system.AUDIT_TIMER, system.OLD_LATENCY):
             # An upgrade of the package has removed the old unit, which systemctl would refuse.
-            if placed.list_sums(paths.units / unit) and (paths.units / unit).exists():
+            if str(paths.units / unit) in sums and (paths.units / unit).exists():
                 units.append(unit)
         finished = _report_failure(context, system.disable(*units))
     if keep_values or _is_untouched(paths):
