@@ -119,16 +119,6 @@ class InstallError(HbatuneError):
     """A file cannot be installed or removed; the steps before it are undone."""
 
 
-class ForeignError(InstallError):
-    """Existing files prevent an installation, and hbatune did not write them in this form."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        names = ", ".join(map(str, paths))
-        hint = "move it away, and hbatune writes its own"
-        super().__init__(f"edited after hbatune wrote it, so not replaced: {names}", hint=hint)
-        self.paths = tuple(paths)
-
-
 def join_root(root: Path, path: Path) -> Path:
     """Return a machine's path below the root; InstallError if an image's links lead out of it."""
     target = root / path.relative_to("/")
@@ -146,8 +136,8 @@ def find_differing(root: Path, pieces: Iterable[Piece]) -> list[Piece]:
 def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> list[Path]:
     """Install the pieces durably, and return the paths that have changed.
 
-    Raises ForeignError before any change if a path has a file that is not hbatune's. Raises
-    InstallError if a file cannot be written, after undoing all changes.
+    Raises InstallError before any change if a path has a file that is not hbatune's, and if a file
+    cannot be written, after undoing all changes.
     """
     existing, record = load_installed(root, manifest_path), join_root(root, manifest_path)
     before = existing or Manifest()
@@ -155,9 +145,10 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
     foreign = []
     for piece in new:
         if _is_edited(root, piece.path, sums.get(str(piece.path), ())):
-            foreign.append(piece.path)
+            foreign.append(str(piece.path))
     if foreign:
-        raise ForeignError(foreign)
+        problem = f"edited after hbatune wrote it, so not replaced: {', '.join(foreign)}"
+        raise InstallError(problem, hint="move it away, and hbatune writes its own")
     changed = [piece.path for piece in new]
     folders = dict.fromkeys(before.folders)
     for path in (manifest_path, *changed):

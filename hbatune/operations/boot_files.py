@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from hbatune.boot.compile import CompiledRules
 
 
-class RejectedError(HbatuneError):
-    """systemd or udev rejects a generated file, which was therefore not placed."""
-
-
 def compile_plan(situation: Situation, plan: Plan) -> CompiledRules:
     """Compile the udev rules for a situation with this plan."""
     from hbatune.boot.compile import compile_rules  # only needed if hbatune is installed
@@ -59,7 +55,7 @@ def compile_plan(situation: Situation, plan: Plan) -> CompiledRules:
 
 
 def make_pieces(rules: CompiledRules, paths: Paths) -> list[placement.Piece]:
-    """Return the files to place for these rules. RejectedError for an unsafe name."""
+    """Return the files to place for these rules. HbatuneError for an unsafe name."""
     from hbatune.boot.compile import format_rules, format_writer
 
     try:
@@ -67,11 +63,11 @@ def make_pieces(rules: CompiledRules, paths: Paths) -> list[placement.Piece]:
         writer = placement.Piece(paths.udev_writer, format_writer())
         return [writer, placement.Piece(paths.udev_rules, format_rules(rules))]
     except UnsafeNameError as error:
-        raise RejectedError(f"{error.name!r} is not allowed in a udev rule") from error
+        raise HbatuneError(f"{error.name!r} is not allowed in a udev rule") from error
 
 
 def check_pieces(pieces: Iterable[placement.Piece]) -> None:
-    """Let systemd and udev check the files before they are placed. Raises RejectedError."""
+    """Let systemd and udev check the files before they are placed. HbatuneError if one is wrong."""
     # Under their own names in a separate directory, since the tools use a file's suffix too.
     import tempfile  # here, to save memory in the daemon
 
@@ -85,7 +81,7 @@ def check_pieces(pieces: Iterable[placement.Piece]) -> None:
             ran = system.check_rules(file) if is_rules else system.check_unit(file)
             if ran is not None and ran.code:
                 message = ran.said.replace(f"{folder}/", "")
-                raise RejectedError(f"`{ran.command[0]}` rejects {piece.path.name}: {message}")
+                raise HbatuneError(f"`{ran.command[0]}` rejects {piece.path.name}: {message}")
 
 
 def has_rules(context: Context) -> bool:
@@ -94,15 +90,12 @@ def has_rules(context: Context) -> bool:
 
 
 def refresh_rules(context: Context, rules: CompiledRules) -> bool:
-    """Place the rules again; return whether udev has them now.
-
-    If they cannot be placed, the old ones stay, and this is a note.
-    """
+    """Place the rules; return whether udev has them now. A failure is a note: the old ones stay."""
     pieces = make_pieces(rules, context.paths)
     try:
         check_pieces(pieces)
         changed = placement.place_pieces(placement.ROOT, context.paths.manifest, pieces)
-    except (RejectedError, placement.InstallError) as error:
+    except HbatuneError as error:
         context.note_failure(Task.PLACE_RULES, error)
         return False
     return not changed or context.check_program(system.reload_rules(), reloading=True)

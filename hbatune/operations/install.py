@@ -129,7 +129,7 @@ def prepare_files(context: Context, root: Path, profile: str | None) -> Prepared
 
     In an image, the profile and the configuration are the image's. Raises UsageError if the policy
     is invalid, does not fit this machine, or depends on files that other users can change. Raises
-    RejectedError if systemd or udev would not accept a file.
+    HbatuneError if systemd or udev would not accept a file.
     """
     paths, configuration = context.paths, find_configuration_file()
     if root == ROOT:
@@ -363,10 +363,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
 
 
 def preview_removal(context: Context, root: Path) -> tuple[list[Path], list[Path], list[Path]]:
-    """Return the files below the root that would be removed and kept, and removed directories.
-
-    ``remove_installation`` keeps files that were edited since they were placed.
-    """
+    """Return the files below the root to remove, edited ones to keep, and directories to remove."""
     manifest = context.paths.manifest
     installation = placement.load_installed(root, manifest)
     removed, edited = list[Path](), list[Path]()

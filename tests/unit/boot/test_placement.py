@@ -9,7 +9,7 @@ import pytest
 
 from hbatune.act import files
 from hbatune.boot import placement
-from hbatune.boot.placement import ForeignError, InstallError, Piece, join_root
+from hbatune.boot.placement import InstallError, Piece, join_root
 from tests.unit.installed_tree import RULES, UNIT, tree
 
 MANIFEST = Path("/var/lib/hbatune/installed.json")
@@ -53,7 +53,7 @@ def test_repeated_placement_changes_nothing(tmp_path: Path) -> None:
 def test_edited_file_is_preserved(tmp_path: Path) -> None:
     placement.place_pieces(tmp_path, MANIFEST, PIECES)
     join_root(tmp_path, RULES).write_text("mine\n")
-    with pytest.raises(ForeignError, match=r"89-hbatune\.rules"):
+    with pytest.raises(InstallError, match=r"89-hbatune\.rules"):
         placement.place_pieces(
             tmp_path, MANIFEST, (Piece(RULES, "newer\n"), Piece(UNIT, "newer\n"))
         )
@@ -69,7 +69,7 @@ def test_foreign_file_is_preserved(tmp_path: Path) -> None:
     join_root(tmp_path, RULES).parent.mkdir(parents=True)
     join_root(tmp_path, RULES).write_text("theirs\n")
     before = tree(tmp_path)
-    with pytest.raises(ForeignError):
+    with pytest.raises(InstallError, match="edited after hbatune wrote it"):
         placement.place_pieces(tmp_path, MANIFEST, PIECES)
     assert tree(tmp_path) == before
 
