@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 from hbatune.act import files
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.model import Endpoint
+from hbatune.facts.names import group_items
 from hbatune.operations.context import Context, Task
 from hbatune.operations.situation import Situation
 from hbatune.policy.profile import Match
@@ -75,11 +76,6 @@ def format_rules(criteria: Match, rules: Iterable[MeasuredRule], source: str) ->
     return f"{FIRST_LINE}\n\n{tomlkit.dumps({'rule': tables})}"
 
 
-def is_measured(text: bytes) -> bool:
-    """Return whether ``format_rules`` has made this file."""
-    return text.startswith(FIRST_LINE.encode())
-
-
 class WrittenRules(Struct, frozen=True):
     """A file of rules for a type of disk, and the measured disk."""
 
@@ -100,10 +96,6 @@ class MeasuredRules(Struct, frozen=True):
     saved: bool = True
 
 
-class RulesNotWrittenError(HbatuneError):
-    """A file of rules could not be written."""
-
-
 def require_writable(folder: Path) -> None:
     """Raise UsageError if no rules can be written, before minutes of probes and not after."""
     parent_folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
@@ -116,10 +108,8 @@ def write_rules(
 ) -> MeasuredRules:
     """Write the rules for better values into the directory; a failure is a note."""
     endpoints = {endpoint.id: endpoint for endpoint in situation.machine.endpoints}
-    by_kind: dict[Match, list[DiskSearchResult]] = {}
-    for disk in disks:
-        if disk.counts:
-            by_kind.setdefault(make_disk_criteria(endpoints[disk.id]), []).append(disk)
+    counted = [disk for disk in disks if disk.counts]
+    by_kind = group_items(counted, lambda disk: make_disk_criteria(endpoints[disk.id]))
     written: list[WrittenRules] = []
     differing: list[str] = []
     saved = True
@@ -149,11 +139,12 @@ def write_rules(
 def _save_rules(path: Path, text: str) -> None:
     """Write a file of rules, durably, but never overwrite a file that a user wrote."""
     try:
-        if path.is_symlink() or (path.exists() and not is_measured(path.read_bytes())):
-            raise RulesNotWrittenError(f"{path} is not as hbatune wrote it, and is left")
+        first_line = FIRST_LINE.encode()
+        if path.is_symlink() or (path.exists() and not path.read_bytes().startswith(first_line)):
+            raise HbatuneError(f"{path} is not as hbatune wrote it, and is left")
         files.replace(path, text.encode(), mode=0o644, folder_mode=0o755)
     except OSError as error:
-        raise RulesNotWrittenError(f"{path} cannot be written: {error.strerror}") from error
+        raise HbatuneError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:

@@ -7,7 +7,6 @@ import pytest
 from hbatune.operations.measured_rules import (
     MeasuredRule,
     format_rules,
-    is_measured,
     make_disk_criteria,
     make_rule_file_name,
 )
@@ -63,9 +62,3 @@ def test_rule_file_names_are_distinct() -> None:
         make_rule_file_name(make_disk_criteria(endpoint(target=name))) for name in ("sda", "sdb")
     )
     assert first == again, "of one model there is one file"
-
-
-def test_first_line_marks_measured_file() -> None:
-    text = format_rules(make_disk_criteria(endpoint()), RULES, SOURCE)
-    assert is_measured(text.encode())
-    assert not is_measured(b"# mine\n" + text.encode())
