@@ -132,10 +132,8 @@ def _find_values(disk: Endpoint, setting: str) -> tuple[Value | None, Value | No
         compared = find_differences(SituationRequest(targets=[disk.target], narrow=True))
     except HbatuneError:  # no profile is active, or its rules have an error
         return value, None
-    for row in compared.plan.drift:
-        if (row.setting, row.id) == (setting, disk.id):
-            return value, row.value
-    return value, None
+    wanted = {row.key: row.value for row in compared.plan.drift}
+    return value, wanted.get((disk.id, setting))
 
 
 class _Tracing:

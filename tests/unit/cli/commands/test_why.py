@@ -198,9 +198,9 @@ def test_busy_disk_has_short_windows(command: Command, clock: Clock) -> None:
 def test_value_of_profile_is_shown(
     command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    other = SimpleNamespace(setting="nr_requests", id=sdb().id, value=1024)
-    elsewhere = SimpleNamespace(setting="queue_depth", id=endpoint().id, value=32)
-    row = SimpleNamespace(setting="queue_depth", id=sdb().id, value=64)
+    other = SimpleNamespace(key=(sdb().id, "nr_requests"), value=1024)
+    elsewhere = SimpleNamespace(key=(endpoint().id, "queue_depth"), value=32)
+    row = SimpleNamespace(key=(sdb().id, "queue_depth"), value=64)
     compared = SimpleNamespace(plan=SimpleNamespace(drift=(other, elsewhere, row)))
     monkeypatch.setattr(why, "find_differences", lambda request: compared)
     assert command(deep(), "sdb") == 0
