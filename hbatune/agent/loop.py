@@ -283,14 +283,14 @@ class DaemonLoop:
             self._save_status()
 
     def _compute_timeout_ms(self) -> float:
-        current_time = time.monotonic()
-        times = [self._schedule.due if self._running is None else self._running[2] + PASS_TIMEOUT_S]
-        times += [self._save_due, self._monitor.due, self._monitor.latencies.due]
-        if self._running is None:
-            times.append(self._depths.due)
+        times = [self._save_due, self._monitor.due, self._monitor.latencies.due]
         # Twice in the watchdog's time, as sd_watchdog_enabled(3) recommends.
         times.append(self._alive + self._service.watchdog / 2)
-        return max(0.0, min(times) - current_time) * 1000
+        if self._running is None:
+            times += [self._schedule.due, self._depths.due]
+        else:
+            times.append(self._running[2] + PASS_TIMEOUT_S)
+        return max(0.0, min(times) - time.monotonic()) * 1000
 
     def _feed_watchdog(self) -> None:
         current_time = time.monotonic()
@@ -413,7 +413,7 @@ class DaemonLoop:
         due = time.monotonic() + self._configuration.policy.config.daemon.audit_seconds
         self._pass_due = due + PASS_LIMIT_S
         if is_complete:
-            self._schedule.set_audit(due)
+            self._schedule.audit = due
 
     @property
     def _save_due(self) -> float:

@@ -25,19 +25,22 @@ MAX_RETRY_DELAY_S = 3600.0
 
 
 class Schedule:
-    """The time and the reason of the next pass: the endpoints of some events, or everything."""
+    """The time and the reason of the next pass: the endpoints of some events, or everything.
+
+    ``audit`` is the time of a full scan, unless an earlier pass makes one.
+    """
 
     def __init__(self, current_time: float) -> None:
         self._events: dict[DeviceEvent, None] = {}
         self._everything: PassReason | None = PassReason.START
         self._due = current_time
-        self._audit = float("inf")
+        self.audit = float("inf")
         self._later: list[tuple[float, tuple[DeviceEvent, ...]]] = []
 
     @property
     def due(self) -> float:
         """The time of the next pass, if nothing happens until then."""
-        next_pass = self._due if self._has_work else max(self._audit, self._due)
+        next_pass = self._due if self._has_work else max(self.audit, self._due)
         return min((next_pass, *(due for due, _ in self._later)))
 
     def add_events(
@@ -69,10 +72,6 @@ class Schedule:
             self._everything = self._everything or order.reason
         self._due = due
 
-    def set_audit(self, due: float) -> None:
-        """Scan everything at this time, unless an earlier pass does so."""
-        self._audit = due
-
     def is_due(self, current_time: float) -> bool:
         """Return whether a pass is due now."""
         for due, events in [entry for entry in self._later if entry[0] <= current_time]:
@@ -81,7 +80,7 @@ class Schedule:
         # Even for an audit: after a pass that failed, ``_due`` is the time of the next try.
         if current_time < self._due:
             return False
-        if current_time >= self._audit:
+        if current_time >= self.audit:
             self._everything = self._everything or PassReason.AUDIT
         return self._has_work
 
@@ -263,10 +262,7 @@ class Retries:
         *,
         is_complete: bool,
     ) -> None:
-        """Record a pass with these changes. ``is_complete`` marks a full pass.
-
-        A setting that a full pass does not report is correct or no longer exists.
-        """
+        """Record a pass. A setting that a full pass does not report is correct or removed."""
         if is_complete:
             for key in self.failures.keys() - {change.key for change in changes}:
                 del self.failures[key]

@@ -58,7 +58,7 @@ def test_full_scan_retains_reset_events(
 
 def test_audit_runs_when_idle() -> None:
     schedule = idle()
-    schedule.set_audit(60.0)
+    schedule.audit = 60.0
     assert schedule.due == 60.0
     assert not schedule.is_due(59.9)
     assert schedule.is_due(60.0)
