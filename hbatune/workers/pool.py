@@ -143,8 +143,6 @@ class Pool(Generic[T, R]):
 
     def start(self, task: T) -> None:
         """Give the task to a free worker, or have it wait for one, until it is ``Unstarted``."""
-        if not self.free:
-            raise RuntimeError("no worker is free")
         try:
             worker = self._worker_pool.take()
         except OSError as error:
