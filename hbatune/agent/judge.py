@@ -37,7 +37,7 @@ class Ramp(Struct, frozen=True):
     """The errors of all LUNs of the target, and the seconds in which a depth rises by one.
 
     The kernel lowers and raises all LUNs of a target together (drivers/scsi/scsi_error.c:
-    scsi_handle_queue_full). The seconds are None if they were not requested.
+    scsi_handle_queue_full). The seconds are read only for a depth below the profile value.
     """
 
     errors: int
@@ -45,10 +45,7 @@ class Ramp(Struct, frozen=True):
 
 
 def find_ramps(facts: PassFacts) -> dict[str, Ramp]:
-    """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue.
-
-    The pace is read only for depths below the profile value.
-    """
+    """Return, by id, the ramps of the LUNs whose driver lowers their depth on a full queue."""
     rows, lowered = [row for row in facts.rows if row.setting == QUEUE_DEPTH], set[str]()
     if not rows:
         return {}

@@ -67,9 +67,9 @@ class Status(Struct, frozen=True):
     tuned because everything was rolled back. ``ready`` is whether a pass has ended. ``times`` are
     missing in a status of an older version. ``unwritten`` are files that could not be written.
     ``findings`` of the checks, by severity, and ``lost_rules``, other udev rules without effect,
-    were ``checked`` at this time, without the kernel's log. ``last_profile``
-    was active before a rollback. ``abandoned`` is the number of processes that hang in the kernel.
-    ``doubts`` are the errors of rules without effect.
+    were ``checked`` at this time, without the kernel's log. ``last_profile`` was active before a
+    rollback. ``abandoned`` is the number of processes that hang in the kernel. ``doubts`` are the
+    errors of rules without effect.
     """
 
     process: Process
@@ -123,10 +123,7 @@ class Status(Struct, frozen=True):
         return bool(unset or self.error or self.abandoned)
 
     def news(self, report: orders.PassReport) -> tuple[orders.SettingChange, ...]:
-        """Return the changes of a report that are new.
-
-        A ramp is reported once, not at each step.
-        """
+        """Return the new changes of a report. A ramp is reported once, not at each step."""
         previous = frozenset(self.open)
         ramping = {change.key for change in self.open if change.handled is orders.Handled.RAMPING}
         new = []
@@ -137,10 +134,7 @@ class Status(Struct, frozen=True):
         return tuple(new)
 
     def after(self, order: orders.Order, report: orders.PassReport, epoch: float) -> "Status":
-        """Return the status after a pass. A partial pass keeps the state of other devices.
-
-        ``epoch`` is in seconds since the epoch.
-        """
+        """Return the status after a pass. A partial pass keeps the state of other devices."""
         # The pass has read nothing, so all open settings are still open.
         if report.subjects is None and report.error is not None:
             return replace(self, error=report.error)

@@ -359,10 +359,7 @@ class Context(Struct, frozen=True, kw_only=True):
         worker_pool: WorkerPool,
         guard: rollback_record.RollbackGuard,
     ) -> Iterator[Means]:
-        """Yield the means to write to this number of disks, unless the ``guard`` objects.
-
-        A rollback writes with an empty guard.
-        """
+        """Yield the means to write to this number of disks, unless the ``guard`` objects."""
         with self.stoppable() as stop, self.progress(phase, disks) as advance:
             means = self._make_means(act, worker_pool, guard)
             yield replace(means, stop=stop, progress=lambda chain: advance(chain.target))

@@ -133,10 +133,7 @@ def restore_targets(
 def preview_rollback(
     context: Context, targets: Sequence[str] = (), *, disrupt: bool = False
 ) -> RollbackResult:
-    """Return the planned result of ``roll_back_targets``, without any write or lock.
-
-    Raises UnknownTargetError and PolicyError as ``roll_back_targets`` does.
-    """
+    """Return the planned result of ``roll_back_targets``, without a write. Raises as it does."""
     paths = context.paths
     config = read_configuration(context, targets)
     with WorkerPool() as worker_pool:
@@ -205,10 +202,7 @@ def read_configuration(context: Context, targets: Sequence[str] = ()) -> Config:
 
 
 def _stop_tuning(context: Context) -> bool:
-    """Deactivate the profile and remove the udev rules; return whether both succeeded.
-
-    A failure is a note, and the values are restored anyway.
-    """
+    """Deactivate the profile and remove the udev rules; return whether both succeeded."""
     deactivate = partial(system.activate_profile, find_configuration_file(), None)
     deactivated = context.attempt(Task.DEACTIVATE_PROFILE, deactivate)
     return boot_files.withdraw_rules(context) and deactivated

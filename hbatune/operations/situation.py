@@ -182,8 +182,7 @@ class Situation(Struct, frozen=True):
     def _was_touched(self, id: str, setting: str) -> bool:
         """Return whether hbatune, or its udev rule, has set or reset a setting in this boot.
 
-        A rule saves the original value in udev's database. It is read only here, for the few disks
-        that need it.
+        A rule saves the original value in udev's database, which is read only here, for few disks.
         """
         for entry in self.journal.entries:
             if entry.key == (id, setting) and (entry.value, entry.effect) != (None, None):
@@ -301,10 +300,7 @@ def list_adapter_attributes(
 
 
 def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> ScanMeans:
-    """Return the means of a scan under the lock, after the end of an interrupted run's writers.
-
-    ``patience`` is the time in seconds to wait for them.
-    """
+    """Return the means of a scan under the lock; wait ``patience`` seconds for earlier writers."""
     return ScanMeans(paths, tuple(lock.settle_claims(paths.claims, patience=patience)), worker_pool)
 
 
@@ -401,10 +397,7 @@ def _read_snapshot(request: SituationRequest, source: Snapshot | Path) -> Situat
 
 
 def require_readable(files: Paths, *extra_files: Path) -> None:
-    """Raise UsageError if this user cannot read a file and so would get another answer than root.
-
-    The answer depends on hbatune's records and on the ``extra_files``.
-    """
+    """Raise UsageError if this user cannot read one of hbatune's records or of the extra files."""
     if (path := find_unreadable(files, *extra_files)) is not None:
         problem = f"{path} is root's to read, and without it the answer would be another one"
         raise UsageError(problem, hint="run it with sudo")

@@ -198,8 +198,7 @@ class Verification:
     def after(self, rows: tuple[Row, ...], means: Means) -> VerificationResult:
         """Judge every representative, revert changes that are worse twice, and return the results.
 
-        Raises JournalError and HoldError if the switching could not begin: then nothing was
-        switched.
+        Raises JournalError and HoldError if nothing was switched, as switching could not begin.
         """
         thorough = self._request.thorough
         verified = VerificationResult(rows, unmeasured=self._skipped, thorough=thorough)
