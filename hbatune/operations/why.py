@@ -6,6 +6,7 @@ Nothing is written to a device, and no I/O is started. The history stores the an
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import islice
 from statistics import fmean
 
 from msgspec import Struct
@@ -32,8 +33,13 @@ _INSTANCE = "hbatune-why"
 _SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DEPTH)
 _FIRST_S, _LONGEST_S = 0.1, 0.8
 """The first window, and the longest. In the rest of its second, the events are read."""
-_WANTED_EVENTS = block_trace.MAX_EVENTS // 5
-"""Events of a window: few enough for the buffer of one CPU, and to cost a few percent of a CPU."""
+_FEWEST_EVENTS = 1000
+"""Wanted events of a window."""
+_EVENTS_PER_REQUEST = 40
+"""Wanted events for each request in flight. A request has four, and those that begin or end outside
+of the window are not counted, which would hide the slow ones if the window was short."""
+_REST_FACTOR = 39
+"""Factor from the time to read a window to the time until the next: 2.5 % of a CPU is used."""
 
 
 class TracedLatency(Struct, frozen=True, kw_only=True):
@@ -142,6 +148,7 @@ class _Tracing:
     def __init__(self, machine: Machine, disk: Endpoint) -> None:
         self.requests: list[block_trace.TracedRequest] = []
         self.seconds, self.traced_seconds, self.lost = 0.0, 0.0, 0
+        self._next_window = 0.0
         self._machine, self._disk = machine, disk
         self._siblings: dict[str, str] = {}
         for other in machine.endpoints:
@@ -157,14 +164,18 @@ class _Tracing:
         self._cgroups = read_io_limits(self._device)
 
     def run(self, seconds: int, advance: Callable[[str], None]) -> None:
-        """Trace in a window of each second. Raises HbatuneError if the kernel does not allow it."""
+        """Trace in a window of each second, or of fewer seconds if its events take long to read.
+
+        Raises HbatuneError if the kernel does not allow it.
+        """
         target = self._disk.target
         trace = BlockTrace(_INSTANCE, block_trace.STAGE_EVENTS, self._device)
         trace.remove()  # of a run that was killed
         begin, length = time.monotonic(), _FIRST_S
         try:
             for second in range(1, seconds + 1):
-                length = min(_LONGEST_S, self._trace_window(trace, length))
+                if time.monotonic() >= self._next_window:
+                    length = min(_LONGEST_S, self._trace_window(trace, length))
                 advance(target)
                 time.sleep(max(0.0, begin + second - time.monotonic()))
         except OSError as error:
@@ -181,14 +192,20 @@ class _Tracing:
         begin = time.monotonic()
         time.sleep(length)
         self._samples.append(self._sample())
-        end = time.monotonic()
-        events = list(trace.stop())
-        next_length = length * _WANTED_EVENTS / max(1, len(events))
-        if lost := trace.count_lost():
+        stopped = end = time.monotonic()
+        most_in_flight = max(self._list_loads(self._disk.id))
+        wanted = max(_FEWEST_EVENTS, _EVENTS_PER_REQUEST * most_in_flight)
+        wanted = min(wanted, block_trace.MAX_EVENTS)
+        events = list(islice(trace.stop(), wanted))
+        lost = trace.count_lost()
+        if len(events) == wanted:  # later ones are not read
+            end = events[-1].time_us / 1e6
+        next_length = (end - begin) * wanted / max(1, len(events))
+        ended = time.monotonic()
+        self._next_window = ended + _REST_FACTOR * (ended - stopped)
+        if lost:
             self.lost += lost
             return min(length, next_length) / 4
-        if len(events) == block_trace.MAX_EVENTS:  # later ones were not read
-            end = events[-1].time_us / 1e6
         self.traced_seconds += end - begin
         for request in block_trace.trace_requests(events):
             # A request with a flush waits for the flush before its issue.
@@ -199,6 +216,10 @@ class _Tracing:
     def _sample(self) -> Sample:
         return self._sampler.sample(time.monotonic(), time.time())
 
+    def _list_loads(self, id: str) -> list[int]:
+        """Return the commands in flight of a disk, in each sample that has it."""
+        return [sample.disks[id].in_flight for sample in self._samples if id in sample.disks]
+
     def find_limits(self) -> causes.QueueLimits:
         """Return the limits of the disk, and the load of its siblings during the trace."""
         disk, scheduler = self._disk, find_scheduler(self._disk.attributes)
@@ -208,8 +229,7 @@ class _Tracing:
         depths = [SETTINGS[QUEUE_DEPTH].read_number(member.attributes) for member in members]
         siblings = {}
         for name, id in self._siblings.items():
-            counts = [sample.disks[id].in_flight for sample in self._samples if id in sample.disks]
-            siblings[name] = fmean(counts or [0])
+            siblings[name] = fmean(self._list_loads(id) or [0])
         cgroups = read_io_limits(self._device)
         return causes.QueueLimits(
             scheduler=None if scheduler is None else str(scheduler),

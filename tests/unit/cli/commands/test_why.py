@@ -19,7 +19,7 @@ from hbatune.operations import why
 from tests.documented import validate
 from tests.unit.command_runs import See
 from tests.unit.machines import ABSENT, attributes, endpoint, machine
-from tests.unit.traced_disk import SimulatedDisk
+from tests.unit.traced_disk import BEGIN_US, SimulatedDisk
 from tests.unit.watch_samples import counted
 
 Capture = pytest.CaptureFixture[str]
@@ -27,10 +27,17 @@ Windows = list[tuple[Sequence[BlockEvent], int]]
 
 
 class FakeTrace:
-    """Windows with their events and the number of lost events. The last one is repeated."""
+    """Windows with their events and the number of lost events. The last one is repeated.
 
-    def __init__(self, windows: Windows, error: OSError | None = None) -> None:
-        self.windows, self.error = windows, error
+    The first event is at the start of its window, and reading all of them takes ``read_seconds``.
+    """
+
+    def __init__(
+        self, windows: Windows, error: OSError | None = None, read_seconds: float = 0.0
+    ) -> None:
+        self.windows, self.error, self.read_seconds = windows, error, read_seconds
+        self.clock: Clock | None = None
+        self.started: list[float] = []
         self.current: tuple[Sequence[BlockEvent], int] = ((), 0)
         self.removed = 0
         self.device = ""
@@ -39,9 +46,15 @@ class FakeTrace:
         if self.error is not None:
             raise self.error
         self.current = self.windows.pop(0) if len(self.windows) > 1 else self.windows[0]
+        assert self.clock is not None
+        self.started.append(self.clock.now)
 
     def stop(self) -> Iterator[BlockEvent]:
-        return iter(self.current[0])
+        assert self.clock is not None
+        self.clock.now += self.read_seconds
+        later_us = round(1e6 * self.started[-1]) - BEGIN_US
+        for event in self.current[0]:
+            yield replace(event, time_us=event.time_us + later_us)
 
     def count_lost(self) -> int:
         return self.current[1]
@@ -54,8 +67,11 @@ class FakeSampler:
     def __init__(self, places: SampledPlaces) -> None:
         self.ids = list(places.disks.values())
 
+    in_flight = 16
+
     def sample(self, at: float, moment: float) -> Sample:
-        return Sample(at, moment, dict.fromkeys(self.ids, counted(device="8:16")))
+        disk = counted(device="8:16", in_flight=self.in_flight)
+        return Sample(at, moment, dict.fromkeys(self.ids, disk))
 
 
 class Clock:
@@ -98,7 +114,7 @@ def command(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Command:
         monkeypatch.setattr(why, "gather_machine", lambda *a, **k: described)
 
         def make(name: str, events: object, device: str) -> FakeTrace:
-            trace.device = device
+            trace.device, trace.clock = device, clock
             return trace
 
         monkeypatch.setattr(why, "BlockTrace", make)
@@ -120,11 +136,11 @@ def test_answer_comes_first(command: Command, capsys: Capture) -> None:
         "",
         "A REQUEST                             MEAN  OF THE MEAN  OF THE P99",
         "waits for a request                0.00 µs          0 %         0 %",
-        "waits for its issue to the driver  2.94 ms         75 %        75 %",
-        "is executed by the drive           1.00 ms         25 %        25 %",
+        "waits for its issue to the driver  2.90 ms         74 %        75 %",
+        "is executed by the drive           1.00 ms         26 %        25 %",
         "",
         "queue_depth is 4 now.",
-        "sdb: 800 requests in 2 s, p99 4.00 ms; 18 % of the time was traced.",
+        "sdb: 484 requests in 2 s, p99 4.00 ms; 6 % of the time was traced.",
     ]
 
 
@@ -158,8 +174,8 @@ def test_document_has_lever(command: Command, capsys: Capture) -> None:
     validate(document)
     assert (document["lever"], document["current"], document["wanted"]) == ("queue_depth", 4, None)
     assert document["gain"] == pytest.approx(0.75, abs=0.01)
-    assert (document["requests"], document["seconds"]) == (4000, 10)
-    assert document["traced"] == pytest.approx(0.6575)
+    assert (document["requests"], document["seconds"]) == (2420, 10)
+    assert document["traced"] == pytest.approx(0.061, abs=1e-4)
     command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sda", "--json")
     document = json.loads(capsys.readouterr().out)
     assert (document["lever"], document["cause"], document["gain"]) == ("none", "drive", 0)
@@ -182,17 +198,37 @@ def test_windows_with_losses_are_not_counted(
     trace = FakeTrace([(events, 30_000), (events, 0)])
     assert command(trace, "sdb", "--seconds", "2", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["lost"], document["requests"]) == (30_000, 400)
-    assert clock.slept[::2] == [0.1, 0.025], "the next window is shorter"
-    assert document["traced"] == pytest.approx(0.0125)
+    assert (document["lost"], document["requests"]) == (30_000, 242)
+    assert clock.slept[::2] == [0.1, 0.015], "the next window is shorter"
+    assert document["traced"] == pytest.approx(0.0305, abs=1e-4)
     command(FakeTrace([(events, 30_000), (events, 0)]), "sdb", "--seconds", "2")
     assert "30,000 events did not fit" in capsys.readouterr().out
 
 
-def test_busy_disk_has_short_windows(command: Command, clock: Clock) -> None:
-    events = SimulatedDisk(commands=4).trace(MAX_EVENTS)[:MAX_EVENTS]
-    command(FakeTrace([(events, 0)]), "sdb", "--seconds", "3")
-    assert clock.slept[::2] == [0.1, 0.02, 0.004]
+def test_busy_disk_has_short_windows(command: Command, clock: Clock, capsys: Capture) -> None:
+    """A window ends with the last event that is read."""
+    events = SimulatedDisk(commands=4).trace(MAX_EVENTS)
+    assert command(FakeTrace([(events, 0)]), "sdb", "--seconds", "3", "--json") == 0
+    assert clock.slept[::2] == [0.1, 0.061, 0.061]
+    document = json.loads(capsys.readouterr().out)
+    assert document["traced"] == pytest.approx(0.061, abs=0.001)
+
+
+def test_deep_load_has_long_windows(
+    command: Command, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A short window would only have the fast ones of many requests in flight."""
+    monkeypatch.setattr(FakeSampler, "in_flight", 100)
+    events = SimulatedDisk(commands=4).trace(MAX_EVENTS)
+    command(FakeTrace([(events, 0)]), "sdb", "--seconds", "2")
+    assert clock.slept[::2] == [0.1, 0.248]
+
+
+def test_slow_reader_rests(command: Command) -> None:
+    """Reading a window may take a fortieth of the time."""
+    trace = FakeTrace([(SimulatedDisk(commands=4).trace(), 0)], read_seconds=0.1)
+    assert command(trace, "sdb", "--seconds", "10") == 0
+    assert [round(started - 1000) for started in trace.started] == [0, 5]
 
 
 def test_value_of_profile_is_shown(
