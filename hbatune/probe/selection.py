@@ -140,12 +140,16 @@ def list_current_settings(
     machine: Machine, endpoints: Sequence[Endpoint], adapters: Collection[str]
 ) -> tuple[InForce, ...]:
     """Return the settings of these endpoints and their adapters that could be read."""
-    values: list[InForce] = []
-    for endpoint in endpoints:
-        values += _read_values(endpoint.target, model.TargetKind.ENDPOINT, endpoint.attributes)
-    for control in machine.controls:
-        if control.adapter in adapters:
-            values += _read_values(control.target, control.kind, control.attributes)
+    devices: list[Endpoint | model.Control] = [*endpoints]
+    devices += [control for control in machine.controls if control.adapter in adapters]
+    values = []
+    for device in devices:
+        kind = model.TargetKind.ENDPOINT if isinstance(device, Endpoint) else device.kind
+        for setting in SETTINGS.values():
+            if setting.on is kind:
+                value = setting.read(device.attributes)
+                if not isinstance(value, Missing):  # it is shown as unreadable elsewhere
+                    values.append(InForce(device.target, setting.name, value))
     return tuple(values)
 
 
@@ -216,14 +220,3 @@ def _rank_endpoint(endpoint: Endpoint, busy: Collection[str]) -> tuple[object, .
 
 def _list_adapters(endpoints: Iterable[Endpoint]) -> list[str]:
     return list(dict.fromkeys(endpoint.adapter for endpoint in endpoints if endpoint.adapter))
-
-
-def _read_values(
-    target: str, kind: model.TargetKind, attributes: Mapping[str, model.Attribute | Missing]
-) -> Iterator[InForce]:
-    for setting in SETTINGS.values():
-        if setting.on is not kind:
-            continue
-        value = setting.read(attributes)
-        if not isinstance(value, Missing):  # a missing value is shown as unreadable elsewhere
-            yield InForce(target, setting.name, value)
