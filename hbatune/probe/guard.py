@@ -137,15 +137,12 @@ def is_blank(node: str, size: int, *, deadline: float = _DEADLINE) -> bool | Non
     A disk of zeros is probed with a remark: thin and trimmed disks answer without reading their
     medium. Reads past the page cache, in a worker: a hung disk blocks only the worker.
     """
-    replies: list[bool] = []
+    blank: bool | None = None
     with Pool(_check_zeros, size=1, deadline=deadline) as pool:
         for event in pool.run([(node, size)]):
             if isinstance(event, Replied):
-                replies.append(event.reply)
-    if replies and not replies[-1]:
-        return False
-    # A worker that stopped early has read only zeros so far, which proves nothing.
-    return True if len(replies) == _count_samples(size) else None
+                blank = event.reply
+    return blank
 
 
 def find_busy_subjects(
@@ -202,14 +199,10 @@ def _find_refusal(
     return None
 
 
-def _count_samples(size: int) -> int:
-    return max(1, min(SAMPLED_BLOCKS, size // _READ_BLOCK))
-
-
-def _check_zeros(disk: tuple[str, int]) -> Iterator[bool]:  # pragma: no cover  (in the worker)
-    """Yield for each sampled block of a node and size whether it is zero; stop at the first not."""
+def _check_zeros(disk: tuple[str, int]) -> Iterator[bool | None]:  # pragma: no cover  (in a worker)
+    """Yield after each sampled block of a node and size whether all are zero; None if too few."""
     node, size = disk
-    nothing, count = bytes(_READ_BLOCK), _count_samples(size)
+    nothing, count = bytes(_READ_BLOCK), max(1, min(SAMPLED_BLOCKS, size // _READ_BLOCK))
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
         descriptor = os.open(node, flags | os.O_DIRECT)
@@ -223,10 +216,11 @@ def _check_zeros(disk: tuple[str, int]) -> Iterator[bool]:  # pragma: no cover  
                 os.preadv(descriptor, [block], offset - offset % _READ_BLOCK)
             except OSError:
                 return
-            empty = block[:] == nothing
-            yield empty
-            if not empty:
+            if block[:] != nothing:
+                yield False
                 return
+            # A worker that stops early has read only zeros so far, which proves nothing.
+            yield True if number == count - 1 else None
 
 
 MAX_SCRATCH_SIZE = 1 << 30
