@@ -133,12 +133,9 @@ def probe_together(
         if isinstance(executable, Skipped):
             return executable
         busy = guard.find_busy_subjects(subjects)
-        nodes, sizes = [], []
-        for subject in subjects:
-            if subject.endpoint.device_node:
-                nodes.append(subject.endpoint.device_node)
-            if not isinstance(subject.endpoint.size, model.Missing):
-                sizes.append(subject.endpoint.size)
+        endpoints = [subject.endpoint for subject in subjects]
+        nodes = [endpoint.device_node for endpoint in endpoints if endpoint.device_node]
+        sizes = [endpoint.size for endpoint in endpoints if isinstance(endpoint.size, int)]
         if busy or len(nodes) < len(subjects):
             return next(iter(busy.values()), Skipped(target, Skip.NO_NODE))
         first = subjects[0]
