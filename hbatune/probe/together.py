@@ -14,7 +14,7 @@ from hbatune.facts.model import Link
 from hbatune.loader import Figure
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.probe.history import Bottleneck, KeptTogether
-from hbatune.probe.result import Doubt, Figures, ProbeResult, Workload, find_doubt
+from hbatune.probe.result import Doubt, Figures, ProbeResult, Served, Workload, find_doubt
 
 DISK_BOUND_FRACTION = 0.95
 """The fraction of the disks' sum at or above which only the disks are the bottleneck."""
@@ -48,15 +48,14 @@ class TogetherResult(Struct, frozen=True):
 
 def make_kept_together(measured: TogetherResult) -> KeptTogether:
     """Return the stored part of a result."""
-    served = None
+    served: dict[str, Served] = {}
     for result in measured.alone:
         for adapter in result.served:
-            if adapter.adapter == measured.adapter:
-                served = served or adapter
+            served.setdefault(adapter.adapter, adapter)
     fields = asdict(measured) | {
         "figures": replace(measured.figures, windows=()),
         "alone_iops": tuple(result.figures.iops for result in measured.alone),
-        "served": served,
+        "served": served.get(measured.adapter),
     }
     return KeptTogether(**{name: fields[name] for name in KeptTogether.__struct_fields__})
 
@@ -65,18 +64,14 @@ def evaluate_together(
     adapter: str, link: Link | None, singles: Sequence[ProbeResult], figures: Figures
 ) -> TogetherResult:
     """Return the result of a parallel run on all disks of ``singles``, their single results."""
-    alone_iops, threads, targets = 0.0, 0, []
-    for single in singles:
-        alone_iops += single.figures.iops
-        threads += single.workload.jobs
-        targets.append(single.target)
-    share = figures.iops / alone_iops
+    share = figures.iops / sum(single.figures.iops for single in singles)
+    threads = sum(single.workload.jobs for single in singles)
     ceiling = None if link is None else compute_link_ceiling(link)
     thread_busy = figures.iops * figures.cpu_us_per_io / 1e6 / threads
     busy = max(thread_busy, figures.busy or 0.0)
     return TogetherResult(
         adapter=adapter,
-        targets=tuple(targets),
+        targets=tuple(single.target for single in singles),
         workload=singles[0].workload,
         alone=tuple(singles),
         figures=figures,
@@ -91,11 +86,7 @@ def evaluate_together(
 def find_bottleneck(
     share: float, gb_per_s: float, ceiling: float | None, busy: float
 ) -> Bottleneck:
-    """Return the bottleneck of the disks.
-
-    ``share`` is the parallel rate as a fraction of the sum of the single rates. ``ceiling`` is the
-    throughput of the link in GB/s, and ``busy`` the utilisation of the CPUs involved.
-    """
+    """Return the bottleneck; the parameters are as in ``TogetherResult``."""
     if share >= DISK_BOUND_FRACTION:
         return Bottleneck.DISKS
     if ceiling is not None and gb_per_s >= LINK_FULL_FRACTION * ceiling:
