@@ -240,12 +240,8 @@ def shape_burst(rows: Sequence[Row], load: Workload, deepest: int) -> Workload |
 
 def find_unexercised(rows: Sequence[Row], workload: Workload) -> tuple[Unexercised, ...]:
     """Return the settings of these rows that a workload does not exercise, each once."""
-    by_setting: dict[str, Unexercised] = {}
-    for row in rows:
-        hidden = _find_hidden(row.setting, rows, workload)
-        if hidden is not None:
-            by_setting[row.setting] = hidden
-    return tuple(by_setting.values())
+    names = dict.fromkeys(row.setting for row in rows)
+    return tuple(filter(None, (_find_hidden(name, rows, workload) for name in names)))
 
 
 def _find_hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexercised | None:
