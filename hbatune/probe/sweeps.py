@@ -146,11 +146,8 @@ def advise_jobs(sweeps: Iterable[Sweep]) -> JobsAdvice | None:
 
 def group_by_jobs(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
     """Return each disk's depth sweeps that differ only in their jobs, by rising jobs."""
-    groups: dict[object, list[Sweep]] = {}
-    for sweep in sweeps:
-        if sweep.swept is SweptParameter.DEPTH:
-            load = replace(SweptParameter.DEPTH.without(sweep.workload), jobs=1)
-            groups.setdefault((sweep.id, load), []).append(sweep)
+    depths = [sweep for sweep in sweeps if sweep.swept is SweptParameter.DEPTH]
+    groups = group_items(depths, lambda sweep: (sweep.id, replace(sweep.workload, depth=1, jobs=1)))
     for group in groups.values():
         group.sort(key=lambda sweep: sweep.workload.jobs)
     return [tuple(group) for group in groups.values() if len(group) > 1]
