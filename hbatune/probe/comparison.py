@@ -31,7 +31,6 @@ _DEEPEST = 256
 _ENCODING = {2.5: 0.8, 5.0: 0.8}
 """Fraction of the bits that carry data: 8b/10b up to Gen2, 128b/130b beyond (PCI Express base)."""
 
-
 _CORNERS = {
     Pattern.RANDOM_READ: ("random_read", "iops", 1.0),
     Pattern.RANDOM_WRITE: ("random_write", "iops", 1.0),
@@ -142,19 +141,18 @@ def compute_mix_cost(results: Iterable[ProbeResult], yardsticks: Yardsticks) -> 
 
     The documents' values are for random I/O (D0-15). The two runs may differ only in their reads.
     """
-    mixes = []
+    rates: dict[Workload, float] = {}
     for result in results:
         workload = result.workload
         is_mix = workload.pattern is Pattern.RANDOM_MIX and workload.block_size == _BLOCK
         if is_mix and result.doubt is None and result.figures.iops > 0:
-            mixes.append(result)
+            rates.setdefault(workload, result.figures.iops)
     for reference in yardsticks.mix:
-        for mixed in mixes:
-            reads_only = replace(mixed.workload, reads=100)
-            for reads in mixes:
-                if mixed.workload.reads == reference.reads and reads.workload == reads_only:
-                    cost = 1 - mixed.figures.iops / reads.figures.iops
-                    return MixCost(reference.reads, cost, reference.cost, reference.source)
+        for workload, rate in rates.items():
+            peak = rates.get(replace(workload, reads=100))
+            if workload.reads == reference.reads and peak is not None:
+                cost = 1 - rate / peak
+                return MixCost(reference.reads, cost, reference.cost, reference.source)
     return None
 
 
@@ -195,9 +193,8 @@ def compare_with_documents(
 
     Percentiles are compared for the load of a disk that is closest to the documents' load.
     """
-    subjects = {}
-    for subject in list_subjects(machine, machine.endpoints_by_target):
-        subjects[subject.endpoint.id] = subject
+    listed = list_subjects(machine, machine.endpoints_by_target)
+    subjects = {subject.endpoint.id: subject for subject in listed}
     latest = {}
     for result in results:
         is_plain = result.workload.writer is None and result.workload.rate is None
