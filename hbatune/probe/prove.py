@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from random import Random
 
 from msgspec import Struct, field
@@ -286,24 +287,18 @@ def make_representatives(
 ) -> list[Representative]:
     """Return the representatives with their rows, except those without any row set."""
     endpoint_ids = {endpoint.id for endpoint in endpoints}
+    get_group = attrgetter("adapter", "medium", "model")
     representatives = []
     for subject in subjects:
-        members = subject.members
-        member_ids = {member.id for member in members}
-        groups = {(member.adapter, member.medium, member.model) for member in members}
+        member_ids = {member.id for member in subject.members}
+        groups = set(map(get_group, subject.members))
         serving = {adapter.target for adapter in subject.adapters}
-        group_ids = set(member_ids)
-        for endpoint in endpoints:
-            if (endpoint.adapter, endpoint.medium, endpoint.model) in groups:
-                group_ids.add(endpoint.id)
-        member_rows, group_rows, adapter_rows = [], [], []
-        for row in rows:
-            if row.id in member_ids:
-                member_rows.append(row)
-            if row.id in group_ids:
-                group_rows.append(row)
-            if row.id not in endpoint_ids and row.adapter in serving:
-                adapter_rows.append(row)
+        peers = {endpoint.id for endpoint in endpoints if get_group(endpoint) in groups}
+        group_ids = member_ids | peers
+        member_rows = [row for row in rows if row.id in member_ids]
+        group_rows = [row for row in rows if row.id in group_ids]
+        others = [row for row in rows if row.id not in endpoint_ids]
+        adapter_rows = [row for row in others if row.adapter in serving]
         if member_rows or adapter_rows:
             representatives.append(
                 Representative(subject, (*member_rows, *adapter_rows), (*group_rows, *adapter_rows))
