@@ -8,9 +8,9 @@ machine's noise (``compute_noise_floor``).
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import pairwise, product, repeat
 from operator import mul
 from random import Random
 from typing import Annotated, NamedTuple
@@ -323,9 +323,9 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
         # All metrics on one scale, so the largest can be compared.
         scale = math.sqrt(sum(gap**2 for gap in gaps)) or 1.0
         columns.append([gap / scale for gap in gaps])
-    scaled = list(zip(*columns, strict=True))
-    is_exact = len(pairs) <= MAX_EXACT_PAIRS
-    largest = _enumerate_exchanges(scaled) if is_exact else _draw_exchanges(scaled)
+    largest = []
+    for signs in _list_exchanges(len(pairs)):
+        largest.append(max(abs(sum(map(mul, signs, column))) for column in columns))
     chances = []
     for column in columns:
         # A rounding error must not make the observed order look rarer than its own mirror image.
@@ -386,32 +386,19 @@ def compute_student_quantile(confidence: float, freedom: int) -> float:
     return sum(terms)
 
 
-def _enumerate_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of every exchange of the pairs, up to mirror images.
+def _list_exchanges(pairs: int) -> Iterator[Sequence[int]]:
+    """Yield the sign of each pair: in the observed order, and in all exchanges or in random ones.
 
-    One pair is exchanged at a time, in the order of the reflected binary code (Gray, 1953).
+    Mirror images are left out: their statistics are the same.
     """
-    signs = [1] * len(pairs)
-    sums: list[float] = list(map(sum, zip(*pairs, strict=True)))
-    largest = [max(map(abs, sums))]
-    for step in range(1, 1 << (len(pairs) - 1)):
-        index = (step & -step).bit_length() - 1
-        signs[index] = -signs[index]
-        sums = [s + 2 * signs[index] * d for s, d in zip(sums, pairs[index], strict=True)]
-        largest.append(max(map(abs, sums)))
-    return largest
-
-
-def _draw_exchanges(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the largest statistic of random exchanges, including the observed order."""
-    random = Random(len(pairs))
-    columns = list(zip(*pairs, strict=True))
-    largest: list[float] = [max(map(abs, map(sum, columns)))]
+    if pairs <= MAX_EXACT_PAIRS:
+        yield from product((1,), *repeat((1, -1), pairs - 1))
+        return
+    yield (1,) * pairs
+    random = Random(pairs)
     for _ in range(RANDOM_EXCHANGES):
-        bits = f"{random.getrandbits(len(pairs)):0{len(pairs)}b}"
-        signs = [1 if bit == "1" else -1 for bit in bits]
-        largest.append(max(map(abs, [sum(map(mul, signs, column)) for column in columns])))
-    return largest
+        bits = f"{random.getrandbits(pairs):0{pairs}b}"
+        yield [1 if bit == "1" else -1 for bit in bits]
 
 
 def _compute_error(values: Sequence[float]) -> float:
