@@ -108,13 +108,8 @@ def shorten_text(text: str) -> str:
 
 
 def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
-    """Return the facts compared between peers, with at most ``names`` target names for each value.
-
-    The most important types come first.
-    """
-    gathered = _GatheredFacts(snapshot, names)
-    gathered.add_common()
-    return gathered.list_facts()
+    """Return the facts compared between peers, the most important first (``_GatheredFacts``)."""
+    return _GatheredFacts(snapshot, names).list_facts()
 
 
 def map_adapter_names(machine: Machine) -> dict[str, str]:
@@ -123,7 +118,10 @@ def map_adapter_names(machine: Machine) -> dict[str, str]:
 
 
 class _GatheredFacts:
-    """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects."""
+    """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects.
+
+    They begin with the facts that are compared between peers, too.
+    """
 
     def __init__(
         self, snapshot: Snapshot, names: int, aliases: Mapping[str, str] | None = None
@@ -133,6 +131,9 @@ class _GatheredFacts:
         self._names = names
         self._aliases = aliases or {}
         self._values: dict[tuple[FactKind, str, str], dict[Scalar, list[str]]] = {}
+        self._add_adapters()
+        self._add_disks()
+        self._add_host()
 
     def list_facts(self) -> tuple[HostFact, ...]:
         """Return all facts in their order."""
@@ -144,12 +145,6 @@ class _GatheredFacts:
                 found.append(Valued(value, len(holders), tuple(map(shorten_text, targets))))
             facts.append(HostFact(*key, tuple(found)))
         return tuple(facts)
-
-    def add_common(self) -> None:
-        """Add the facts that are compared between peers, too."""
-        self._add_adapters()
-        self._add_disks()
-        self._add_host()
 
     def add_details(self) -> None:
         """Add the models and sizes of disks, and the number of CPUs that serve each adapter."""
@@ -285,23 +280,6 @@ MAX_NAMES = 64
 _HARMLESS = (f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{ErrorKind.SPACE}")
 
 
-def _pair_facts(
-    first: Snapshot, second: Snapshot
-) -> tuple[tuple[HostFact, ...], tuple[HostFact, ...]]:
-    """Return the facts of both hosts, with equal names for corresponding disk models."""
-    first_facts = _GatheredFacts(first, MAX_NAMES)
-    second_facts = _GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
-    for facts in (first_facts, second_facts):
-        facts.add_common()
-        facts.add_details()
-    if first.machine.boot_id == second.machine.boot_id:
-        second_facts.add_counters(get_error_counters(first))
-    else:
-        first_facts.add_counters(None)
-        second_facts.add_counters(None)
-    return first_facts.list_facts(), second_facts.list_facts()
-
-
 def _match_models(first: Machine, second: Machine) -> Mapping[str, str]:
     """Map disk models of the second host to the first host's models that they replace.
 
@@ -367,13 +345,20 @@ class HostComparison(Struct, frozen=True, kw_only=True):
 
 def compare_hosts(first: Snapshot, second: Snapshot) -> HostComparison:
     """Compare the second host with the first."""
-    first_facts, second_facts = _pair_facts(first, second)
-    differences, same = _find_differences(first_facts, second_facts)
+    first_facts = _GatheredFacts(first, MAX_NAMES)
+    second_facts = _GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
+    first_facts.add_details()
+    second_facts.add_details()
+    one_boot = first.machine.boot_id == second.machine.boot_id
+    if not one_boot:
+        first_facts.add_counters(None)
+    second_facts.add_counters(get_error_counters(first) if one_boot else None)
+    differences, same = _find_differences(first_facts.list_facts(), second_facts.list_facts())
     return HostComparison(
         first=ComparedHost(first.machine.hostname, first.machine.kernel, first.taken),
         second=ComparedHost(second.machine.hostname, second.machine.kernel, second.taken),
         one_host=first.machine.hostname == second.machine.hostname,
-        one_boot=first.machine.boot_id == second.machine.boot_id,
+        one_boot=one_boot,
         differences=tuple(differences),
         same=same,
     )
