@@ -201,15 +201,13 @@ def _group_drift(rows: Iterable[Row], machine: Machine) -> tuple[HostDrift, ...]
 
 
 def _group_findings(findings: Iterable[Finding]) -> tuple[HostFinding, ...]:
-    groups = group_items(findings, attrgetter("id", "severity"))
-    return tuple(HostFinding(len(group), _shorten_finding(group[0])) for group in groups.values())
-
-
-def _shorten_finding(finding: Finding) -> Finding:
-    """Return a finding with its evidence cut to a realistic length."""
-    facts = {name: _shorten_fact(fact) for name, fact in asdict(finding.evidence).items()}
-    evidence = replace(finding.evidence, **facts)
-    return replace(finding, target=shorten_text(finding.target), evidence=evidence)
+    entries = []
+    for first, *others in group_items(findings, attrgetter("id", "severity")).values():
+        facts = {name: _shorten_fact(fact) for name, fact in asdict(first.evidence).items()}
+        evidence = replace(first.evidence, **facts)
+        example = replace(first, target=shorten_text(first.target), evidence=evidence)
+        entries.append(HostFinding(1 + len(others), example))
+    return tuple(entries)
 
 
 def _shorten_fact(fact: Fact) -> Fact:
@@ -284,10 +282,7 @@ def _find_snapshots(directory: Path) -> Iterator[Path]:
 def read_hosts(
     files: Sequence[Path], profile: str | None, *, processes: int | None = None
 ) -> Iterator[HostAudit | UnusableSnapshot]:
-    """Yield each host's audit, or the reason why its file is unusable, in order of completion.
-
-    Each host is compared with ``profile`` or its own active profile.
-    """
+    """Yield each host's audit, or the reason why its file is unusable, in order of completion."""
     size = processes or min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
     shared_facts: dict[HostFact, HostFact] = {}
     with Pool[str, HostAudit | UnusableSnapshot](
