@@ -24,12 +24,10 @@ _WIDTH = 80
 
 def find_command_name(arguments: Sequence[str]) -> str | None:
     """Return the argument in the position of the command's name, or None."""
-    value = False
-    for argument in arguments:
-        if value:
-            value = False
-        elif is_option(argument, "-H", "--host", "--color"):  # its value is the next argument
-            value = True
+    words = iter(arguments)
+    for argument in words:
+        if is_option(argument, "-H", "--host", "--color"):
+            next(words, None)  # its value
         elif not argument.startswith("-"):
             return argument
     return None
@@ -164,8 +162,7 @@ class _Parser(argparse.ArgumentParser):
     """Shows commands in groups, and raises UsageError for invalid arguments."""
 
     def __init__(self, **options: Any) -> None:
-        options["formatter_class"] = _Formatter
-        super().__init__(**options, add_help=False)
+        super().__init__(**options, formatter_class=_Formatter, add_help=False)
 
     def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Return the parsed arguments. UsageError for an unknown option."""
@@ -209,7 +206,7 @@ class _Parser(argparse.ArgumentParser):
             formatter.start_section(title)
             formatter.add_arguments(actions)
             formatter.end_section()
-        formatter.add_text(self.epilog if self._subparsers is None else _make_epilog())
+        formatter.add_text(self.epilog)
         return formatter.format_help()
 
     def _get_own_actions(self) -> Iterator[argparse.Action]:
@@ -243,13 +240,6 @@ class _CommandParser(_Parser):
         finally:
             self._within = False
 
-    def format_help(self) -> str:
-        """Return the help with the command's summary and examples."""
-        texts = load_help()[self.prog.split()[-1]]
-        self.description = format_sentence(texts["summary"])
-        self.epilog = _format_examples(texts["examples"])
-        return super().format_help()
-
 
 def load_help() -> dict[str, Any]:
     """Return summary, examples and options of each command; ``main`` has what they share."""
@@ -257,12 +247,15 @@ def load_help() -> dict[str, Any]:
 
 
 def _fill_help(parser: argparse.ArgumentParser) -> None:
-    """Add the help of the arguments from templates/commands.toml."""
+    """Add the description, the examples and the arguments' help from templates/commands.toml."""
     texts = load_help()
-    command = texts.get(parser.prog.rpartition(" ")[2], {})
-    options = {**texts["main"]["options"], **command.get("options", {})}
+    options, command = texts["main"]["options"], parser.prog.rpartition(" ")[2]
     if parser._subparsers is not None:
-        parser.description = texts["main"]["description"]
+        parser.description, parser.epilog = texts["main"]["description"], _make_epilog()
+    else:
+        options = {**options, **texts[command].get("options", {})}
+        parser.description = format_sentence(texts[command]["summary"])
+        parser.epilog = _format_examples(texts[command]["examples"])
     for action in parser._actions:
         if action.help is None:
             action.help = options.get((action.option_strings or [action.dest])[-1])
