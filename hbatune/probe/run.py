@@ -75,16 +75,57 @@ def probe_subject(
     Nothing is written without ``write``. With ``look``, blocks are sampled for zeros (``blank``).
     ``prepare`` has to include the check of other I/O, which is the default (``find_disturbance``).
     """
-    executable = fio.find(subject.target)
+    target, endpoint = subject.target, subject.endpoint
+    node, size = endpoint.device_node, endpoint.size
+    executable = fio.find(target)
     if isinstance(executable, Skipped):
         return executable
-    # Checked again right before its run: the choice may be minutes old.
-    prepare = prepare or partial(find_disturbance, subject)
-    outcome = _measure_subject(executable, subject, workload, prepare, write=write)
-    node, size = subject.endpoint.device_node, subject.endpoint.size
-    if look and isinstance(outcome, ProbeResult) and node and isinstance(size, int):
-        outcome = replace(outcome, blank=guard.is_blank(node, size))
-    return outcome
+    if node is None:
+        return Skipped(target, Skip.NO_NODE)
+    if isinstance(size, model.Missing):
+        return Skipped(target, Skip.NO_SIZE)
+    if size < workload.least_bytes:
+        return Skipped(target, Skip.TOO_SMALL)
+    if not workload.fits_block(parse_integer(endpoint.attributes, BLOCK_SIZE_FILE)):
+        return Skipped(target, Skip.BLOCK_SIZE, detail=str(workload.block_size))
+    # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
+    enough = len(subject.cpus) >= workload.jobs
+    cpus = join_cpus(subject.cpus) if enough else None
+    try:
+        measured = fio.measure(
+            executable,
+            target,
+            node,
+            size,
+            workload,
+            write=write,
+            cpus=cpus,
+            involved=tuple(sorted({*subject.cpus, *subject.serving})) if enough else (),
+            # Checked again right before its run: the choice may be minutes old.
+            prepare=prepare or partial(find_disturbance, subject),
+        )
+    except UnsafeNameError as error:
+        return Skipped(target, Skip.UNSAFE_NAME, detail=error.name)
+    if not isinstance(measured, Figures):
+        return measured
+    served = []
+    for adapter in subject.adapters:
+        versions = (adapter.driver, adapter.driver_version, adapter.firmware)
+        served.append(Served(adapter.target, *versions, adapter.link))
+    temperatures = [sampler.read_temperature(member.sysfs) for member in subject.members]
+    return ProbeResult(
+        target=target,
+        id=endpoint.id,
+        workload=workload,
+        figures=measured,
+        fio_version=executable.version,
+        served=tuple(served),
+        cpus=cpus,
+        blank=guard.is_blank(node, size) if look else None,
+        settings=subject.settings,
+        # Of a map: of its warmest path.
+        temperature=max((value for value in temperatures if value is not None), default=None),
+    )
 
 
 def find_disturbance(subject: Subject) -> Skipped | None:
@@ -190,54 +231,3 @@ def fit_time(
         count = min(count, int(limit / (runs * estimate_seconds(1, workload)) + 1e-9))
     seconds = runs * estimate_seconds(count, workload)
     return TimeBudget(tuple(subjects[:count]), workload, seconds, tuple(subjects[count:]))
-
-
-def _measure_subject(
-    executable: fio.Fio, subject: Subject, workload: Workload, prepare: Prepare, *, write: bool
-) -> ProbeOutcome:
-    endpoint = subject.endpoint
-    if endpoint.device_node is None:
-        return Skipped(subject.target, Skip.NO_NODE)
-    if isinstance(endpoint.size, model.Missing):
-        return Skipped(subject.target, Skip.NO_SIZE)
-    if endpoint.size < workload.least_bytes:
-        return Skipped(subject.target, Skip.TOO_SMALL)
-    if not workload.fits_block(parse_integer(endpoint.attributes, BLOCK_SIZE_FILE)):
-        return Skipped(subject.target, Skip.BLOCK_SIZE, detail=str(workload.block_size))
-    # With fewer CPUs than jobs, the jobs would wait for each other, not for the disk.
-    enough = len(subject.cpus) >= workload.jobs
-    cpus = join_cpus(subject.cpus) if enough else None
-    involved = tuple(sorted({*subject.cpus, *subject.serving})) if enough else ()
-    try:
-        measured = fio.measure(
-            executable,
-            subject.target,
-            endpoint.device_node,
-            endpoint.size,
-            workload,
-            write=write,
-            cpus=cpus,
-            involved=involved,
-            prepare=prepare,
-        )
-    except UnsafeNameError as error:
-        return Skipped(subject.target, Skip.UNSAFE_NAME, detail=error.name)
-    if not isinstance(measured, Figures):
-        return measured
-    served = []
-    for adapter in subject.adapters:
-        versions = (adapter.driver, adapter.driver_version, adapter.firmware)
-        served.append(Served(adapter.target, *versions, adapter.link))
-    temperatures = [sampler.read_temperature(member.sysfs) for member in subject.members]
-    return ProbeResult(
-        target=subject.target,
-        id=endpoint.id,
-        workload=workload,
-        figures=measured,
-        fio_version=executable.version,
-        served=tuple(served),
-        cpus=cpus,
-        settings=subject.settings,
-        # Of a map: of its warmest path.
-        temperature=max((value for value in temperatures if value is not None), default=None),
-    )
