@@ -43,17 +43,32 @@ def find_write_refusal(subject: Subject, target_names: Collection[str]) -> Skipp
 
     ``target_names`` are the names that the user gave. Reads a few blocks of the device.
     """
-    endpoint = subject.endpoint
-    refusal = _check_facts(subject, target_names)
-    if refusal is not None:
-        return refusal
-    node = endpoint.device_node
-    if node is None:
-        return Skipped(endpoint.target, Skip.NO_NODE)
-    content = read_signature(node)
+    endpoint, target = subject.endpoint, subject.target
+    stable = ids.extract_stable_part(endpoint.id)
+    # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
+    if not {target, f"/dev/{target}", endpoint.id, stable} & set(target_names):
+        return Skipped(target, Skip.NOT_NAMED)
+    if endpoint.kind is not model.Kind.DISK or endpoint.map or subject.paths:
+        return Skipped(target, Skip.MULTIPATH, detail=endpoint.map or target)
+    if devices.SWAP in endpoint.mounts:
+        return Skipped(target, Skip.SWAP)
+    if endpoint.mounts:
+        return Skipped(target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
+    if endpoint.holders:
+        return Skipped(target, Skip.HELD, detail=", ".join(endpoint.holders))
+    try:
+        # The kernel's directories of partitions (block/partitions/core.c: part_attrs).
+        for entry in os.scandir(endpoint.sysfs):
+            if os.path.exists(f"{entry.path}/partition"):
+                return Skipped(target, Skip.PARTITIONED)
+    except OSError:  # missing or unreadable: not to be written to either
+        return Skipped(target, Skip.PARTITIONED)
+    if endpoint.device_node is None:
+        return Skipped(target, Skip.NO_NODE)
+    content = read_signature(endpoint.device_node)
     if isinstance(content, OSError):
-        return Skipped(endpoint.target, Skip.UNKNOWN_CONTENT, detail=content.strerror)
-    return None if content is None else Skipped(endpoint.target, Skip.SIGNED, detail=content)
+        return Skipped(target, Skip.UNKNOWN_CONTENT, detail=content.strerror)
+    return None if content is None else Skipped(target, Skip.SIGNED, detail=content)
 
 
 @contextmanager
@@ -78,30 +93,6 @@ def claim_device(subject: Subject) -> Iterator[Skipped | None]:
         return
     with close_on_exit(claim):
         yield None
-
-
-def _check_facts(subject: Subject, target_names: Collection[str]) -> Skipped | None:
-    endpoint = subject.endpoint
-    stable = ids.extract_stable_part(endpoint.id)
-    # Only a name of this disk counts: an adapter or a pattern that includes it is not enough.
-    if not {endpoint.target, f"/dev/{endpoint.target}", endpoint.id, stable} & set(target_names):
-        return Skipped(endpoint.target, Skip.NOT_NAMED)
-    if endpoint.kind is not model.Kind.DISK or endpoint.map or subject.paths:
-        return Skipped(endpoint.target, Skip.MULTIPATH, detail=endpoint.map or endpoint.target)
-    if devices.SWAP in endpoint.mounts:
-        return Skipped(endpoint.target, Skip.SWAP)
-    if endpoint.mounts:
-        return Skipped(endpoint.target, Skip.MOUNTED, detail=", ".join(endpoint.mounts))
-    if endpoint.holders:
-        return Skipped(endpoint.target, Skip.HELD, detail=", ".join(endpoint.holders))
-    try:
-        # The kernel's directories of partitions (block/partitions/core.c: part_attrs).
-        for entry in os.scandir(endpoint.sysfs):
-            if os.path.exists(f"{entry.path}/partition"):
-                return Skipped(endpoint.target, Skip.PARTITIONED)
-    except OSError:  # missing or unreadable: not to be written to either
-        return Skipped(endpoint.target, Skip.PARTITIONED)
-    return None
 
 
 def read_signature(node: str) -> "str | OSError | None":
