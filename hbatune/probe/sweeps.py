@@ -176,12 +176,10 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
 
 def find_corners(sweeps: Iterable[Sweep]) -> list[Corners]:
     """Return the depth sweeps that belong together, the latest first."""
-    groups: dict[object, list[Sweep]] = {}
-    for sweep in sweeps:
-        if sweep.swept is SweptParameter.DEPTH and sweep.workload.queue_depth is None:
-            groups.setdefault(_make_command_key(sweep.records[0]), []).append(sweep)
+    depths = [sweep for sweep in sweeps if sweep.swept is SweptParameter.DEPTH]
+    unset = [sweep for sweep in depths if sweep.workload.queue_depth is None]
     corners = []
-    for group in groups.values():
+    for group in group_items(unset, lambda sweep: _make_command_key(sweep.records[0])).values():
         random, sequential = _select_patterns(group, _RANDOM), _select_patterns(group, _IN_ORDER)
         if random and sequential:
             corners.append(Corners(random, sequential))
