@@ -107,17 +107,12 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH - 1]}…"
 
 
-def list_host_facts(snapshot: Snapshot, *, names: int) -> tuple[HostFact, ...]:
-    """Return the facts compared between peers, the most important first (``_GatheredFacts``)."""
-    return _GatheredFacts(snapshot, names).list_facts()
-
-
 def map_adapter_names(machine: Machine) -> dict[str, str]:
     """Return the name of each adapter's product, by target."""
     return {adapter.target: format_adapter_name(adapter) for adapter in machine.adapters}
 
 
-class _GatheredFacts:
+class GatheredFacts:
     """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects.
 
     They begin with the facts that are compared between peers, too.
@@ -136,7 +131,7 @@ class _GatheredFacts:
         self._add_host()
 
     def list_facts(self) -> tuple[HostFact, ...]:
-        """Return all facts in their order."""
+        """Return all facts, the most important types first."""
         facts = []
         for key in sorted(self._values, key=lambda key: FACT_RANKS[key[0]]):
             found = []
@@ -345,8 +340,8 @@ class HostComparison(Struct, frozen=True, kw_only=True):
 
 def compare_hosts(first: Snapshot, second: Snapshot) -> HostComparison:
     """Compare the second host with the first."""
-    first_facts = _GatheredFacts(first, MAX_NAMES)
-    second_facts = _GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
+    first_facts = GatheredFacts(first, MAX_NAMES)
+    second_facts = GatheredFacts(second, MAX_NAMES, _match_models(first.machine, second.machine))
     first_facts.add_details()
     second_facts.add_details()
     one_boot = first.machine.boot_id == second.machine.boot_id

@@ -144,7 +144,7 @@ def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
         adapters=tuple(map(_summarise_adapter, snapshot.machine.adapters)),
         drift=_group_drift(inputs.rows, snapshot.machine),
         findings=_group_findings(run_checks(inputs)),
-        facts=compared_facts.list_host_facts(snapshot, names=MAX_NAMES),
+        facts=compared_facts.GatheredFacts(snapshot, MAX_NAMES).list_facts(),
         not_understood=() if situation is None else situation.not_understood,
     )
     entries = sum(map(len, (audit.adapters, audit.drift, audit.findings, audit.not_understood)))
