@@ -24,7 +24,11 @@ from hbatune.probe.result import Figures
 
 ALPHA = 0.01  # false alarms per verdict, all metrics together
 DEFAULT_PAIRS = 10  # two more than the minimum for ``ALPHA``, so one outlier does not decide
-MIN_PAIRS = 8  # the minimum for ``ALPHA`` (``compute_min_pairs``), if time is short
+MIN_PAIRS = 8
+"""The minimum for ``compute_chance`` to reach ``ALPHA``, if time is short.
+
+With n pairs there are 2^(n-1) exchanges up to mirror images, always including the observed one.
+"""
 BURST_PAIRS = 2  # enough to describe, too few to decide
 DRIFT_FACTOR = 3.0
 """Factor from the drift between the halves of one block to the drift allowed between two blocks.
@@ -59,8 +63,7 @@ class Metric(StrEnum):
 
     def tolerated(self, tolerance: Tolerance) -> float:
         """Return the fraction of it that the profile tolerates to lose."""
-        allowed: float = getattr(tolerance, self.value)
-        return allowed
+        return float(getattr(tolerance, self.value))
 
     @property
     def sign(self) -> int:
@@ -141,7 +144,7 @@ def evaluate_pairs(
     """
     if len(pairs) < 2:
         verdict = Verdict(Conclusion.CANNOT_TELL, Design.INTERLEAVED, len(pairs), ())
-        return _advise_runs(verdict, compute_min_pairs(ALPHA), seconds)
+        return _advise_runs(verdict, tolerance, seconds)
     logs = []
     for before, after in pairs:
         logs.append([math.log(metric.of(after) / metric.of(before)) for metric in Metric])
@@ -157,7 +160,7 @@ def evaluate_pairs(
         change = _make_change(metric, sides, gap, floor, significant, tolerance)
         changes.append(replace(change, chance=chance))
     verdict = _make_verdict(Design.INTERLEAVED, len(pairs), changes)
-    return _advise_runs(verdict, _estimate_runs(verdict, tolerance), seconds)
+    return _advise_runs(verdict, tolerance, seconds)
 
 
 def evaluate_blocks(
@@ -171,7 +174,7 @@ def evaluate_blocks(
     # Drift is measured between the halves of a block, and each half needs two runs.
     if runs < 4:
         verdict = Verdict(Conclusion.CANNOT_TELL, Design.BLOCKS, runs, ())
-        return _advise_runs(verdict, DEFAULT_PAIRS, seconds)
+        return _advise_runs(verdict, tolerance, seconds, least=DEFAULT_PAIRS)
     changes = []
     for metric in Metric:
         first = list(map(math.log, metric.list_values(before)))
@@ -183,7 +186,7 @@ def evaluate_blocks(
         significant = not low <= 0 <= high
         changes.append(_make_change(metric, (before, after), gap, drift, significant, tolerance))
     verdict = _make_verdict(Design.BLOCKS, runs, changes)
-    return _advise_runs(verdict, _estimate_runs(verdict, tolerance), seconds)
+    return _advise_runs(verdict, tolerance, seconds)
 
 
 def describe_bursts(
@@ -281,13 +284,15 @@ def _make_verdict(design: Design, runs: int, changes: Sequence[MetricChange]) ->
     return Verdict(conclusion, design, runs, tuple(changes))
 
 
-def _estimate_runs(verdict: Verdict, tolerance: Tolerance) -> float:
-    """Return the number of runs of each side to decide about all metrics.
+def _advise_runs(
+    verdict: Verdict, tolerance: Tolerance, seconds: float, *, least: int = MIN_PAIRS
+) -> Verdict:
+    """Return the verdict with the runs that a decision about all metrics lacks, if allowed.
 
     An interval shrinks with the root of the runs. It has to become small enough to lie within the
     tolerance, or to exclude zero.
     """
-    needed = float(compute_min_pairs(ALPHA))
+    needed = float(least)
     for change in verdict.changes:
         if change.word is Conclusion.CANNOT_TELL:
             allowed = change.metric.tolerated(tolerance)
@@ -296,11 +301,6 @@ def _estimate_runs(verdict: Verdict, tolerance: Tolerance) -> float:
             small = reach / max(math.log1p(allowed) - gap, 1e-9)
             large = max(reach, math.log1p(change.floor)) / max(gap, 1e-9)
             needed = max(needed, verdict.runs * min(small, large) ** 2)
-    return needed
-
-
-def _advise_runs(verdict: Verdict, needed: float, seconds: float) -> Verdict:
-    """Return the verdict with the runs that a decision lacks, if they are allowed."""
     is_undecided = verdict.word is Conclusion.CANNOT_TELL and verdict.runs > 0
     if not is_undecided or needed > MAX_PAIRS or needed * seconds > MAX_ADVICE_S:
         return verdict
@@ -332,14 +332,6 @@ def compute_chance(pairs: Sequence[Sequence[float]]) -> tuple[float, ...]:
         observed = abs(sum(column)) - 1e-12
         chances.append(sum(statistic >= observed for statistic in largest) / len(largest))
     return tuple(chances)
-
-
-def compute_min_pairs(alpha: float) -> int:
-    """Return the minimum number of pairs for ``compute_chance`` to reach ``alpha``.
-
-    With n pairs there are 2^(n-1) exchanges up to mirror images, always including the observed one.
-    """
-    return math.ceil(1 - math.log2(alpha))
 
 
 def compute_interval(sides: Sequence[Sequence[float]], confidence: float) -> tuple[float, float]:

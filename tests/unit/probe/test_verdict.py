@@ -23,7 +23,7 @@ from hbatune.probe.verdict import (
     Design,
     Metric,
     Verdict,
-    compute_min_pairs,
+    compute_chance,
     compute_noise_floor,
     describe_bursts,
     evaluate_blocks,
@@ -56,7 +56,8 @@ def test_identical_settings_rarely_alarm(noise: str, count: int) -> None:
 
 
 def test_apply_uses_fewest_pairs() -> None:
-    assert compute_min_pairs(ALPHA) == MIN_PAIRS
+    fewer = compute_chance([[1.0]] * (MIN_PAIRS - 1))[0]
+    assert compute_chance([[1.0]] * MIN_PAIRS)[0] <= ALPHA < fewer
 
 
 @pytest.mark.usefixtures("fast")

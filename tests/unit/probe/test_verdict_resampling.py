@@ -7,7 +7,6 @@ import pytest
 from hbatune.probe.verdict import (
     compute_chance,
     compute_interval,
-    compute_min_pairs,
     compute_student_quantile,
 )
 
@@ -38,7 +37,6 @@ def test_more_metrics_raise_chance() -> None:
 
 
 def test_one_percent_needs_eight_pairs() -> None:
-    assert compute_min_pairs(0.01) == 8
     assert compute_chance([[1.0]] * 8)[0] <= 0.01 < compute_chance([[1.0]] * 7)[0]
 
 
