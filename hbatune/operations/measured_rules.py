@@ -158,7 +158,7 @@ def _explain_depth(situation: Situation, disk: DiskSearchResult, change: ValueCh
 
 def _explain_tournament(situation: Situation, disk: DiskSearchResult, change: ValueChange) -> str:
     tournament = disk.settings
-    if tournament is None or change.setting not in tournament.settings:
+    if tournament is None or change.setting not in tournament.in_force:
         tournament = disk.schedulers
     assert tournament is not None
     answer = tournament.answer

@@ -440,14 +440,6 @@ class FoundSettings(Struct, frozen=True):
     interference: bool = False
     written: tuple[Figure, ...] = ()
 
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """The settings that the candidates change."""
-        names: dict[str, Value] = {}
-        for candidate in self.candidates:
-            names |= candidate.values
-        return tuple(names)
-
 
 class DiskSearchResult(Struct):
     """The search on one disk, filled in during the search. ``alike`` are the disks it represents.

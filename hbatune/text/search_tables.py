@@ -79,12 +79,12 @@ def _make_depth_cells(
 
 
 def _make_settings_cells(search: tournament.FoundSettings) -> list[str]:
-    answer, names = search.answer, search.settings
+    answer = search.answer
     better = answer.word is tournament.TournamentConclusion.BEST
     values = search.candidates[answer.leader].values
     # For a better candidate, show only the settings that it changes.
-    shown_names = [name for name in names if name in values or not better]
-    before = ", ".join(str(search.in_force.get(name, EMPTY_CELL)) for name in shown_names)
+    shown_names = [name for name in search.in_force if name in values or not better]
+    before = ", ".join(str(search.in_force[name]) for name in shown_names)
     best = ", ".join(str(values[name]) for name in shown_names) if better else EMPTY_CELL
     writer_text = " with a bulk writer" if search.interference else ""
     probes = format_count(answer.probes, "probe")
