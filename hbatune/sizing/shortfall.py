@@ -75,20 +75,14 @@ def evaluate_host(comparisons: Sequence[ResourceComparison]) -> Answer:
     return "short" if False in chain.from_iterable(places.values()) else "unknown"
 
 
-def count_array_adapters(machine: Machine) -> int:
-    """Return the number of adapters with LUNs of shared arrays."""
-    return len({array.adapter for array in _find_array_luns(machine)} - {None})
-
-
-def count_array_luns(machine: Machine) -> int:
-    """Return the number of LUNs on shared arrays, regardless of their paths."""
-    return len({array.map or extract_stable_part(array.id) for array in _find_array_luns(machine)})
-
-
-def _find_array_luns(machine: Machine) -> Iterator[Endpoint]:
+def count_array_parts(machine: Machine) -> tuple[int, int]:
+    """Return the number of LUNs on shared arrays, regardless of their paths, and of adapters."""
+    luns, adapters = set(), set()
     for endpoint in machine.endpoints:
         if endpoint.kind is not Kind.MAP and is_shared(endpoint):
-            yield endpoint
+            luns.add(endpoint.map or extract_stable_part(endpoint.id))
+            adapters.add(endpoint.adapter)
+    return len(luns), len(adapters - {None})
 
 
 def _find_medium(endpoint: Endpoint) -> str | None:
@@ -154,15 +148,13 @@ def _compare_links(needs: Needs, machine: Machine) -> Iterator[ResourceCompariso
 def _compare_pairs(needs: Needs, machine: Machine) -> Iterator[ResourceComparison]:
     """Yield the pairs of the documents' cards, for the RAID level that needs the fewest."""
     for card in dict.fromkeys(need.card for need in needs.raid):
-        gens = []
-        for adapter in machine.adapters:
-            if adapter.document == card:
-                gens.append(None if adapter.link is None else adapter.link.generation)
+        links = [adapter.link for adapter in machine.adapters if adapter.document == card]
+        gens = {link.generation for link in links if link is not None}
         advised = [need for need in needs.raid if need.card == card and need.advised]
         fitting = [need for need in advised if need.gen in gens]
         if fitting:
             need = min(fitting, key=lambda need: (need.used, need.level))
-            name, pairs, source = f"{card}, RAID {need.level}", len(gens) / 2, need.sources[0]
+            name, pairs, source = f"{card}, RAID {need.level}", len(links) / 2, need.sources[0]
             enough = pairs >= need.pairs
             yield ResourceComparison(Resource.PAIRS, name, pairs, need.pairs, enough, source)
 

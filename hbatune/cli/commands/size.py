@@ -101,8 +101,8 @@ def _make_load(args: argparse.Namespace) -> needs.WantedLoad | None:
 
 
 def _make_array(args: argparse.Namespace, machine: Machine) -> shortfall.SharedArray:
-    luns = args.luns or shortfall.count_array_luns(machine)
-    hbas = args.hbas or shortfall.count_array_adapters(machine)
+    array_luns, array_hbas = shortfall.count_array_parts(machine)
+    luns, hbas = args.luns or array_luns, args.hbas or array_hbas
     for option, count, noun in (("--luns", luns, "LUN"), ("--hbas", hbas, "adapter")):
         if not count:
             problem = f"{machine.hostname} has no {noun} of a shared array"

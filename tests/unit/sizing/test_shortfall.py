@@ -9,8 +9,7 @@ from hbatune.sizing.shortfall import (
     Selector,
     SharedArray,
     compare_host,
-    count_array_adapters,
-    count_array_luns,
+    count_array_parts,
     evaluate_host,
     find_depth,
 )
@@ -185,4 +184,4 @@ def test_host_luns_are_counted() -> None:
     on_map = factory.endpoint(target="dm-0", id="m", kind=Kind.MAP, adapter=None)
     adapters = tuple(factory.adapter(target=f"a{n}") for n in range(2))
     host = factory.machine(*paths, on_map, adapters=adapters)
-    assert (count_array_luns(host), count_array_adapters(host)) == (2, 2)
+    assert count_array_parts(host) == (2, 2)
