@@ -38,14 +38,12 @@ def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> 
     """
     import argparse
 
-    group = parser.add_argument_group(GLOBAL_OPTIONS)
+    default = None if defaults else argparse.SUPPRESS
+    group = parser.add_argument_group(GLOBAL_OPTIONS, argument_default=default)
     group.add_argument("-h", "--help", action="help")
-    host = group.add_argument("-H", "--host", metavar="USER@HOST")
-    color = group.add_argument("--color", metavar="WHEN", choices=COLORS)
-    quiet = group.add_argument("--quiet", action="store_true")
-    if not defaults:
-        for option in (host, color, quiet):
-            option.default = argparse.SUPPRESS
+    group.add_argument("-H", "--host", metavar="USER@HOST")
+    group.add_argument("--color", metavar="WHEN", choices=COLORS)
+    group.add_argument("--quiet", action="store_true")
 
 
 _FILE = {"metavar": "FILE", "type": Path}
