@@ -140,22 +140,20 @@ def _fold_line(line: str, width: int) -> list[str]:
     if len(line) <= width or split is None:
         return [line]
     before, text = split.groups()
-    name = [before.rstrip()] if before.strip() else []
-    if width - len(before) >= _MIN_TEXT_WIDTH:
-        first, name = before, []
-    else:
-        before = first = " " * 6
+    name = ""
+    if width - len(before) < _MIN_TEXT_WIDTH:
+        name, before = before.rstrip(), " " * 6
     import textwrap  # only help has paragraphs
 
     lines = textwrap.wrap(
         text,
         width,
-        initial_indent=first,
+        initial_indent=before,
         subsequent_indent=" " * len(before),
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [*name, *lines]
+    return [name, *lines] if name else lines
 
 
 class _Parser(argparse.ArgumentParser):
