@@ -136,8 +136,6 @@ def _load_knees(machine: Machine, spec: ProbeSpec) -> dict[str, int]:
 
 
 def _select_subjects(candidates: Subjects, machine: Machine, names: Sequence[str]) -> Subjects:
-    if not names:
-        return candidates
     chosen = choose_targets(machine, names)
     ids = {endpoint.id for endpoint in chosen.endpoints}
     adapters = {adapter.target for adapter in chosen.adapters}
