@@ -12,6 +12,7 @@ and compare them across hosts.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -237,13 +238,10 @@ class Audit(Struct, frozen=True):
 
 def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
     """Return the audit of all readable hosts, with the unusable files."""
-    read, unusable, not_understood = [], [], set[str]()
-    for result in results:
-        if isinstance(result, HostAudit):
-            read.append(result)
-            not_understood.update(result.not_understood)
-        else:
-            unusable.append(result)
+    collected = list(results)
+    read = [result for result in collected if isinstance(result, HostAudit)]
+    unusable = [result for result in collected if isinstance(result, UnusableSnapshot)]
+    not_understood = set(chain.from_iterable(host.not_understood for host in read))
     hosts = _name_hosts(read)
     groups = group_peers(hosts)
     outliers = find_outliers(groups, hosts)
