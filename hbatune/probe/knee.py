@@ -103,9 +103,7 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     iops = [statistics.median(point.iops) for point in points]
     p99 = [statistics.median(point.p99_us) for point in points]
     index = _find_most_power(iops, p99)
-    # The resampled range need not contain the knee of the medians; it is widened to do so.
     low, high = _resample_range(points, points[index].depth)
-    low, high = min(low, points[index].depth), max(high, points[index].depth)
     last = index == len(points) - 1
     return Knee(
         depth=points[index].depth,
@@ -152,4 +150,5 @@ def _resample_range(points: Sequence[Point], knee: int) -> tuple[int, int]:
         depths.append(points[_find_most_power(iops, p99)].depth)
     depths.sort()
     cut = int((1 - CONFIDENCE) / 2 * len(depths))
-    return depths[cut], depths[-1 - cut]
+    # This range need not contain the knee of the medians; it is widened to do so.
+    return min(depths[cut], knee), max(depths[-1 - cut], knee)
