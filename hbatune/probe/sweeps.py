@@ -295,16 +295,11 @@ def find_interference(records: Iterable[Record]) -> list[Interference]:
         if result.workload.writer is None:
             lone[pair] = result
         elif (reader := lone.get(pair)) is not None:
-            scheduler = _find_scheduler(result)
+            values = {(entry.target, entry.setting): entry.value for entry in result.settings}
+            current = values.get((result.target, "scheduler"))
+            scheduler = None if current is None else str(current)
             key = (record.id, scheduler, result.workload)
             # Removed first, since a dict keeps the position of an old key: the latest go last.
             pairs.pop(key, None)
             pairs[key] = Interference(reader, result, scheduler, record)
     return list(reversed(pairs.values()))
-
-
-def _find_scheduler(result: ProbeResult) -> str | None:
-    for entry in result.settings:
-        if (entry.setting, entry.target) == ("scheduler", result.target):
-            return str(entry.value)
-    return None
