@@ -130,8 +130,6 @@ def select_counts(counts: Sequence[Count], requested: float) -> list[Count]:
 
 def cut_windows(counts: Sequence[Window]) -> tuple[Window, ...]:
     """Return the windows between the counts of one run; their sum is the last count."""
-    if not counts:
-        return ()
     longest = end = 0.0
     for count in counts:
         longest, end = max(longest, count.seconds - end), count.seconds
@@ -189,17 +187,15 @@ class _Output(Struct, frozen=True):
 
 def _sum_counters(jobs: Sequence[_Job]) -> Count:
     by_job, sides = [], list[_Side]()
-    user = system = waited = 0.0
+    user = system = 0.0
     for job in jobs:
         if job.jobname != WRITER_JOB:
             sides += job.sides
             by_job.append(sum(side.total_ios for side in job.sides))
             user += job.usr_cpu * job.job_runtime
             system += job.sys_cpu * job.job_runtime
-    timed = 0
-    for side in sides:
-        timed += side.lat_ns.count
-        waited += side.lat_ns.mean * side.lat_ns.count
+    timed = sum(side.lat_ns.count for side in sides)
+    waited = sum(side.lat_ns.mean * side.lat_ns.count for side in sides)
     return Count(
         seconds=max((side.runtime for side in sides), default=0) / 1000,
         ios=sum(by_job),
