@@ -146,11 +146,10 @@ def find_busy_subjects(
     clock = clock or Clock()
     # With iostats off the counters do not change (6.1 and 6.12), which looks like an idle disk.
     counted: dict[str, list[str]] = {}
+    iostats = SETTINGS["iostats"]
     for subject in subjects:
-        directories = counted[subject.target] = []
-        for member in subject.members:
-            if SETTINGS["iostats"].read(member.attributes) != 0:
-                directories.append(member.sysfs)
+        members = [member for member in subject.members if iostats.read(member.attributes) != 0]
+        counted[subject.target] = [member.sysfs for member in members]
     series: dict[str, list[sampler.DiskSample | model.Missing]] = {}
     for directory in chain.from_iterable(counted.values()):
         series[directory] = []
