@@ -113,10 +113,7 @@ def map_adapter_names(machine: Machine) -> dict[str, str]:
 
 
 class GatheredFacts:
-    """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects.
-
-    They begin with the facts that are compared between peers, too.
-    """
+    """A host's values, with at most ``names`` targets for each; ``aliases`` rename the subjects."""
 
     def __init__(
         self, snapshot: Snapshot, names: int, aliases: Mapping[str, str] | None = None
@@ -126,6 +123,7 @@ class GatheredFacts:
         self._names = names
         self._aliases = aliases or {}
         self._values: dict[tuple[FactKind, str, str], dict[Scalar, list[str]]] = {}
+        # The facts that are compared between peers, too.
         self._add_adapters()
         self._add_disks()
         self._add_host()
