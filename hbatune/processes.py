@@ -13,6 +13,12 @@ def read_process_state(pid: int) -> tuple[int, bool] | None:
     return (int(fields[19]), fields[0] in b"ZX") if fields else None
 
 
+def find_parent(pid: int) -> int:
+    """Return the parent of a process, or 0 if there is no such process."""
+    fields = _read_fields(pid)
+    return int(fields[1]) if fields else 0
+
+
 def _read_fields(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat after the second one, or none if it cannot be read."""
     try:
@@ -42,15 +48,14 @@ def describe_process(pid: int) -> str:
     """Return a process's command and local start time as text, or an empty text if unknown."""
     import time  # not for `hbatune status`
 
-    times = read_process_state(pid)
+    if (times := read_process_state(pid)) is None:
+        return ""
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
             words = file.read(4096).decode(errors="replace").split("\0")
         with open("/proc/uptime", "rb", buffering=0) as file:
             uptime = float(file.read().split()[0])
     except (OSError, ValueError):
-        return ""
-    if times is None:
         return ""
     # Without the interpreter, and without the program's directory.
     first = 1 if "python" in words[0] and len(words) > 1 else 0

@@ -108,9 +108,7 @@ class Lock:
     def _take(self, path: Path, descriptor: int) -> None:
         self._descriptors[path] = descriptor
         while not _try_lock(descriptor):
-            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
-            if kind != fcntl.F_UNLCK:  # else it was released just now
+            if pid := _query_holder(descriptor):  # else it was released just now
                 raise LockedError(pid, self._role, holder=describe_process(pid))
 
     def _has_its_names(self) -> bool:
@@ -184,6 +182,18 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
+def _query_holder(descriptor: int) -> int | None:
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # without a holder, the pid stays 0
+    return _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))[-1] or None
+
+
+def find_holder(path: Path) -> int | None:
+    """Return the process that holds a lock, which this process does not hold, or None."""
+    with suppress(OSError), loader.open_file(path) as descriptor:
+        return _query_holder(descriptor)
+    return None
+
+
 class Hold(msgspec.Struct, frozen=True):
     """A process and the ids of the targets that it is switching."""
 
@@ -219,16 +229,13 @@ class HeldTargets:
 
 def read_held_ids(folder: Path) -> frozenset[str]:
     """Return the ids that living processes hold."""
-    try:
-        paths = list(folder.iterdir())
-    except (FileNotFoundError, PermissionError):
-        return frozenset()
     ids: set[str] = set()
-    for path in paths:
-        # None if it was just released, or is another program's file.
-        hold = loader.load_or(path, None, loader.SMALL_BOUNDS, Hold)
-        if hold is not None and hold.process.alive():
-            ids.update(hold.ids)
+    with suppress(FileNotFoundError, PermissionError):
+        for path in folder.iterdir():
+            # None if it was just released, or is another program's file.
+            hold = loader.load_or(path, None, loader.SMALL_BOUNDS, Hold)
+            if hold is not None and hold.process.alive():
+                ids.update(hold.ids)
     return frozenset(ids)
 
 

@@ -14,6 +14,7 @@ from hbatune import loader
 from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.errors import LockedError
+from hbatune.processes import find_parent
 from hbatune.workers import Process
 
 DAEMON_WAIT_S = 60.0
@@ -73,10 +74,7 @@ def _has_ended(pid: int) -> bool:
 def _is_pass_process(pid: int) -> bool:
     """Return whether the daemon started a process for a pass."""
     process = find_daemon(Paths.status)
-    with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
-        parent = int(file.read().rpartition(b")")[2].split()[1])  # proc(5)
-        return process is not None and parent == process.pid
-    return False
+    return process is not None and find_parent(pid) == process.pid
 
 
 def _wait_for_end(pid: int, seconds: float) -> None:
