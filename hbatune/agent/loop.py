@@ -26,6 +26,7 @@ from hbatune.agent.orders import Order, PassReason, PassReport, SettingChange, U
 from hbatune.agent.schedule import PassHistory, Schedule
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status, Times
+from hbatune.agent.writers import WriterWatch
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.sampler import read_reset_counts
 from hbatune.policy.profile import Profile
@@ -94,6 +95,9 @@ class Reporter(Protocol):
     def failed(self, problem: str) -> None:
         """Report why the configured metrics are not published."""
 
+    def unnamed(self, problem: str) -> None:
+        """Report why the writers of settings are not named."""
+
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the problem that prevented it."""
 
@@ -115,12 +119,13 @@ class DaemonLoop:
         reporter: Reporter,
         save: Callable[[Status], None],
         monitor: MetricsMonitor,
+        writers: WriterWatch,
         *,
         open: Iterable[SettingChange] = (),
     ) -> None:
         self._source, self._configuration = source, configuration
         self._service, self._reporter, self._save = service, reporter, save
-        self._monitor = monitor
+        self._monitor, self._writers = monitor, writers
         self._paths = Paths()
         self._depths, self._resets = DepthWatch(), read_reset_counts()
         self._status = Status(find_this_process(), time.time(), None)
@@ -180,6 +185,8 @@ class DaemonLoop:
         if profile is None or (records.covers_all and not records.damaged):
             self._stop_tuning()
             return
+        if problem := self._writers.start():
+            self._reporter.unnamed(problem)
         order = self._history.order(reason, events, current_time)
         age = time.time() - (self._status.checked or 0)
         are_checks_due = reason is PassReason.AUDIT and not 0 <= age < CHECK_INTERVAL_S
@@ -247,6 +254,7 @@ class DaemonLoop:
         self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
+        self._writers.stop()
         rolled_back = rollback_record.load(self._paths).everything
         last_profile = self._status.profile or self._status.last_profile
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=(), counts={})
@@ -258,11 +266,14 @@ class DaemonLoop:
         server = None if self._running is None else self._running[0].fileno()
         # Built each time: children come and go.
         poll = select.poll()
-        for descriptor in (wake, self._source.fileno(), server):
+        writers = self._writers.fileno()
+        for descriptor in (wake, self._source.fileno(), server, writers):
             if descriptor is not None:
                 # A child that dies only closes its end, which poll(2) always reports.
                 poll.register(descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(self._compute_timeout_ms())}
+        if writers in ready:  # first, since a writer may end any moment
+            self._writers.take()
         self._feed_watchdog()
         if wake in ready:
             # Emptied before the signals are read, so each signal causes a wake-up.
@@ -369,7 +380,7 @@ class DaemonLoop:
                 return
             disks = self._monitor.disks if order.names is None else ()
             # The report has no name here, so its memory is freed as soon as possible.
-            self._handle_report(order, orders.decode_report(sent, disks))
+            self._handle_report(order, orders.decode_report(sent, disks), started)
             if order.names is None:
                 del sent
                 worker.release_memory()  # a report on everything needs much memory
@@ -378,7 +389,7 @@ class DaemonLoop:
             self._running = None
             self._handle_report(order, PassReport(error=ChildFailure.OVERDUE))
 
-    def _handle_report(self, order: Order, report: PassReport) -> None:
+    def _handle_report(self, order: Order, report: PassReport, started: float = 0.0) -> None:
         current_time = time.monotonic()
         if report.locked:
             self._schedule.repeat(order, current_time + LOCK_RETRY_S)
@@ -393,6 +404,7 @@ class DaemonLoop:
         else:
             self._pass_ended = current_time
             self._postpone_audit(is_complete=order.names is None)
+        report = self._writers.name_writers(report, started)
         retry, report = self._history.retry_conflicts(order, report)
         if retry is not None:
             self._schedule.repeat(retry, current_time + CONFLICT_DELAY_S)
@@ -442,8 +454,9 @@ class DaemonLoop:
             pass_ended=self._pass_ended,
         )
         files = (*self._unwritten, *self._monitor.unwritten)
-        abandoned = children.collect_abandoned()
-        self._status = replace(self._status, times=times, unwritten=files, abandoned=abandoned)
+        self._status = replace(self._status, times=times, unwritten=files)
+        abandoned, lost_writes = children.collect_abandoned(), self._writers.overruns
+        self._status = replace(self._status, abandoned=abandoned, lost_writes=lost_writes)
         self._save(self._status)
 
     def _publish_status(self, status: Status) -> None:

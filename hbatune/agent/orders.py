@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hbatune.agent.events import DeviceEvent
 from hbatune.facts.sampler import SampledPlaces
-from hbatune.loader import ErrorNumber, LongText, ShortText
+from hbatune.loader import ErrorNumber, LongText, Moment, ShortText
 from hbatune.plan.rows import Outcome, RowKey, ServingAdapter
 from hbatune.policy.config import UnmatchedName
 from hbatune.settings.table import Value
@@ -108,11 +108,41 @@ class Retry(Struct, frozen=True, gc=False):
     next: float
 
 
+class WriterKind(StrEnum):
+    """The type of a writer of a setting."""
+
+    PROCESS = "process"
+    ENDED = "ended"  # a process that had ended before it could be identified
+    HBATUNE = "hbatune"  # another command of hbatune
+    KERNEL = "kernel"  # the driver or the kernel: no process has written
+    UNKNOWN = "unknown"  # the daemon did not see all writes
+
+
+class Writer(Struct, frozen=True, gc=False):
+    """The last writer of a setting, and the ``attribute`` that it wrote to.
+
+    ``time`` is in seconds since the epoch. ``unit`` is the unit of the system that the process
+    belongs to. ``comm`` is the process's name, which any process can choose. ``rules`` are udev
+    rules that set the attribute, if udev is the writer.
+    """
+
+    kind: WriterKind
+    time: Moment | None = None
+    attribute: ShortText | None = None
+    pid: int | None = None
+    uid: int | None = None
+    unit: ShortText | None = None
+    cgroup: ShortText | None = None
+    comm: ShortText | None = None
+    rules: tuple[ShortText, ...] = ()
+
+
 class SettingChange(Struct, frozen=True, gc=False):
     """One setting that differed from the profile value, and how it was handled.
 
     ``step_seconds`` is the time in which the kernel raises a lowered queue depth by one. ``reason``
-    explains a write that was not tried, or has not returned.
+    explains a write that was not tried, or has not returned. ``writer`` is missing if writes are
+    not watched, or if another cause is known.
     """
 
     target: ShortText
@@ -128,6 +158,7 @@ class SettingChange(Struct, frozen=True, gc=False):
     retry: Retry | None = None
     step_seconds: float | None = None
     reason: LongText | None = None
+    writer: Writer | None = None
 
     @property
     def key(self) -> RowKey:
@@ -213,6 +244,7 @@ encode = msgpack.Encoder().encode
 """Encodes an order or an error."""
 decode_error = msgpack.Decoder(str | None).decode
 decode_findings = msgpack.Decoder(tuple[dict[str, int], tuple[str, ...]]).decode
+decode_files = msgpack.Decoder(tuple[str, ...]).decode
 decode_order = msgpack.Decoder(Order).decode
 _decode_pieces = msgpack.Decoder(tuple[Raw, ...]).decode
 _decode_piece = msgpack.Decoder(PassReport).decode

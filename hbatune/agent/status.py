@@ -69,7 +69,8 @@ class Status(Struct, frozen=True):
     ``findings`` of the checks, by severity, and ``lost_rules``, other udev rules without effect,
     were ``checked`` at this time, without the kernel's log. ``last_profile`` was active before a
     rollback. ``abandoned`` is the number of processes that hang in the kernel. ``doubts`` are the
-    errors of rules without effect.
+    errors of rules without effect. ``lost_writes`` counts the times at which the kernel dropped
+    events of writes, whose writers are unknown.
     """
 
     process: Process
@@ -98,6 +99,7 @@ class Status(Struct, frozen=True):
     lost_rules: tuple[LongText, ...] = ()
     checked: Moment | None = None
     last_profile: ShortText | None = None
+    lost_writes: int = 0
     schema: ShortText = SCHEMA
 
     @property

@@ -1,22 +1,41 @@
-"""Read the queue depths that drivers reset without an event, at minimal cost.
+"""Read what the daemon itself needs of sysfs: queue depths, and the identities of files.
 
 A depth is a field of the SCSI device. Reading its file never waits, even if the disk hangs
 (drivers/scsi/scsi_sysfs.c: sdev_show_queue_depth), so no worker is needed.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from hbatune.facts.attributes import read_text
 from hbatune.facts.families import family_of
 from hbatune.facts.family import Family
+from hbatune.facts.model import TargetKind
 
-_HOSTS = "/sys/class/scsi_host"
-_BLOCK = "/sys/class/block"
+SYSFS = "/sys"
+_HOSTS = f"{SYSFS}/class/scsi_host"
+_BLOCK = f"{SYSFS}/class/block"
 # The maximum number of open files, of the 1024 that a service may have (DefaultLimitNOFILE=).
 MAX_OPEN_FILES = 256
 # Bytes: more than any depth.
 _MAX_BYTES = 64
+
+
+_CLASSES = {"endpoint": "block", "controller": "nvme", "host": "scsi_host"}
+"""The classes of targets in sysfs, by ``TargetKind``."""
+
+
+def find_inodes(kind: TargetKind, target: str, paths: Iterable[str]) -> list[int]:
+    """Return the inode numbers of a target's files, without missing files. It reads no file.
+
+    The kernel never uses a number again (fs/kernfs/dir.c: __kernfs_new_node).
+    """
+    inodes = []
+    for path in paths if kind in _CLASSES else ():
+        with suppress(OSError):
+            inodes.append(os.stat(f"{SYSFS}/class/{_CLASSES[kind]}/{target}/{path}").st_ino)
+    return inodes
 
 
 class DepthFiles:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Collection, Mapping
 
 from hbatune.act.paths import Paths
-from hbatune.agent import status
+from hbatune.agent import orders, status
 from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport, SettingChange
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
 from hbatune.errors import UsageError
 from hbatune.policy.config import UnmatchedName
 from hbatune.shipped import load_texts
-from hbatune.text.basic_output import format_count
+from hbatune.text.basic_output import format_count, format_second
 from hbatune.watch.alerts import AlertChange
 from hbatune.watch.watch import AlertEvent
 
@@ -89,6 +89,10 @@ class JournalReporter:
         """Report why metrics cannot be published, or an internal error of a pass or a worker."""
         self._log("failed", ERROR, problem)
 
+    def unnamed(self, problem: str) -> None:
+        """Report why the writers of settings are not named."""
+        self._log("unnamed", NOTICE, self._texts["journal"]["unnamed"].format(problem))
+
     def restored(self, problem: str | None) -> None:
         """Report that all values were restored at the end, or the reason why not."""
         if problem is None:
@@ -131,7 +135,8 @@ class JournalReporter:
             case Handled.WRITTEN:
                 is_drift = change.origin is ChangeOrigin.DRIFT
                 is_drift &= reason in (PassReason.AUDIT, PassReason.EVENT)
-                text = f"{value}, {_explain_change(reason, change)} ({change.rule})"
+                why = f"{_explain_change(reason, change)}{_add_writer(change)}"
+                text = f"{value}, {why} ({change.rule})"
                 self._log("drifted" if is_drift else "tuned", NOTICE, text, fields)
             case Handled.FAILED:
                 cause = os.strerror(change.errno) if change.errno else str(change.outcome)
@@ -143,7 +148,8 @@ class JournalReporter:
                 self._log("ramping", NOTICE, text, fields)
             case Handled.REPORTED:
                 text = f"{change.target}: {change.setting} is {change.before}, not {change.value}"
-                self._log("drifted", WARNING, f"{text} ({change.rule})", fields)
+                text = f"{text}{_add_writer(change)} ({change.rule})"
+                self._log("drifted", WARNING, text, fields)
             # Not logged: one entry per pass would fill the journal. `hbatune status` shows them.
             case Handled.LEFT | Handled.HELD | Handled.WAITING:
                 pass
@@ -193,6 +199,24 @@ def describe_ramp(change: SettingChange) -> str:
     return str(load_texts("notes.toml")["journal"]["ramp"].format(change=change, pace=pace))
 
 
+def describe_writer(writer: orders.Writer) -> str:
+    """Describe the last writer of a setting, and the udev rules that may have caused the write.
+
+    The unit or cgroup is the kernel's proof. A process chooses its name, which is in quotes.
+    """
+    time = "" if writer.time is None else format_second(writer.time)
+    place, name = writer.unit or writer.cgroup, (writer.comm or "").replace('"', "'")
+    text: str = load_texts("notes.toml")["WriterKind"][writer.kind.name]
+    text = text.format(writer=writer, place=place, name=name, time=time)
+    return f"{text}, as in {' or '.join(writer.rules)}" if writer.rules else text
+
+
+def _add_writer(change: SettingChange) -> str:
+    """Return the writer after a colon, unless the origin of the change tells as much."""
+    is_told = change.origin is ChangeOrigin.RESET and change.writer and not change.writer.pid
+    return f": {describe_writer(change.writer)}" if change.writer and not is_told else ""
+
+
 def _explain_change(reason: PassReason, change: SettingChange) -> str:
     """Return why a value differed; at the start the reason is always the start itself."""
     texts = load_texts("notes.toml")
@@ -218,6 +242,8 @@ def _make_fields(change: SettingChange) -> dict[str, str]:
         "HBATUNE_TO": str(change.value),
         "HBATUNE_RULE": change.rule,
     }
+    if writer := change.writer:
+        fields["HBATUNE_WRITER"] = writer.unit or writer.cgroup or str(writer.kind)
     if change.errno:
         # Some errnos have no name (ENOTSUPP, 524).
         fields["HBATUNE_ERRNO"] = errno.errorcode.get(change.errno, str(change.errno))

@@ -333,11 +333,13 @@ def _describe_stall(stall: Stall, status: "Status") -> str:
 
 def _explain_unset(change: "SettingChange") -> str:
     from hbatune.agent.orders import Handled
-    from hbatune.text.daemon_messages import describe_ramp
+    from hbatune.text.daemon_messages import describe_ramp, describe_writer
 
     if change.handled is Handled.RAMPING:
         return describe_ramp(change)
     why = change.reason or load_texts("messages.toml")["open_change"][change.handled]
+    if change.writer is not None:
+        why = f"{why}; {describe_writer(change.writer)}"
     if change.retry is None:
         return why
     since, next = format_second(change.retry.since), format_second(change.retry.next)

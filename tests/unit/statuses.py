@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hbatune.agent.orders import Handled, PassReason, PassReport, Retry, SettingChange
+from hbatune.agent.orders import (
+    Handled,
+    PassReason,
+    PassReport,
+    Retry,
+    SettingChange,
+    Writer,
+    WriterKind,
+)
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import LastPass, Status, Times
 from hbatune.processes import read_clock_id
@@ -46,6 +54,18 @@ WAITING = replace(LEFT, handled=Handled.WAITING, retry=Retry(1000.0, 4, 5000.0))
 
 RAMPING = SettingChange(
     "sda", "id-sda", "queue_depth", 60, 64, "depth", Handled.RAMPING, step_seconds=120.0
+)
+
+
+WRITER = Writer(
+    WriterKind.PROCESS,
+    time=0.0,
+    attribute="nr_requests",
+    pid=4711,
+    uid=0,
+    unit="tuned.service",
+    cgroup="/system.slice/tuned.service",
+    comm="tuned",
 )
 
 

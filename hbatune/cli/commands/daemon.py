@@ -11,6 +11,7 @@ from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import UdevMonitor
 from hbatune.agent.loop import DaemonLoop
 from hbatune.agent.monitor import MetricsMonitor
+from hbatune.agent.writers import WriterWatch
 from hbatune.cli import arguments, command
 from hbatune.errors import LockRole
 from hbatune.policy.config import load_configuration
@@ -47,7 +48,8 @@ def run(args: "argparse.Namespace") -> int:
         monitor = MetricsMonitor(latencies, () if last is None else last.alerts)
         # After a restart, alerts and retries continue and are not reported again.
         open = () if last is None else last.open
-        DaemonLoop(source, good, by, reporter, reporter.save, monitor, open=open).run()
+        save, writers = reporter.save, WriterWatch(open)
+        DaemonLoop(source, good, by, reporter, save, monitor, writers, open=open).run()
     return 0
 
 

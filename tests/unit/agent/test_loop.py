@@ -6,7 +6,9 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +22,7 @@ from hbatune import children
 from hbatune.act import rollback_record
 from hbatune.act.block_trace import BlockTrace
 from hbatune.act.paths import Paths
-from hbatune.agent import loop, monitor, passes
+from hbatune.agent import loop, monitor, passes, writers
 from hbatune.agent.configuration import LastGoodConfiguration, Policy
 from hbatune.agent.events import DeviceEvent, UdevMonitor
 from hbatune.agent.loop import DaemonLoop
@@ -34,10 +36,12 @@ from hbatune.agent.orders import (
     Retry,
     SettingChange,
     UnwrittenFile,
+    WriterKind,
     encode_report,
 )
 from hbatune.agent.service import ServiceManager
 from hbatune.agent.status import Status
+from hbatune.agent.writers import WriterWatch
 from hbatune.cli.command import watch_for_faults
 from hbatune.errors import UsageError
 from hbatune.facts import sampler
@@ -138,6 +142,7 @@ class Bench:
         self.mistake: UsageError | None = None
         self.doubts: list[PolicyError] = []
         self.open: tuple[SettingChange, ...] = ()
+        self.writers = WriterWatch(root=str(folder))
         (folder / "orders").touch()
         (folder / "site").mkdir()
 
@@ -176,9 +181,8 @@ class Bench:
         last_good = LastGoodConfiguration(self.folder / "site", self.load)
         latencies = LatencySampler(BlockTrace("test", ()), self.folder / "latency.json")
         monitor = MetricsMonitor(latencies)
-        DaemonLoop(
-            self.source, last_good, self.systemd, self.recorder, save, monitor, open=self.open
-        ).run()
+        arguments = self.source, last_good, self.systemd, self.recorder, save, monitor, self.writers
+        DaemonLoop(*arguments, open=self.open).run()
         return statuses
 
 
@@ -212,6 +216,47 @@ def test_full_rollback_idles_daemon(bench: Bench) -> None:
     assert (status.rolled_back, status.profile, status.well) == (True, None, True)
 
 
+def test_drift_gets_its_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write comes during the pass, and the daemon reads its event before the report."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder, "nomerges")
+        file.touch()
+        inode = file.stat().st_ino
+        monkeypatch.setattr(writers, "find_inodes", lambda *arguments: [inode])
+        bench.writers = WriterWatch(root=folder, magic=0x0102_1994)  # of tmpfs
+        if problem := bench.writers.start():
+            pytest.skip(problem)
+
+        def answer(order: Order) -> PassReport:
+            command = f"read start; echo 2 > {file}; echo; sleep 9"
+            writer = subprocess.Popen(
+                ["setsid", "--fork", "sh", "-c", command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            assert writer.stdin is not None
+            assert writer.stdout is not None
+            writer.wait()  # until setsid has ended, its child descends from the daemon
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+            writer.stdout.readline()
+            drift = replace(SCHEDULER, setting="nomerges", handled=Handled.REPORTED)
+            return make_report(1, (drift,))
+
+        bench.reports = answer
+        [status] = bench.run()
+    [change] = status.open
+    assert change.writer is not None
+    assert (change.writer.kind, change.writer.comm) == (WriterKind.PROCESS, "sh")
+    assert bench.recorder.of("passed")[0][1].changes == (change,)
+    bench.writers.stop()
+
+
+def test_lost_write_events_are_counted(bench: Bench) -> None:
+    bench.writers.overruns = 2
+    assert bench.run()[-1].lost_writes == 2
+
+
 def test_unreadable_rollback_record_runs_pass(bench: Bench) -> None:
     """Its pass reports the record; a daemon at rest would be idle, which is good."""
     Paths.rollbacks.mkdir(parents=True)
@@ -224,7 +269,7 @@ def test_readiness_follows_first_pass(bench: Bench) -> None:
     bench.run()
     assert bench.orders == [("start", None)]
     assert bench.systemd.states == ["READY=1", "STOPPING=1"]
-    assert [method for method, _ in bench.recorder.calls] == ["passed", "began", "ended"]
+    assert [method for method, _ in bench.recorder.calls] == ["unnamed", "passed", "began", "ended"]
 
 
 def test_pass_fault_spares_daemon(

@@ -7,6 +7,7 @@ import pytest
 
 from hbatune.agent.events import DeviceEvent, _resets_settings
 from hbatune.facts import queue_depths
+from hbatune.facts.model import TargetKind
 from hbatune.settings.table import Cause
 
 
@@ -33,6 +34,25 @@ def test_readable_depths_are_returned(folders: Path) -> None:
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 64}
     put(folders, sda="32\n", sdb="16\n", sdc="8\n")
     assert files.read(["sda", "sdb", "sdc"]) == {"sda": 32, "sdb": 16, "sdc": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder"),
+    [
+        (TargetKind.ENDPOINT, "block"),
+        (TargetKind.CONTROLLER, "nvme"),
+        (TargetKind.HOST, "scsi_host"),
+    ],
+)
+def test_files_of_target_have_inodes(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, kind: TargetKind, folder: str
+) -> None:
+    monkeypatch.setattr(queue_depths, "SYSFS", str(folders))
+    file = folders / "class" / folder / "x0" / "one"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert queue_depths.find_inodes(kind, "x0", ["missing", "one"]) == [file.stat().st_ino]
+    assert queue_depths.find_inodes(TargetKind.VECTOR, "x0", ["one"]) == []
 
 
 def test_open_files_are_limited(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hbatune.agent.orders import ChangeOrigin, Handled, PassReason, PassReport
+from hbatune.agent.orders import (
+    ChangeOrigin,
+    Handled,
+    PassReason,
+    PassReport,
+    Writer,
+    WriterKind,
+)
 from hbatune.errors import UsageError
 from hbatune.plan.rows import Outcome
 from hbatune.policy.config import UnmatchedName
@@ -14,7 +21,7 @@ from hbatune.shipped import load_texts
 from hbatune.text import daemon_messages
 from hbatune.text.daemon_messages import JournalReporter
 from hbatune.watch.readings import Subjects
-from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, By, report_change
+from tests.unit.statuses import GOOD, LEFT, RAMPING, WAITING, WRITER, By, report_change
 
 MESSAGE_IDS = load_texts("notes.toml")["message_ids"]
 
@@ -79,6 +86,54 @@ def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, wo
     )
     assert words in message
     assert fields["MESSAGE_ID"] == MESSAGE_IDS["tuned"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "words"),
+    [
+        (WRITER, 'tuned.service (uid 0, "tuned") set nr_requests at 19'),
+        (replace(WRITER, unit=None, cgroup="/pod", uid=7), '/pod (uid 7, "tuned") set nr_req'),
+        (replace(WRITER, comm='x" (uid 0)'), '(uid 0, "x\' (uid 0)") set'),
+        (replace(WRITER, rules=("/a.rules", "/b.rules")), ", as in /a.rules or /b.rules (sas-ssd)"),
+        (replace(WRITER, kind=WriterKind.ENDED), "process 4711, which has ended, set nr_requests"),
+        (replace(WRITER, kind=WriterKind.HBATUNE), "a command of hbatune set nr_requests at"),
+        (
+            Writer(WriterKind.KERNEL),
+            "no process wrote to it on the host's sysfs, so the driver or the",
+        ),
+        (Writer(WriterKind.UNKNOWN), "it is unknown who set it"),
+    ],
+)
+def test_drift_names_writer(writer: Writer, words: str) -> None:
+    drift = replace(LEFT, handled=Handled.WRITTEN, writer=writer)
+    assert words in report_change(drift, PassReason.AUDIT)[0]
+    assert words in report_change(replace(drift, handled=Handled.REPORTED))[0]
+
+
+def test_writer_is_field_of_entry() -> None:
+    def get_field(writer: Writer) -> str:
+        return report_change(replace(LEFT, handled=Handled.WRITTEN, writer=writer))[2][
+            "HBATUNE_WRITER"
+        ]
+
+    assert get_field(WRITER) == "tuned.service"
+    assert get_field(replace(WRITER, unit=None)) == "/system.slice/tuned.service"
+    assert get_field(Writer(WriterKind.KERNEL)) == "kernel"
+
+
+def test_reset_names_only_processes() -> None:
+    reset = replace(LEFT, handled=Handled.WRITTEN, origin=ChangeOrigin.RESET)
+    message = report_change(replace(reset, writer=Writer(WriterKind.KERNEL)), PassReason.EVENT)[0]
+    assert message.endswith("reset by the kernel (sas-ssd)")
+    assert "tuned.service" in report_change(replace(reset, writer=WRITER), PassReason.EVENT)[0]
+
+
+def test_missing_writers_are_logged() -> None:
+    by = By()
+    JournalReporter(by).unnamed("Operation not permitted")
+    [(message, priority, _)] = by.entries
+    assert message.endswith("does not name processes that change settings: Operation not permitted")
+    assert priority == daemon_messages.NOTICE
 
 
 def test_failure_shows_next_try() -> None:

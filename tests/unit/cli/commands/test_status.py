@@ -37,6 +37,7 @@ from tests.unit.statuses import (
     LEFT,
     RAMPING,
     WAITING,
+    WRITER,
     Capture,
     current_times,
 )
@@ -56,6 +57,11 @@ STUCK = replace(
     [
         (GOOD, 0, "profile oltp, 12 endpoints"),
         (replace(GOOD, open=(LEFT,)), 1, "another program keeps setting it back"),
+        (
+            replace(GOOD, open=(replace(LEFT, writer=WRITER),)),
+            1,
+            'keeps setting it back; tuned.service (uid 0, "tuned") set nr_requests at',
+        ),
         (replace(GOOD, open=(WAITING,)), 1, "tried 4 times since"),
         (replace(GOOD, open=(RAMPING,)), 0, "raises it again by one every 120 s"),
         (replace(GOOD, error="the disk is full"), 1, "the last pass failed: the disk is full"),
