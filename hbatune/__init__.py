@@ -4,7 +4,7 @@ Data walks one way through the rooms: facts → plan → act → prove → keep.
 room that reads sysfs, ``act`` the only one that writes, and ``plan`` does neither.
 """
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 TYPE_CHECKING = False
 """As in typing, whose import takes 1.7 ms: too long for ``hbatune status``. mypy knows the name."""

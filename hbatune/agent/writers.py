@@ -6,12 +6,14 @@ single mark also wakes the daemon when a process writes to another file of sysfs
 server at rest. Marks on inodes that also report each opening named no more short-lived writers (7
 and 51 of 100, this mark 26 and 73), and each reader would wake the daemon.
 
-The kernel reports successful writes, but no ioctl(2) and no sysfs of another network namespace. A
-pid could be another process by now, so a pidfd proves that the process is the writer.
+The kernel reports successful writes, but no ioctl(2) and no write to the sysfs of another network
+namespace. While a process may write to such a sysfs, no change counts as the kernel's. A pid could
+be another process by now, so a pidfd proves that the process is the writer.
 """
 
 import ctypes
 import errno
+import glob
 import os
 import re
 import signal
@@ -52,9 +54,12 @@ _UID = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
 _CGROUP = re.compile(r"^\d+:(?:name=systemd)?:(.*)$", re.MULTILINE)
 _UNIT = re.compile(r"/(?:[^/]+\.slice/)*([^/]+\.(?:service|scope|socket|mount|swap))(?:/|$)")
 """The unit of the system: the first one below slices. A container's or a user's units are in it."""
+_MOUNTS = "/proc/[0-9]*/mountinfo"
 _BY_IOCTL = "read_ahead_kb"
 """BLKRASET (``blockdev --setra``) sets it without a write to its file."""
 _NAMES = {os.path.basename(path) for setting in table.SETTINGS.values() for path in setting.paths}
+
+_KERNEL, _UNKNOWN = Writer(orders.WriterKind.KERNEL), Writer(orders.WriterKind.UNKNOWN)
 
 WriteRecord = tuple[float, Writer]
 """The time on the daemon's clock, and the writer. Many files share a record."""
@@ -154,10 +159,12 @@ class WriterWatch:
         if self._descriptor < 0 or report.subjects is None:
             return report
         self.take()
-        find_rules = cache(_find_udev_rules)
+        find_rules, has_other_sysfs = cache(_find_udev_rules), cache(_has_other_sysfs)
         changes = []
         for change in report.changes:
             writer = self._find_writer(change)
+            if writer == _KERNEL and has_other_sysfs(os.stat(self._root).st_dev):
+                writer = _UNKNOWN
             if writer is not None and writer.unit == "systemd-udevd.service" and not writer.rules:
                 writer = replace(writer, rules=find_rules(writer.attribute))
             changes.append(replace(change, writer=writer))
@@ -188,7 +195,7 @@ class WriterWatch:
         is_proven = change.setting != _BY_IOCTL or change.origin is ChangeOrigin.RESET
         is_complete = self._scanned > self._gap and is_proven
         is_complete &= not was_written or self._last.keys().isdisjoint(inodes)
-        return Writer(orders.WriterKind.KERNEL if is_complete else orders.WriterKind.UNKNOWN)
+        return _KERNEL if is_complete else _UNKNOWN
 
     def _record(
         self, file: int, pid: int, pidfd: int, records: dict[tuple[int, str], WriteRecord | None]
@@ -262,6 +269,20 @@ def _list_inodes(change: SettingChange) -> list[int]:
     paths = [path for setting in (table.find_setting(name), *resetting) for path in setting.paths]
     # A disk has a second file for its read-ahead.
     return find_inodes(table.find_target_kind(name), change.target, [*paths, f"bdi/{name}"])
+
+
+def _has_other_sysfs(device: int) -> bool:
+    """Return whether a process may write to a sysfs with another number than ``device``."""
+    own = f"{os.major(device)}:{os.minor(device)}"
+    for path in glob.iglob(_MOUNTS):
+        with suppress(OSError), open(path, errors="replace") as file:
+            for line in file:  # proc_pid_mountinfo(5)
+                mount, _, file_system = line.partition(" - ")
+                number, _, _, options = mount.split(" ")[2:6]
+                is_writable = "rw" in options.split(",")
+                if file_system.startswith("sysfs ") and number != own and is_writable:
+                    return True
+    return False
 
 
 def _find_udev_rules(attribute: str) -> tuple[str, ...]:

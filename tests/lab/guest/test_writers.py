@@ -98,6 +98,16 @@ def test_container_is_named(lun: str) -> None:
     assert writer == "/pod-0123"
 
 
+def test_other_namespace_is_not_kernels(lun: str) -> None:
+    """Its sysfs is another file system, so the daemon does not see the write."""
+    path = str(requests(lun))
+    with reconfigured() as journal:
+        command = f"mount -t sysfs none /sys; echo 64 > {path}; echo $$; read end"
+        with written("unshare", "--net", "--mount", "sh", "-c", command):
+            writer, _ = until_named(journal, lun)
+    assert writer == "unknown"
+
+
 def test_udev_rule_is_candidate(lun: str) -> None:
     _RULES.parent.mkdir(parents=True, exist_ok=True)
     with reconfigured() as journal:

@@ -84,6 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         if problem := new_bench.watch.start():
             pytest.skip(problem)
         monkeypatch.setattr(writers, "find_inodes", new_bench.find_inodes)
+        monkeypatch.setattr(writers, "_MOUNTS", "/proc/self/mountinfo-of-no-other")
         monkeypatch.setattr(Paths, "lock", Path(folder, "lock"))
         monkeypatch.setattr(Paths, "lock_spare", Path(folder, "spare"))
         new_bench.scan()
@@ -123,6 +124,30 @@ def test_change_without_write_is_kernels(bench: Bench) -> None:
     bench.write("discard_max_bytes")  # no setting
     assert bench.scan(DRIFT) == [KERNEL]
     assert bench.scan(replace(REPAIRED, origin=ChangeOrigin.RESET), whole=False) == [KERNEL]
+
+
+@pytest.mark.parametrize(
+    ("mount", "writer"),
+    [
+        ("0:23 / /sys ro,relatime - sysfs sysfs rw", KERNEL),
+        ("0:24 / /tmp rw,relatime shared:9 - tmpfs tmpfs rw", KERNEL),
+        ("0:23 / /sys rw,relatime shared:7 - sysfs sysfs rw", UNKNOWN),
+    ],
+)
+def test_other_sysfs_hides_writers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, mount: str, writer: Writer
+) -> None:
+    """A container has the sysfs of its own network namespace."""
+    file = bench.folder / "mountinfo"
+    file.write_text(f"25 30 {mount}\n")
+    monkeypatch.setattr(writers, "_MOUNTS", str(file))
+    assert bench.scan(DRIFT) == [writer]
+
+
+def test_own_sysfs_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_MOUNTS", "/proc/self/mountinfo")
+    assert not writers._has_other_sysfs(os.stat("/sys").st_dev)
+    assert writers._has_other_sysfs(os.stat("/").st_dev)
 
 
 def test_change_by_ioctl_is_unknown(bench: Bench) -> None:

@@ -99,7 +99,7 @@ def test_written_value_names_origin(origin: ChangeOrigin, reason: PassReason, wo
         (replace(WRITER, kind=WriterKind.HBATUNE), "a command of hbatune set nr_requests at"),
         (
             Writer(WriterKind.KERNEL),
-            "no process wrote to it on the host's sysfs, so the driver or the",
+            "no process wrote to it, so the driver or the kernel set it",
         ),
         (Writer(WriterKind.UNKNOWN), "it is unknown who set it"),
     ],
