@@ -78,17 +78,6 @@ class Signal(Struct, frozen=True, gc=False):
     detail: str | None = None
 
 
-class Pace(Struct, frozen=True):
-    """Seconds that a value must be over its limit to raise an alarm, and calm to clear it.
-
-    Between samples more than ``gap`` seconds apart, the value counts as unknown.
-    """
-
-    raise_after: float
-    clear_after: float
-    gap: float
-
-
 class AlertChange(StrEnum):
     """The change of an alarm by one sample."""
 
@@ -97,24 +86,12 @@ class AlertChange(StrEnum):
 
 
 class Alarm(Struct, frozen=True, gc=False):
-    """The state of one alarm, with the time since when its value is over or calm."""
+    """The state of one alarm, with the last known level of its value and the time since then."""
 
     raised: bool = False
-    over_since: float | None = None
-    calm_since: float | None = None
+    level: Level = Level.BETWEEN
+    since: float = 0.0
     looked: float | None = None
-
-
-def get_pace(condition: AlertCondition, config: WatchConfig) -> Pace:
-    """Return the times after which a condition raises and clears its alarm.
-
-    Rises of counters are already summed over the window and need no further time. The alarm of a
-    link is raised immediately, since a link does not become slower by chance.
-    """
-    window, gap = config.window_seconds, MAX_GAP_INTERVALS * config.interval_seconds
-    if condition is AlertCondition.COUNTERS:
-        return Pace(0.0, 0.0, gap)
-    return Pace(0.0 if condition is AlertCondition.LINK else window, window, gap)
 
 
 def list_disk_signals(
@@ -190,25 +167,28 @@ def list_counter_signals(
 
 
 def update_alarm(
-    alarm: Alarm, stand: Level, time: float, pace: Pace
+    alarm: Alarm, signal: Signal, time: float, config: WatchConfig
 ) -> tuple[Alarm, AlertChange | None]:
     """Return the alarm after one more sample, and its change if any.
 
     A sample with an earlier time is ignored. Between the two levels the alarm keeps its state.
+    Rises of counters are already summed over the window and need no further time. The alarm of a
+    link is raised immediately, since a link does not become slower by chance.
     """
     if alarm.looked is not None:
         if time <= alarm.looked:
             return alarm, None
-        if time - alarm.looked > pace.gap:
-            # The value is unknown during a gap: both times start again.
-            alarm = replace(alarm, over_since=None, calm_since=None)
-    over_since = _update_start(alarm.over_since, stand, Level.OVER, time)
-    calm_since = _update_start(alarm.calm_since, stand, Level.CALM, time)
-    alarm = replace(alarm, looked=time, over_since=over_since, calm_since=calm_since)
-    since, seconds = over_since, pace.raise_after
+        if time - alarm.looked > MAX_GAP_INTERVALS * config.interval_seconds:
+            # The value is unknown during a gap: the time at its level starts again.
+            alarm = replace(alarm, level=Level.BETWEEN)
+    if signal.stand not in (Level.UNKNOWN, alarm.level):
+        alarm = replace(alarm, level=signal.stand, since=time)
+    alarm = replace(alarm, looked=time)
+    level, immediate = Level.OVER, {AlertCondition.COUNTERS, AlertCondition.LINK}
     if alarm.raised:
-        since, seconds = calm_since, pace.clear_after
-    if stand is Level.UNKNOWN or since is None or time - since < seconds:
+        level, immediate = Level.CALM, {AlertCondition.COUNTERS}
+    seconds = 0.0 if signal.key.condition in immediate else config.window_seconds
+    if signal.stand is not level or time - alarm.since < seconds:
         return alarm, None
     change = AlertChange.CLEARED if alarm.raised else AlertChange.RAISED
     return replace(alarm, raised=not alarm.raised), change
@@ -221,12 +201,3 @@ def find_level(value: float | None, limit: float, hysteresis: float) -> Level:
     if value > limit:
         return Level.OVER
     return Level.CALM if value <= limit * (1 - hysteresis) else Level.BETWEEN
-
-
-def _update_start(start: float | None, stand: Level, level: Level, time: float) -> float | None:
-    """Return the start of the time at this level; an unknown value neither starts nor ends it."""
-    if stand is Level.UNKNOWN:
-        return start
-    if stand is not level:
-        return None
-    return time if start is None else start

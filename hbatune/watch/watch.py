@@ -12,7 +12,7 @@ from hbatune.facts.sampler import LinkSample, Sample
 from hbatune.loader import LongText, ShortText
 from hbatune.policy.config import WatchConfig as Config
 from hbatune.watch import alerts, readings
-from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Signal
+from hbatune.watch.alerts import Alarm, AlarmKey, AlertChange, AlertCondition, Level, Signal
 from hbatune.watch.latency import Interval
 
 
@@ -161,11 +161,10 @@ class Watcher:
         events = []
         for signal in signals:
             key = signal.key
-            pace = alerts.get_pace(key.condition, self.config)
             before = self._alarms.pop(key, Alarm())
-            updated, change = alerts.update_alarm(before, signal.stand, sample.at, pace)
+            updated, change = alerts.update_alarm(before, signal, sample.at, self.config)
             # Alarms in their initial state are not stored: most disks never have another one.
-            if updated.raised or updated.over_since is not None:
+            if updated.raised or updated.level is Level.OVER:
                 self._alarms[key] = updated
             if change is AlertChange.RAISED:
                 self._raised[key] = _make_alert(signal, sample.time)

@@ -3,20 +3,36 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbatune.watch.alerts import Alarm, AlertChange, Level, Pace, find_level, update_alarm
+from hbatune.policy.config import WatchConfig
+from hbatune.watch.alerts import (
+    Alarm,
+    AlarmKey,
+    AlertChange,
+    AlertCondition,
+    Level,
+    Signal,
+    find_level,
+    update_alarm,
+)
 
-PACE = Pace(raise_after=180, clear_after=180, gap=30)
+CONFIG = WatchConfig(interval_seconds=10, window_seconds=180)
+GAP_S = 30
 Looks = list[tuple[float, Level]]
 
 steps = st.one_of(st.floats(-100, 100), st.sampled_from([0.0, 1.0, 10.0, 29.0, 1e6]))
 looks = st.lists(st.tuples(steps, st.sampled_from(list(Level))), max_size=200)
 
 
-def changes(readings: Looks, pace: Pace = PACE) -> list[tuple[float, AlertChange]]:
+def changes(
+    readings: Looks,
+    config: WatchConfig = CONFIG,
+    condition: AlertCondition = AlertCondition.P99,
+) -> list[tuple[float, AlertChange]]:
     """Return the changes of an alarm that received these readings."""
     alarm, events = Alarm(), []
     for time_s, stand in readings:
-        alarm, change = update_alarm(alarm, stand, time_s, pace)
+        signal = Signal(AlarmKey(condition, "x"), "x", None, stand, None, 1.0)
+        alarm, change = update_alarm(alarm, signal, time_s, config)
         if change is not None:
             events.append((time_s, change))
     return events
@@ -34,11 +50,12 @@ def summed(steps: Looks) -> Looks:
     return readings
 
 
-@given(looks, st.floats(0, 300), st.floats(0, 300), st.floats(1, 60))
+@given(looks, st.floats(1, 300), st.floats(1, 20), st.sampled_from(AlertCondition))
 def test_raises_and_clears_alternate(
-    steps: Looks, raise_after: float, clear_after: float, gap: float
+    steps: Looks, window: float, interval: float, condition: AlertCondition
 ) -> None:
-    outcomes = [change for _, change in changes(summed(steps), Pace(raise_after, clear_after, gap))]
+    config = WatchConfig(interval_seconds=interval, window_seconds=window)
+    outcomes = [change for _, change in changes(summed(steps), config, condition)]
     assert outcomes == [AlertChange.RAISED, AlertChange.CLEARED] * (len(outcomes) // 2) + [
         AlertChange.RAISED
     ] * (len(outcomes) % 2)
@@ -55,7 +72,7 @@ def test_change_needs_full_window(steps: Looks) -> None:
         for time_s, stand in reversed(readings[: latest + 1]):
             if time_s > last:
                 continue  # it was not looked at, or lies after a step back
-            if last - time_s > PACE.gap or stand not in (wanted, Level.UNKNOWN):
+            if last - time_s > GAP_S or stand not in (wanted, Level.UNKNOWN):
                 break
             earliest = last = time_s
         assert when - earliest >= 180
