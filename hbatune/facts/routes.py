@@ -7,8 +7,9 @@ replaces an attribute that cannot be read. No file is opened here.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -127,14 +128,16 @@ def parse_place(directory: str) -> Place:
 @cache  # thousands of LUNs share a few branches
 def parse_branch(path: str) -> Branch:
     """Return the branch for the part of a sysfs path above a target or a namespace."""
-    transport = _find_transport(path)
+    directories = tuple(accumulate(path.split("/"), "{}/{}".format))[::-1]  # from the path up
+    transport = _find_transport(directories)
     # With USB, the PCI function is a USB controller, which serves other devices too.
-    pci = None if transport == "usb" else _find_last_pci(path)
-    host = _find_last(path, "/host")
-    controller = _find_last(path, "/nvme/nvme") or _find_last(path, "/nvme-fabrics/ctl/nvme")
-    virtio, xen = _find_last(path, "/virtio"), _find_last(path, "/vbd-")
+    pci = None if transport == "usb" else _find_pci(directories)
+    find_numbered = partial(_find_numbered, directories)
+    host = find_numbered("/host")
+    controller = find_numbered("/nvme/nvme") or find_numbered("/nvme-fabrics/ctl/nvme")
+    virtio, xen = find_numbered("/virtio"), find_numbered("/vbd-")
     adapter = pci or host or controller or virtio or xen
-    end_device = _find_last(path, "/end_device-")
+    end_device = find_numbered("/end_device-")
     return Branch(
         adapter=get_kernel_name(adapter) if adapter else None,
         pci=pci,
@@ -143,7 +146,7 @@ def parse_branch(path: str) -> Branch:
         sas_port=get_class_dir(end_device, "sas_device") if end_device else None,
         bound=virtio or xen or pci or (host and host.rpartition("/")[0]),
         transport=transport,
-        session=_find_last(path, "/session"),
+        session=find_numbered("/session"),
     )
 
 
@@ -157,38 +160,30 @@ def is_virtual(directory: str) -> bool:
     return "/devices/virtual/block/" in directory
 
 
-def _find_transport(path: str) -> str | None:
+def _find_transport(directories: Sequence[str]) -> str | None:
     for transport in TRANSPORTS:
         for folder in transport.folders:
             text = "/" + folder.removesuffix("#")
-            position = path.find(text)
-            while position >= 0:
-                suffix = path[position + len(text) :].partition("/")[0]
+            for directory in directories:
+                _, is_below, suffix = directory.rpartition(text)
                 is_number = suffix[:1].isdecimal() and not suffix.strip("0123456789:-")
-                if is_number if folder.endswith("#") else not suffix:
+                if is_below and (is_number if folder.endswith("#") else not suffix):
                     return transport.name
-                position = path.find(text, position + 1)
     return None
 
 
-def _find_last(path: str, text: str) -> str | None:
-    """Return the last directory named by the text and a number (6:0:1)."""
-    position = path.rfind(text)
-    while position >= 0:
-        end = path.find("/", position + len(text))
-        directory = path if end < 0 else path[:end]
-        if directory[position + len(text) :].replace(":", "").isdecimal():
+def _find_numbered(directories: Sequence[str], text: str) -> str | None:
+    """Return the first directory whose path ends in the text and a number (6:0:1)."""
+    for directory in directories:
+        if directory.rpartition(text)[2].replace(":", "").isdecimal():
             return directory
-        position = path.rfind(text, 0, position)
     return None
 
 
-def _find_last_pci(path: str) -> str | None:
-    end = len(path)
-    while (start := path.rfind("/", 0, end)) >= 0:
-        if path[end - 2 : end - 1] == "." and re.fullmatch(PCI_ADDRESS, path[start + 1 : end]):
-            return path[:end]
-        end = start
+def _find_pci(directories: Sequence[str]) -> str | None:
+    for directory in directories:
+        if re.fullmatch(PCI_ADDRESS, get_kernel_name(directory)):
+            return directory
     return None
 
 
