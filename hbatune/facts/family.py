@@ -163,16 +163,6 @@ def classify_by_channel(protocols: Mapping[int, Protocol]) -> Classifier:
     return lambda evidence: protocols.get(-1 if evidence.channel is None else evidence.channel)
 
 
-def clamp_depth_at(ceiling: int) -> Callable[[Pci | None, Host, Evidence], int | Missing]:
-    """Return a function that limits a depth to can_queue and to the driver's ``ceiling``."""
-
-    def limit_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-        limit = host.can_queue
-        return limit if isinstance(limit, Missing) else min(limit, ceiling)
-
-    return limit_depth
-
-
 def limit_ncq_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
     """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
     # 32 is ATA_MAX_QUEUE (linux/ata.h).

@@ -18,7 +18,7 @@ FAMILY = family.Family(
     firmware=("hba_kernel_version",),
     version=("driver_version",),
     protocol=family.classify_by_channel({_CONTAINERS: model.Protocol.VOLUME}),
-    depth_cap=family.clamp_depth_at(256),  # linit.c: aac_change_queue_depth
+    depth_cap=lambda pci, host, evidence: 256,  # linit.c: aac_change_queue_depth
     volumes_alike=True,  # they share can_queue (linit.c: aac_slave_configure)
     depth_trap=_find_depth_trap,
     # drivers/scsi/aacraid/comminit.c: aac_define_int_mode

@@ -10,7 +10,7 @@ FAMILY = family.Family(
     model=("host_fw_model",),
     firmware=("host_fw_version",),
     version=("host_driver_version",),
-    depth_cap=family.clamp_depth_at(128),  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
+    depth_cap=lambda pci, host, evidence: 128,  # arcmsr.h: ARCMSR_MAX_CMD_PERLUN
     depth_default=family.read_option_depth("cmd_per_lun"),
     # drivers/scsi/arcmsr/arcmsr_hba.c: arcmsr_request_irq
     interrupts=family.Interrupts(family.Vectors.FREE, (family.Handler(r"arcmsr"),)),

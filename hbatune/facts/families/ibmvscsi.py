@@ -8,7 +8,7 @@ from hbatune.facts import family, model
 FAMILY = family.Family(
     name="ibmvscsi",
     protocol=family.assume_protocol(model.Protocol.VIRTUAL),
-    depth_cap=family.clamp_depth_at(64),  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
+    depth_cap=lambda pci, host, evidence: 64,  # ibmvscsi.h: IBMVSCSI_MAX_CMDS_PER_LUN
     depth_default=family.read_host_depth,
     # drivers/scsi/ibmvscsi/ibmvscsi.c
     interrupts=family.Interrupts(family.Vectors.NONE),

@@ -12,7 +12,7 @@ FAMILY = family.Family(
     model=("board_name",),
     firmware=("version_fw",),
     protocol=family.assume_protocol(model.Protocol.SPI),
-    depth_cap=family.clamp_depth_at(64),  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
+    depth_cap=lambda pci, host, evidence: 64,  # mptscsih.h: MPT_SCSI_CMD_PER_DEV_HIGH
     # drivers/message/fusion/mptbase.c: mpt_do_ioc_recovery
     interrupts=family.Interrupts(family.Vectors.INTX, (family.Handler(r"ioc\d+"),)),
 )
