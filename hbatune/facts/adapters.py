@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from hbatune.facts import attributes
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
-from hbatune.facts.families import GENERIC, declared, family_named, family_of
+from hbatune.facts.families import GENERIC, families, family_named, family_of
 from hbatune.facts.family import Family, identify_product
 from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Adapter, Control, Host, Link, Missing, Module, Pci, TargetKind
@@ -47,11 +47,10 @@ def list_host_attributes(branches: "AdapterBranches") -> tuple[str, ...]:
 
     If no driver identifies the family, the attributes of all families are returned.
     """
-    family = family_of(_read_driver(branches))
-    if family is GENERIC:
-        names = (*declared("model"), *declared("firmware"), *declared("version"))
-    else:
-        names = (*family.model, *family.firmware, *family.version)
+    names: list[str] = []
+    driver_family = family_of(_read_driver(branches))
+    for family in families() if driver_family is GENERIC else (driver_family,):
+        names += (*family.model, *family.firmware, *family.version)
     return tuple(dict.fromkeys(("proc_name", *_HOST_LIMITS, *names)))
 
 

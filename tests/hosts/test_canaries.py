@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hbatune.facts.families import declared
+from hbatune.facts.families import families
 from hbatune.facts.health import TunedProfile
 from hbatune.facts.model import Machine
 from hbatune.snapshot.file import load_snapshot
@@ -32,7 +32,8 @@ MACHINES = ("lab", "multipath", "mpi3mr", "fc_multipath", "nvme_shared", "iscsi_
 # Vendors, models and versions are public.
 PUBLIC = {
     *("model", "vendor", "rev", "firmware_rev", "version", "device", "subsystem_vendor"),
-    *("subsystem_device", *declared("model"), *declared("firmware"), *declared("version")),
+    "subsystem_device",
+    *(name for family in families() for name in (*family.model, *family.firmware, *family.version)),
 }
 # Files without which hbatune finds no device, and files of numbers.
 STRUCTURE = {"uevent", "class", "type", "hidden", "dev", "size", "removable", "partition", "online"}

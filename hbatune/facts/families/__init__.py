@@ -58,8 +58,3 @@ def known_options() -> Mapping[str, Mapping[str, Option]]:
         for family in families()
         if family.options
     }
-
-
-def declared(field: str) -> tuple[str, ...]:
-    """Return every attribute that any family names in its ``model``, ``firmware``, ``version``."""
-    return tuple(sorted({name for family in families() for name in getattr(family, field)}))
