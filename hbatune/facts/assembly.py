@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.errors import HbatuneError
-from hbatune.facts import adapters, endpoints, families, model, routes
+from hbatune.facts import adapters, endpoints, model, routes
 from hbatune.facts.adapters import AdapterBranches
 from hbatune.facts.attributes import Attributes, Survey, read_text
 from hbatune.facts.devices import Devices, find_mounts, find_volumes, list_stacks, read_label
@@ -76,14 +76,13 @@ def build_machine(
                 holders=devices.stack.holders(name),
                 volumes=volumes.get(name, ()),
             )
-    modules = adapters.read_modules(servers.values())
     local_cpus = {}
     for target, group in groups.items():
         pci = group.first("pci")
         if pci and (cpus := read_cpu_list(f"{pci}/local_cpulist")):
             local_cpus[target] = cpus
     uname = os.uname()
-    return Machine(
+    machine = Machine(
         hostname=uname.nodename,
         kernel=uname.release,
         boot_id=read_boot_id(),
@@ -91,13 +90,13 @@ def build_machine(
         memory=_read_memory(),
         adapters=tuple(servers.values()),
         endpoints=_with_unique_ids(tuple(by_name.values())),
-        modules=modules,
-        vectors=tuple(_iterate_vectors(devices, groups, servers, survey, modules)),
+        modules=adapters.read_modules(servers.values()),
         controls=tuple(adapters.build_controls(groups, survey, request.of, disk_routes)),
         processors=read_processors(),
         local_cpus=local_cpus,
         stacks=tuple(_build_stacks(devices, by_name, survey)),
     )
+    return replace(machine, vectors=tuple(_iterate_vectors(devices, groups, machine, survey)))
 
 
 def _build_stacks(
@@ -177,13 +176,9 @@ def _select_witnesses(devices: Devices) -> dict[str, str]:
 
 
 def _iterate_vectors(
-    devices: Devices,
-    groups: Mapping[str, AdapterBranches],
-    servers: Mapping[str, model.Adapter],
-    survey: Survey,
-    modules: Iterable[model.Module],
+    devices: Devices, groups: Mapping[str, AdapterBranches], machine: Machine, survey: Survey
 ) -> Iterator[Vector]:
-    parameters = {module.name: module.parameters for module in modules}
+    servers, parameters = machine.adapters_by_target, machine.parameters_by_module
     witnesses, modes_tell = _select_witnesses(devices), has_read_only_modes()
     for target, group in groups.items():
         function, adapter = group.first("pci"), servers[target]
@@ -193,15 +188,8 @@ def _iterate_vectors(
         for name, value in survey.get(witnesses.get(target, ""), {}).items():
             if name.endswith("/cpu_list") and isinstance(value, Attribute):
                 served.append(value.text)
-        yield from read_vectors(
-            target,
-            families.family_named(adapter.family).interrupts,
-            function,
-            served,
-            parameters.get(adapter.family, {}),
-            hw_queues=adapter.hw_queues,
-            modes_tell=modes_tell,
-        )
+        options = parameters.get(adapter.family, {})
+        yield from read_vectors(adapter, function, served, options, modes_tell)
 
 
 @lru_cache(maxsize=64)  # thousands of disks share a few

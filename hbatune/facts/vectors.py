@@ -13,9 +13,11 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from hbatune.facts import family, ids
+from hbatune.facts import ids
 from hbatune.facts.attributes import get_word, parse_integer, read_attributes
-from hbatune.facts.model import Attribute, Missing, Role, Vector
+from hbatune.facts.families import family_named
+from hbatune.facts.family import Parameters
+from hbatune.facts.model import Adapter, Attribute, Role, Vector
 from hbatune.facts.names import find_cpus, join_cpus, parse_mask
 
 AFFINITY_FILE = "smp_affinity_list"
@@ -26,21 +28,14 @@ _IRQS = "/proc/irq"
 
 
 def read_vectors(
-    adapter: str,
-    model: family.Interrupts,
-    function: str,
-    served: Sequence[str],
-    parameters: family.Parameters,
-    *,
-    hw_queues: int | Missing,
-    modes_tell: bool,
+    adapter: Adapter, function: str, served: Sequence[str], parameters: Parameters, modes_tell: bool
 ) -> tuple[Vector, ...]:
     """Return the interrupts of the adapter whose PCI function has this sysfs directory.
 
-    ``model`` is the family's interrupt model. ``served`` are, by hardware queue, the CPUs that
-    submit to it. ``modes_tell`` is the result of ``has_read_only_modes``. There are no interrupts
-    if the function cannot be read.
+    ``served`` are, by hardware queue, the CPUs that submit to it. ``modes_tell`` is the result of
+    ``has_read_only_modes``. There are no interrupts if the function cannot be read.
     """
+    target, model = adapter.target, family_named(adapter.family).interrupts
     try:
         names = list(filter(str.isdecimal, os.listdir(f"{function}/msi_irqs")))
     except (FileNotFoundError, NotADirectoryError):
@@ -52,11 +47,11 @@ def read_vectors(
         # 0 means no line (drivers/pci/pci-sysfs.c: irq_show).
         if not isinstance(irq, int) or not irq:
             return ()
-        return (replace(_read_vector(adapter, irq, f"line@{adapter}"), role=Role.LINE),)
+        return (replace(_read_vector(target, irq, f"line@{target}"), role=Role.LINE),)
     vectors = []
     for position, irq in enumerate(sorted(map(int, names))):
         # An interrupt number is not stable: a boot assigns it.
-        vector = _read_vector(adapter, irq, f"msix-{position}@{adapter}")
+        vector = _read_vector(target, irq, f"msix-{position}@{target}")
         role, managed = model.expected(vector.names)
         # The file's mode is certain; the driver's name for the vector is only an expectation.
         if modes_tell and isinstance(vector.affinity, Attribute):
@@ -66,7 +61,7 @@ def read_vectors(
     # A single vector serves data too, regardless of its handler's name. This does not apply if
     # there are several queues: while a controller is reset, at first it has only a vector for its
     # own commands (drivers/nvme/host/pci.c: nvme_pci_enable, nvme_setup_io_queues).
-    several = isinstance(hw_queues, int) and hw_queues > 1
+    several = isinstance(adapter.hw_queues, int) and adapter.hw_queues > 1
     if len(vectors) == 1 and vectors[0].role is Role.ADMIN and not several:
         vectors = [replace(vectors[0], role=Role.DATA)]
     data = _sort_data(vectors)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import vectors
-from hbatune.facts.families import family_named
-from hbatune.facts.model import Missing, Reason
 from hbatune.facts.vectors import read_vectors
+from tests.unit.machines import adapter
 
 
 def test_unreadable_interrupts_yield_no_vectors(
@@ -18,10 +17,7 @@ def test_unreadable_interrupts_yield_no_vectors(
     (tmp_path / "irq").write_text("17")
 
     def count_vectors() -> int:
-        model, queues = family_named("mpt3sas").interrupts, Missing(Reason.ABSENT)
-        return len(
-            read_vectors("a", model, str(tmp_path), (), {}, hw_queues=queues, modes_tell=True)
-        )
+        return len(read_vectors(adapter(), str(tmp_path), (), {}, modes_tell=True))
 
     assert count_vectors() == 1
 
@@ -34,7 +30,6 @@ def test_unreadable_interrupts_yield_no_vectors(
 
 def test_affinity_hint_is_a_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_IRQS", str(tmp_path))
-    model, queues = family_named("mpt3sas").interrupts, Missing(Reason.ABSENT)
     function = tmp_path / "function"
     hints = {30: "00000000,0000000c", 31: "0", 32: "none"}
     for irq, hint in hints.items():
@@ -42,5 +37,5 @@ def test_affinity_hint_is_a_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (function / "msi_irqs" / str(irq)).touch()
         (tmp_path / str(irq)).mkdir()
         (tmp_path / str(irq) / "affinity_hint").write_text(f"{hint}\n")
-    read = read_vectors("a", model, str(function), (), {}, hw_queues=queues, modes_tell=True)
+    read = read_vectors(adapter(), str(function), (), {}, modes_tell=True)
     assert {vector.irq: vector.hint for vector in read} == {30: (2, 3), 31: (), 32: ()}
