@@ -186,16 +186,12 @@ def parse_assignments(file: str, text: str) -> Iterator[health.UdevRule]:
         for sign, glob in _IDENTITY.findall(line):
             patterns[sign].append(escape_text(glob))
         required = tuple(patterns["="] or jump_patterns)
-        assigned: list[tuple[str, str | None]] = []
+        make_rule = partial(health.UdevRule, escape_text(file), number, of=required, disks=certain)
         for attribute, value in _ASSIGNED.findall(line):
-            assigned.append((attribute, escape_text(value)))
+            yield make_rule(escape_text(attribute), escape_text(value))
         for program in _RUN.findall(line):
             for attribute in _WRITTEN.findall(program):
-                assigned.append((attribute, None))
-        for attribute, value in assigned:
-            yield health.UdevRule(
-                escape_text(file), number, escape_text(attribute), value, required, certain
-            )
+                yield make_rule(escape_text(attribute), None)
         if _GOTO.search(line):
             has_jumps = has_jumps or disks is None or bool(disks.kernels)
             jump_patterns |= dict.fromkeys(patterns["!"])
@@ -248,9 +244,8 @@ def observe_health(
 ) -> health.Health:
     """Read the health of the machine's adapters and endpoints, and find other tools.
 
-    ``deadline`` is in seconds, for each device. ``avoid`` maps kernel names of block devices whose
-    queue does not answer to the reason. Without the kernel's log, it counts as absent. The
-    ``worker_pool``, if given, does the reading.
+    ``deadline``, ``avoid`` and ``worker_pool`` are the same as of ``machine.gather_machine``.
+    Without the kernel's log, it counts as absent.
     """
     paths: dict[str, tuple[str, ...]] = {}
     for adapter in machine.adapters:
