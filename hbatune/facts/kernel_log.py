@@ -82,19 +82,15 @@ _NEW_NVME = re.compile(r"nvme nvme(?P<number>\d+): pci function")
 
 
 Counts = Mapping[str, Mapping[ErrorKind, int]]
+"""The faults in the log: counts by the kernel's name of a disk, controller or LUN."""
 
 
-class KernelLog(Struct, frozen=True):
-    """The faults in the log: counts by the kernel's name of a disk, controller or LUN."""
-
-    counts: Counts
-
-    def of(self, *names: str | None) -> dict[str, int]:
-        """Return the sum of the counts under these names."""
-        totals = Counter[str]()
-        for name in names:
-            totals.update(self.counts.get(name or "", {}))
-        return dict(totals)
+def add_counts(log: Counts, *names: str | None) -> dict[str, int]:
+    """Return the sum of the counts under these names."""
+    totals = Counter[str]()
+    for name in names:
+        totals.update(log.get(name or "", {}))
+    return dict(totals)
 
 
 class _Entry(Struct):
@@ -107,7 +103,7 @@ class _Entry(Struct):
 _ENTRIES = msgspec.json.Decoder(_Entry)
 
 
-def read_kernel_log() -> KernelLog | Missing:
+def read_kernel_log() -> Counts | Missing:
     """Read the kernel's log; Missing if this user may not read it, or if it does not exist."""
     try:
         device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -120,7 +116,7 @@ def read_kernel_log() -> KernelLog | Missing:
         # Skip messages that an administrator has cleared with `dmesg --clear`, and so has seen.
         os.lseek(device, 0, os.SEEK_DATA)
         text = b"".join(_read_records(device)).decode("utf-8", "backslashreplace")
-        return KernelLog(count_faults(text))
+        return count_faults(text)
     except OSError as error:
         return Missing(Reason.UNREADABLE, error.errno)
     finally:
@@ -153,7 +149,7 @@ def count_faults(log: str) -> Counts:
     return _count_faults(texts)
 
 
-def _read_journal() -> KernelLog | None:
+def _read_journal() -> Counts | None:
     """Read the kernel's log of this boot from the journal, or None if this user may not read it."""
     try:
         entries = _ENTRIES.decode_lines(children.run(_JOURNAL, _JOURNAL_TIMEOUT_S).stdout)
@@ -165,7 +161,7 @@ def _read_journal() -> KernelLog | None:
             texts.append(entry.message)
     # A user without access to the system's journal gets no entries, and no error if the user has a
     # journal. The kernel itself always logs something.
-    return KernelLog(_count_faults(texts)) if texts else None
+    return _count_faults(texts) if texts else None
 
 
 def _count_faults(messages: Iterable[str]) -> Counts:

@@ -21,7 +21,7 @@ from hbatune.facts import adapters, attributes, families, health, processors, ro
 from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.ids import escape_text
-from hbatune.facts.kernel_log import KernelLog, read_kernel_log
+from hbatune.facts.kernel_log import Counts, add_counts, read_kernel_log
 from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
 from hbatune.facts.services import IRQBALANCE, TUNED, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
@@ -389,14 +389,12 @@ def parse_gigabits(text: str) -> list[float]:
     return list(map(float, re.findall(r"([0-9]{1,4}(?:\.[0-9])?) Gbit", text)))
 
 
-def _check_disk(
-    endpoint: Endpoint, values: Attributes, log: KernelLog | Missing
-) -> health.DiskHealth:
+def _check_disk(endpoint: Endpoint, values: Attributes, log: Counts | Missing) -> health.DiskHealth:
     # drivers/scsi/scsi_sysfs.c: show_iostat prints hexadecimal numbers.
     done, errors, timeouts = map(partial(parse_integer, values, base=16), _COUNTERS)
     logged: dict[str, int] = {}
-    if isinstance(log, KernelLog):
-        logged = log.of(endpoint.target, endpoint.address, endpoint.controller)
+    if not isinstance(log, Missing):
+        logged = add_counts(log, endpoint.target, endpoint.address, endpoint.controller)
     cache = _get_escaped(values, _get_cache_path(endpoint))
     counters: dict[str, int | Missing] = {}
     for file in _NVME_COUNTERS:

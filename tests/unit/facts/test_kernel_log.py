@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hbatune.facts import kernel_log as module
 from hbatune.facts.health import ErrorKind
-from hbatune.facts.kernel_log import KernelLog, count_faults, read_kernel_log
+from hbatune.facts.kernel_log import add_counts, count_faults, read_kernel_log
 from hbatune.facts.model import Missing, Reason
 
 TAIL = "flags 0x0 phys_seg 1 prio class 0"
@@ -142,8 +142,8 @@ def test_related_counts_are_added() -> None:
         "0:0:0:0": {ErrorKind.RESET: 1},
         "nvme0": {ErrorKind.TIMEOUT: 3},
     }
-    assert KernelLog(counts).of("sda", "0:0:0:0", None) == {ErrorKind.MEDIUM: 2, ErrorKind.RESET: 1}
-    assert KernelLog(counts).of("nvme0n1", None, "nvme0") == {ErrorKind.TIMEOUT: 3}
+    assert add_counts(counts, "sda", "0:0:0:0", None) == {ErrorKind.MEDIUM: 2, ErrorKind.RESET: 1}
+    assert add_counts(counts, "nvme0n1", None, "nvme0") == {ErrorKind.TIMEOUT: 3}
 
 
 def test_kernel_log_reads_kmsg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_kernel_log_reads_kmsg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # Longer than one read, and not all of it text.
     line = log(f"critical medium error, dev sda, sector 8 {READ}").encode()
     file.write_bytes(line * 500 + b"\xff\xfe\n" + line)
-    assert read_kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 501}})
+    assert read_kernel_log() == {"sda": {ErrorKind.MEDIUM: 501}}
     file.unlink()
     file.mkdir()
     kernel_log = read_kernel_log()
@@ -194,7 +194,7 @@ def test_journal_replaces_unreadable_kmsg(journal: Path) -> None:
         + entry([255, 254])
         + entry(None)
     )
-    assert read_kernel_log() == KernelLog({"sda": {ErrorKind.MEDIUM: 1}})
+    assert read_kernel_log() == {"sda": {ErrorKind.MEDIUM: 1}}
     assert "--boot" in (journal.parent / "argv").read_text()
 
 
