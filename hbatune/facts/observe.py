@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hbatune import loader
 from hbatune.facts import adapters, attributes, families, health, processors, routes, services, udev
-from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, parse_integer
+from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, get_word, parse_integer
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import Counts, add_counts, read_kernel_log
@@ -77,9 +77,9 @@ _NVME_COUNTERS = (
     *map("diag/{}".format, health.NVME_COUNTERS),
 )
 # The error counters of a Fibre Channel link (drivers/scsi/scsi_transport_fc.c).
-LINK_ERRORS = (
-    *("error_frames", "invalid_crc_count", "link_failure_count"),
-    *("loss_of_signal_count", "loss_of_sync_count"),
+_LINK_ERRORS = (
+    *("statistics/error_frames", "statistics/invalid_crc_count", "statistics/link_failure_count"),
+    *("statistics/loss_of_signal_count", "statistics/loss_of_sync_count"),
 )
 # The error counters of a SAS phy (drivers/scsi/scsi_transport_sas.c: sas_phy_linkerror_attr).
 PHY_ERRORS = (
@@ -87,9 +87,9 @@ PHY_ERRORS = (
     *("phy_reset_problem_count", "running_disparity_error_count"),
 )
 # A port's current and supported speeds (drivers/scsi/scsi_transport_fc.c: fc_port_speed_names).
-FC_RATES = ("speed", "supported_speeds")
+_FC_RATES = ("speed", "supported_speeds")
 # A phy's current and maximum rate (drivers/scsi/scsi_transport_sas.c: sas_linkspeed_names).
-PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
+_PHY_RATES = ("negotiated_linkrate", "maximum_linkrate_hw")
 _HOSTS = "/sys/class/scsi_host"
 _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
@@ -308,13 +308,8 @@ def _build_requests(
         for host in adapter.hosts:
             if family.credits or family.inspected:
                 yield f"{_HOSTS}/{host.name}", (*family.credits, *family.inspected)
-            fc_host = f"{_FC_HOSTS}/{host.name}"
-            if os.path.isdir(fc_host):
-                yield fc_host, FC_RATES
-            if os.path.isdir(f"{fc_host}/statistics"):
-                yield f"{fc_host}/statistics", LINK_ERRORS
-            for phy in _list_phys(host.name):
-                yield f"{_PHYS}/{phy}", (*PHY_ERRORS, *PHY_RATES)
+            for directory, errors, rates in _list_links(host.name):
+                yield directory, (*errors, *rates)
     for endpoint in machine.endpoints:
         cache = _get_cache_path(endpoint)
         counters = _NVME_COUNTERS if endpoint.protocol is Protocol.NVME else ()
@@ -350,17 +345,16 @@ def _check_adapter(
             credits[host.name] = parse_integer(values, name)
         for name in family.inspected:
             inspected[f"{host.name} {name}"] = _get_escaped(values, name)
-        statistics = survey.get(f"{_FC_HOSTS}/{host.name}/statistics", {})
-        for name in LINK_ERRORS if statistics else ():
-            count = parse_integer(statistics, name, 16)
-            if count != _UNSUPPORTED:
-                link_errors[f"{host.name} {name}"] = count
-        _add_rate(rates, host.name, survey.get(f"{_FC_HOSTS}/{host.name}", {}), FC_RATES)
-        for phy in _list_phys(host.name):
-            values = survey.get(f"{_PHYS}/{phy}", {})
-            for name in PHY_ERRORS:
-                link_errors[f"{phy} {name}"] = parse_integer(values, name)
-            _add_rate(rates, phy, values, PHY_RATES)
+        for directory, errors, rate_files in _list_links(host.name):
+            link, values = routes.get_kernel_name(directory), survey.get(directory, {})
+            for file in errors:
+                count = parse_integer(values, file, 0)  # of Fibre Channel hexadecimal
+                if count != _UNSUPPORTED:
+                    link_errors[f"{link} {routes.get_kernel_name(file)}"] = count
+            # An inactive port or phy reports "Unknown" or "Phy disabled".
+            current, maximum = (parse_gigabits(get_word(values, file)) for file in rate_files)
+            if current and maximum:
+                rates[link] = health.LinkRate(max(current), max(maximum))
     return health.AdapterHealth(
         errors=health.parse_bus_errors(function) if path else None,
         port=port,
@@ -373,15 +367,6 @@ def _check_adapter(
         inspected=inspected,
         rates=rates,
     )
-
-
-def _add_rate(
-    rates: dict[str, health.LinkRate], name: str, values: Attributes, files: tuple[str, str]
-) -> None:
-    """Add the speed of an active port or phy; others report "Unknown" or "Phy disabled"."""
-    current, maximum = map(parse_gigabits, map(partial(attributes.get_word, values), files))
-    if current and maximum:
-        rates[name] = health.LinkRate(max(current), max(maximum))
 
 
 def parse_gigabits(text: str) -> list[float]:
@@ -417,10 +402,14 @@ def _get_parameters_dir(adapter: Adapter) -> str:
     return f"/sys/module/{adapter.driver.replace('-', '_')}/parameters"
 
 
-def _list_phys(host: str) -> tuple[str, ...]:
-    """Return the phys of the adapter itself; names of expanders' phys have three numbers."""
+def _list_links(host: str) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Yield the directories of a SCSI host's FC port and phys, with their counters and speeds."""
+    if os.path.isdir(port := f"{_FC_HOSTS}/{host}"):
+        yield port, _LINK_ERRORS if os.path.isdir(f"{port}/statistics") else (), _FC_RATES
+    # The phys of the adapter itself: names of expanders' phys have three numbers.
     pattern = re.compile(rf"phy-{host.removeprefix('host')}:\d+")
-    return tuple(sorted(filter(pattern.fullmatch, list_names(_PHYS))))
+    for phy in sorted(filter(pattern.fullmatch, list_names(_PHYS))):
+        yield f"{_PHYS}/{phy}", PHY_ERRORS, _PHY_RATES
 
 
 def _get_escaped(values: Attributes, name: str) -> str | Missing:
