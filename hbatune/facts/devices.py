@@ -96,17 +96,6 @@ def resolve_name(name: str) -> tuple[str, ...]:
     return stack.disks if stack else (name,)
 
 
-def _follow_link(name: str) -> str | None:
-    """Return the kernel name of the node that a link below ``/dev`` points to."""
-    if not name.startswith(_DEV) or not os.path.islink(name):
-        return None
-    node = os.path.realpath(name)
-    # A link out of /dev, or a dangling one, names no disk: the caller reports the name.
-    if not node.startswith(_DEV) or not os.path.exists(node):
-        return None
-    return node.removeprefix(_DEV).replace("/", "!")
-
-
 def _read_disk_name(link: str) -> str:
     """Return the disk of a link to a block device: of a partition, the disk that it is on."""
     with suppress(OSError):
@@ -129,8 +118,9 @@ def find_block_device(name: str, *, search: bool = True) -> str | None:
         return None
     if re.fullmatch(r"\d+:\d+:\d+:\d+", name, re.ASCII):
         return next(iter(list_names(f"{_SCSI}/{name}/block")), None)
-    links = (_follow_link(f"{_DEV}{folder}{short}") for folder in _LINK_FOLDERS)
-    for kernel in (short.replace("/", "!"), *links):
+    # A dangling link names no disk: the caller reports the name.
+    links = filter(os.path.exists, (f"{_DEV}{folder}{short}" for folder in _LINK_FOLDERS))
+    for kernel in (short.replace("/", "!"), *map(_find_node_device, links)):
         if kernel is not None and find_disk_directory(kernel):
             return kernel
     mapper = f"{_DEV}mapper"
@@ -484,7 +474,7 @@ def _find_node_device(node: str) -> str | None:
     """Return the block device of a device node, which may be a link such as /dev/mapper/NAME."""
     if not node.startswith(_DEV):
         return None
-    name = get_kernel_name(os.path.realpath(node))
+    name = os.path.realpath(node).removeprefix(_DEV).replace("/", "!")  # a link out of /dev: none
     return name if os.path.exists(f"{_BLOCK}/{name}") else None
 
 
