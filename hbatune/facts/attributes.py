@@ -45,13 +45,14 @@ SECTOR_BYTES = 512
 PCI_CONFIG = "config"
 
 # drivers/scsi/scsi_sysfs.c: sdev_states; drivers/nvme/host/core.c: nvme_sysfs_show_state
-_HEALTHY = {"running", "live"}
-_STATES = ("device/state", "state")  # a disk's device has it, or a host or a controller itself
+_HEALTHY = {"running", "live", "0"}
+_SUSPENDED = "dm/suspended"  # of a map, whose I/O waits until it is resumed: 0 or 1
+# A disk's device has a state, or a host or a controller itself.
+_STATES = ("device/state", "state", _SUSPENDED)
 # The pattern of a file of each partition: the numbered directories of a disk.
 PARTITIONS = "*/"
 # holders/ and slaves/ lead to the queue/ of other devices; a feature is a command to the drive.
 _MAY_HANG = ("queue/", "mq/", "holders/", "slaves/", PARTITIONS, FEATURE_PREFIX)
-_SUSPENDED = "dm/suspended"
 # Read for every LUN and never writable, so their modes need not be read (drivers/scsi/scsi_sysfs.c:
 # sdev_rd_attr; block/genhd.c: DEVICE_ATTR; block/blk-mq-sysfs.c).
 _READ_ONLY = frozenset(
@@ -165,16 +166,11 @@ def _check_health(directory: int, values: Attributes) -> Missing | None:
     for name in _STATES:
         state = values.get(name) or _read_file(directory, name)
         if isinstance(state, Attribute):
-            return None if state.text in _HEALTHY else _describe_state(state.text)
-    # For a map: its I/O waits until it is resumed.
-    suspended = values.get(_SUSPENDED) or _read_file(directory, _SUSPENDED)
-    if isinstance(suspended, Attribute) and suspended.text == "1":
-        return _describe_state("suspended")
+            if state.text in _HEALTHY:
+                return None
+            text = "suspended" if name == _SUSPENDED else state.text
+            return Missing(Reason.UNREADABLE, text=MissingText.DEVICE_STATE.format(text))
     return None
-
-
-def _describe_state(state: str) -> Missing:
-    return Missing(Reason.UNREADABLE, text=MissingText.DEVICE_STATE.format(state))
 
 
 def _add_values(values: Attributes, directory: int, name: str) -> None:
