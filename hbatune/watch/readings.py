@@ -144,31 +144,15 @@ def list_disk_readings(
 
     Readings are yielded one at a time: for thousands of disks, all of them would take megabytes.
     """
-    if later.at <= earlier.at:
-        return
     recent = select_intervals(intervals, earlier.at, later.at)
-    by_id = {disk.id: disk for disk in subjects.disks}
     for disk in subjects.disks:
-        reading = _read_disk(disk, by_id, earlier, later, recent)
+        reading = _read_disk(disk, earlier, later, recent)
         if reading is not None:
             yield reading
 
 
-def list_adapter_readings(
-    subjects: Subjects, earlier: Sample, later: Sample
-) -> Iterator[AdapterReading]:
-    """Yield the adapters' readings between two samples."""
-    if later.at > earlier.at:
-        for server in subjects.servers:
-            yield _read_adapter(server, earlier, later)
-
-
 def _read_disk(
-    disk: WatchedDisk,
-    by_id: dict[str, WatchedDisk],
-    earlier: Sample,
-    later: Sample,
-    intervals: Sequence[Interval],
+    disk: WatchedDisk, earlier: Sample, later: Sample, intervals: Sequence[Interval]
 ) -> Reading | None:
     first, last = earlier.disks.get(disk.id), later.disks.get(disk.id)
     if first is None or last is None or _is_replaced(first, last):
@@ -185,8 +169,7 @@ def _read_disk(
     took = _NO_IOS
     # An earlier sample describes the present only if there is I/O.
     if intervals and (moved.ios or intervals[-1].ended > earlier.at):
-        ids = [disk.id, *(path for path in disk.paths if path in by_id)]
-        devices = [later.disks[id].device for id in ids if id in later.disks]
+        devices = [later.disks[id].device for id in (disk.id, *disk.paths) if id in later.disks]
         took = make_histogram(intervals, devices)
     # In flight in both samples, none completed: the I/O waits for at least the entire interval.
     stalled = not moved.ios and not took.counts and moved.is_waiting
@@ -253,7 +236,8 @@ def _is_replaced(first: DiskSample, last: DiskSample) -> bool:
     )
 
 
-def _read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
+def read_adapter(server: WatchedAdapter, earlier: Sample, later: Sample) -> AdapterReading:
+    """Return the adapter's reading between two samples."""
     busy: dict[int, float] = {}
     for number in server.cpus:
         first, last = earlier.cpus.get(number), later.cpus.get(number)

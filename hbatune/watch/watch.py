@@ -135,17 +135,14 @@ class Watcher:
                 events += self._apply_signals(signals, sample)
                 if detailed:
                     disks.append(reading)
-            for server in readings.list_adapter_readings(self.subjects, before, sample):
-                target = server.target
+            for subject in self.subjects.servers:
+                target, server = subject.target, readings.read_adapter(subject, before, sample)
                 risen = self._update_rises(target, server.risen, sample.at)
                 signals = list(alerts.list_adapter_signals(server, self._links.get(target), config))
                 signals += alerts.list_counter_signals(target, target, target, risen, config)
                 events += self._apply_signals(signals, sample)
                 if detailed:
                     servers.append(server)
-        for event in events:
-            if event.change is AlertChange.RAISED:
-                self._counts[str(event.alert.condition)] += 1
         self._state = WatchState(
             time=sample.time,
             disks=tuple(disks),
@@ -168,6 +165,7 @@ class Watcher:
                 self._alarms[key] = updated
             if change is AlertChange.RAISED:
                 self._raised[key] = _make_alert(signal, sample.time)
+                self._counts[str(key.condition)] += 1
             if change is not None:
                 events.append(AlertEvent(change, self._raised[key], sample.time, signal.value))
             if change is AlertChange.CLEARED:

@@ -8,8 +8,8 @@ from hbatune.watch.readings import (
     Measure,
     Reading,
     WatchedDisk,
-    list_adapter_readings,
     list_disk_readings,
+    read_adapter,
 )
 from tests.unit import watch_samples as watched
 from tests.unit.watch_samples import HBA, ID, counted, disk, sample, working
@@ -98,12 +98,6 @@ def test_replaced_disk_has_no_reading() -> None:
     assert not list(list_disk_readings(watched.subjects(), sample(10, first), sample(20, anew)))
 
 
-def test_reversed_samples_have_no_reading() -> None:
-    later, earlier = sample(20, working(20, ms=1)), sample(10)
-    assert not list(list_disk_readings(watched.subjects(), later, earlier))
-    assert not list(list_adapter_readings(watched.subjects(), later, earlier))
-
-
 def test_lowered_depth_needs_ramping_driver() -> None:
     assert read(counted(depth=32), counted(depth=31)).lowered
     assert not read(counted(depth=31), counted(depth=32)).lowered
@@ -115,7 +109,7 @@ def test_risen_counters_are_reported() -> None:
     earlier = sample(10, counters={ID: {"errors": 3, "timeouts": 2}, HBA: {"fatal": 0}})
     later = sample(20, counters={ID: {"errors": 7, "timeouts": 1}, HBA: {"fatal": 1}})
     [reading] = list_disk_readings(watched.subjects(), earlier, later)
-    [server] = list_adapter_readings(watched.subjects(), earlier, later)
+    server = read_adapter(watched.subjects().servers[0], earlier, later)
     assert reading.risen == {"errors": 4}  # timeouts fell: another device of that name
     assert server.risen == {"fatal": 1}
     assert reading.counted == {"errors": 7, "timeouts": 1}
@@ -124,7 +118,7 @@ def test_risen_counters_are_reported() -> None:
 def test_busiest_serving_cpu_is_reported() -> None:
     earlier = sample(10, cpus={n: CpuSample(1000, 100) for n in range(3)})
     busy = {0: CpuSample(2000, 200), 1: CpuSample(2000, 1050), 2: CpuSample(2000, 1100)}
-    [server] = list_adapter_readings(watched.subjects(), earlier, sample(20, cpus=busy))
+    server = read_adapter(watched.subjects().servers[0], earlier, sample(20, cpus=busy))
     assert (server.cpu, server.cpu_busy) == (1, 0.95)  # CPU 2 serves nothing of it
     assert server.link == LinkSample(8.0, 8)
 
