@@ -234,7 +234,6 @@ def build_endpoints(
             attributes,
             port,
             servers.get(place.branch.adapter or ""),
-            endpoints.collect_evidence(place, attributes, port, place.target in devices.parallel),
             select_requested(attributes),
             disk_routes,
         )

@@ -490,15 +490,13 @@ class Devices(Struct, frozen=True):
 
     ``disks`` are the directories of all whole block devices, ``maps`` the directories of devices
     that join paths. ``places`` are the possible endpoints, by directory. ``servers`` are the
-    branches that end in a SCSI host or an NVMe controller. ``parallel`` are the targets on a
-    parallel bus.
+    branches that end in a SCSI host or an NVMe controller.
     """
 
     disks: Mapping[str, str]
     places: Mapping[str, Place]
     maps: Mapping[str, str]
     servers: tuple[Branch, ...]
-    parallel: frozenset[str]
     stack: Stack
 
 
@@ -542,7 +540,6 @@ def find_devices() -> Devices:
         places=places,
         maps=heads | maps,
         servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
-        parallel=frozenset(map(get_kernel_name, list_directories("spi_transport"))),
         stack=Stack(slaves, find_hidden_paths(heads, disks), find_pools() | _find_btrfs()),
     )
 

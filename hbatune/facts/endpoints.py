@@ -58,6 +58,7 @@ _IDENTITY = (
     *("device/vendor", "device/model", "device/wwid", "device/serial", "device/vpd_pg80"),
     *("device/vpd_pg83", "device/raid_level", "device/sas_address", "wwid", "dm/uuid", *_CARD),
 )
+_SPI_TARGETS = "/sys/class/spi_transport"  # on a parallel bus
 # Errors of the system. Other errors are answers: for example ENXIO for a LUN without VPD pages.
 _FAILED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -90,12 +91,11 @@ def build_endpoint(
     survey: Attributes,
     port: Attributes,
     adapter: Adapter | None,
-    evidence: Evidence,
     requested: Attributes,
     routes: Routes,
 ) -> Endpoint:
     """Build the endpoint of a block device with hardware behind it; ``port`` is its SAS port."""
-    name = get_kernel_name(directory)
+    name, evidence = get_kernel_name(directory), _collect_evidence(place, survey, port)
     family = families.family_named(adapter.family if adapter else UNKNOWN_FAMILY)
     host = adapter.find_host(place.branch.host_name) if adapter else None
     protocol = classify.classify_protocol(evidence, family.protocol)
@@ -157,7 +157,7 @@ def _convert_refusal(fact: _Fact | Missing) -> _Fact | Missing:
     return ABSENT if refused else fact
 
 
-def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi: bool) -> Evidence:
+def _collect_evidence(place: Place, survey: Attributes, port: Attributes) -> Evidence:
     """Return the attributes of a block device and of its target port as evidence."""
     rotational = attributes.parse_flag(survey, "queue/rotational")
     is_ata = place.branch.transport == "ata"
@@ -178,7 +178,7 @@ def collect_evidence(place: Place, survey: Attributes, port: Attributes, is_spi:
         ncq_depth=classify.parse_ncq_depth(get_bytes(survey, "device/vpd_pg89")),
         ncq_off=ncq_off(processors.read_command_line(), int(ata_port[1])) if ata_port else None,
         sat=isinstance(survey.get("device/vpd_pg89"), Attribute),
-        spi=is_spi,
+        spi=place.target is not None and os.path.exists(f"{_SPI_TARGETS}/{place.target}"),
         rotation=classify.parse_rotation_rate(get_bytes(survey, "device/vpd_pgb1")),
         rotational=rotational if isinstance(rotational, bool) else None,
     )

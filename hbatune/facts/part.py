@@ -19,7 +19,6 @@ from hbatune.facts.names import add_siblings
 from hbatune.facts.routes import Branch, Routes, get_kernel_name
 
 _BLOCK = "/sys/class/block"
-_PARALLEL = "/sys/class/spi_transport"
 _ADAPTERS = ("/sys/class/scsi_host", "/sys/class/nvme", "/sys/bus/pci/devices")
 
 
@@ -169,7 +168,7 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     siblings = add_siblings(disk_names, (stack.disks for stack in cached.rest.stacks))
     directories, maps = find_related_disks(siblings)
     disks = dict(sorted(directories.items(), key=itemgetter(1)))
-    places, joining, parallel = {}, {}, set()
+    places, joining = {}, {}
     for name, path in disks.items():
         if name in maps:
             joining[name] = path
@@ -177,6 +176,4 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
         place = places[path] = routes.parse_place(path)
         if not cached.has_server(place.branch):
             raise InsufficientFactsError("a disk is on a new adapter or host")
-        if place.target and os.path.exists(f"{_PARALLEL}/{place.target}"):
-            parallel.add(place.target)
-    return Devices(disks, places, joining, (), frozenset(parallel), Stack(maps, {}))
+    return Devices(disks, places, joining, (), Stack(maps, {}))

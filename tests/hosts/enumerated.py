@@ -36,7 +36,6 @@ def encoded(source=devices.list_directories) -> bytes:  # type: ignore[no-untype
                 name: getattr(enumerated_devices, name)
                 for name in ("disks", "places", "maps", "servers")
             },
-            "parallel": sorted(enumerated_devices.parallel),
             "below": enumerated_devices.stack.below,
             "holders": {
                 name: enumerated_devices.stack.holders(name) for name in enumerated_devices.disks

@@ -410,7 +410,6 @@ def _devices(tree: Tree) -> Devices:
         places=places,
         maps={MAP: disks[MAP]},
         servers=tuple({place.branch for place in places.values()}),
-        parallel=frozenset(),
         stack=Stack({MAP: below}, {}),
     )
 
@@ -429,6 +428,5 @@ def _part(tree: Tree, names: Iterable[str]) -> Devices:
         },
         maps={name: map_paths for name, map_paths in all_devices.maps.items() if name in wanted},
         servers=(),
-        parallel=frozenset(),
         stack=all_devices.stack,
     )
