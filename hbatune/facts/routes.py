@@ -14,7 +14,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from hbatune.facts.attributes import Attributes, get_word
-from hbatune.facts.names import group_items
+from hbatune.facts.names import group_items, natural_key
 
 # The prefix of dm/uuid of a multipath map (multipath-tools, libmultipath/devmapper.h).
 MULTIPATH_UUID = "mpath-"
@@ -346,14 +346,9 @@ class Routes:
 
 def _rank(adapters: Mapping[str, str]) -> dict[str, tuple[str, int, int]]:
     """Return by directory the adapter, the rank in the adapter, and the adapter's count."""
-
-    def get_order(directory: str) -> tuple[int, str]:
-        digits = re.search(r"\d+$", directory)
-        return int(digits[0]) if digits else 0, directory
-
-    members = group_items(sorted(adapters, key=get_order), adapters.__getitem__)
+    ordered = sorted(adapters, key=lambda directory: natural_key(get_kernel_name(directory)))
     ranks = {}
-    for adapter, directories in members.items():
+    for adapter, directories in group_items(ordered, adapters.__getitem__).items():
         for rank, directory in enumerate(directories):
             ranks[directory] = (adapter, rank, len(directories))
     return ranks
