@@ -95,6 +95,8 @@ _FC_HOSTS = "/sys/class/fc_host"
 _PHYS = "/sys/class/sas_phy"
 _UNSUPPORTED = (1 << 64) - 1  # (u64)-1: a driver that does not count
 
+_get_escaped = partial(attributes.parse_text, convert=escape_text)
+
 
 def has_msi(function: Attributes) -> bool | Missing:
     """Return whether the function has MSI or MSI-X capabilities (PCI Local Bus 3.0, 6.7, 6.8).
@@ -410,8 +412,3 @@ def _list_links(host: str) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ..
     pattern = re.compile(rf"phy-{host.removeprefix('host')}:\d+")
     for phy in sorted(filter(pattern.fullmatch, list_names(_PHYS))):
         yield f"{_PHYS}/{phy}", PHY_ERRORS, _PHY_RATES
-
-
-def _get_escaped(values: Attributes, name: str) -> str | Missing:
-    value = get_text(values, name)
-    return value if isinstance(value, Missing) else escape_text(value)
