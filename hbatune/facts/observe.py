@@ -222,7 +222,8 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each rule with the number of its first line."""
     start = 1
     parts: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    # An empty line ends the last rule.
+    for number, line in enumerate((*text.splitlines(), ""), start=1):
         if not parts:
             start = number
         # A comment within a continued rule is skipped and does not end the rule.
@@ -232,8 +233,6 @@ def _join_lines(text: str) -> Iterator[tuple[int, str]]:
         if not line.endswith("\\"):
             yield start, "".join(parts)
             parts = []
-    if parts:
-        yield start, "".join(parts)
 
 
 def observe_health(
