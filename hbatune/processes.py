@@ -53,15 +53,14 @@ def describe_process(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
             words = file.read(4096).decode(errors="replace").split("\0")
-        with open("/proc/uptime", "rb", buffering=0) as file:
-            uptime = float(file.read().split()[0])
-    except (OSError, ValueError):
+    except OSError:
         return ""
     # Without the interpreter, and without the program's directory.
     first = 1 if "python" in words[0] and len(words) > 1 else 0
     command = " ".join([words[first].rpartition("/")[2], *words[first + 1 :]]).strip()
     printable = "".join(filter(str.isprintable, command))[:60]
     ticks = os.sysconf("SC_CLK_TCK")
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
     since = time.localtime(time.time() - uptime + times[0] / ticks)
     return f"`{printable}`, started {time.strftime('%Y-%m-%d %H:%M:%S', since)}"
 
