@@ -172,8 +172,6 @@ def _find_lookalikes(devices: Devices, places: Mapping[str, Place]) -> Iterator[
         return place.branch.pci, (place.address or "").rpartition(":")[2]
 
     wanted = set(map(get_lun_key, places.values())) - {None}
-    if not wanted:
-        return
     for directory, place in devices.places.items():
         if directory not in places and get_lun_key(place) in wanted:
             yield directory, place
