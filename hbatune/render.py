@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hbatune.probe.result import Zone
 
 
-# fio treats '#' and ';' as comments, '$' as the start of variables and keywords, and a backslash as
-# an escape. It cuts lines of 4096 characters in two (fio init.c, options.c) and offers no quoting.
-_FIO_SAFE = r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}"
-
 _PATTERNS = {
+    # fio treats '#' and ';' as comments, '$' as the start of variables and keywords, and a
+    # backslash as an escape. It cuts lines of 4096 characters in two (fio init.c, options.c) and
+    # offers no quoting.
+    "fio_path": r"/[A-Za-z0-9/._+:,=@!~%-]{0,1000}",
     # kmod splits at blanks and interprets quotes, commas in a name and a backslash before a newline
     # (modprobe.d(5), libkmod-config.c). A module option needs only the comma of them.
     "modprobe_name": r"[A-Za-z0-9_]{1,64}",
@@ -52,9 +52,7 @@ class UnsafeNameError(ValueError):
 
 def fio_filename(path: str) -> str:
     """Return a path for fio's ``filename=``, which splits at ':'. Raises ``UnsafeNameError``."""
-    if not re.fullmatch(_FIO_SAFE, str(path)):  # str() makes jinja2's Undefined raise its name
-        raise UnsafeNameError(path)
-    return path.replace(":", "\\:")
+    return require_safe("fio_path", path).replace(":", "\\:")
 
 
 def fio_zones(zones: "Sequence[Zone]", size: int) -> str:
@@ -72,7 +70,7 @@ def comment(text: object) -> str:
 
 def require_safe(filter_name: str, value: object) -> str:
     """Return the value as text; ``UnsafeNameError`` if the filter's position cannot contain it."""
-    text = str(value)
+    text = str(value)  # makes jinja2's Undefined raise its name
     if not re.fullmatch(_PATTERNS[filter_name], text):
         raise UnsafeNameError(text)
     return text
