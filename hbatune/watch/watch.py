@@ -199,12 +199,9 @@ class Watcher:
         """Clear the alerts on targets that are no longer watched, and forget these targets."""
         watched = {disk.id for disk in self.subjects.disks}
         watched |= {server.target for server in self.subjects.servers}
-        for key in list(self._alarms):
-            if key.id not in watched:
-                del self._alarms[key]
-        for target in (self._links.keys() | self._rises.keys()) - watched:
-            self._links.pop(target, None)
-            self._rises.pop(target, None)
+        self._alarms = {key: alarm for key, alarm in self._alarms.items() if key.id in watched}
+        self._links = {name: link for name, link in self._links.items() if name in watched}
+        self._rises = {id: rises for id, rises in self._rises.items() if id in watched}
         cleared = []
         for key, alert in list(self._raised.items()):
             if key.id not in watched:
