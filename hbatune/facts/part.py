@@ -168,12 +168,8 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     siblings = add_siblings(disk_names, (stack.disks for stack in cached.rest.stacks))
     directories, maps = find_related_disks(siblings)
     disks = dict(sorted(directories.items(), key=itemgetter(1)))
-    places, joining = {}, {}
-    for name, path in disks.items():
-        if name in maps:
-            joining[name] = path
-            continue
-        place = places[path] = routes.parse_place(path)
-        if not cached.has_server(place.branch):
-            raise InsufficientFactsError("a disk is on a new adapter or host")
+    joining = {name: path for name, path in disks.items() if name in maps}
+    places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
+    if not all(cached.has_server(place.branch) for place in places.values()):
+        raise InsufficientFactsError("a disk is on a new adapter or host")
     return Devices(disks, places, joining, (), Stack(maps, {}))
