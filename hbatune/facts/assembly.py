@@ -221,27 +221,22 @@ def build_endpoints(
     (drivers/nvme/host/multipath.c: nvme_mpath_alloc_disk). A local one's single path stays a disk.
     They have only the ``requested`` attributes, and no holders, volumes or mount points.
     """
-    select_requested = make_selector(requested)
+    select = make_selector(requested)
     by_name: dict[str, Endpoint] = {}
     for directory, place in devices.places.items():
         attributes = survey[directory]
         if not endpoints.has_medium(attributes):
             continue
         port = survey.get(place.branch.sas_port or "", {})
+        adapter, requested_values = servers.get(place.branch.adapter or ""), select(attributes)
         by_name[get_kernel_name(directory)] = endpoints.build_endpoint(
-            directory,
-            place,
-            attributes,
-            port,
-            servers.get(place.branch.adapter or ""),
-            select_requested(attributes),
-            disk_routes,
+            directory, place, attributes, port, adapter, requested_values, disk_routes
         )
     maps = {}
     for name, directory in devices.maps.items():
         paths = [by_name[lower] for lower in devices.stack.below[name] if lower in by_name]
         attributes = survey[directory]
-        maps[name] = endpoints.build_map(directory, attributes, paths, select_requested(attributes))
+        maps[name] = endpoints.build_map(directory, attributes, paths, select(attributes))
         is_local = [path.storage for path in paths] == [Storage.LOCAL]
         is_drive = is_local and routes.is_head(directory) and read_text(_ALWAYS_ON)[:1] == "Y"
         kind = Kind.DISK if is_drive else Kind.PATH

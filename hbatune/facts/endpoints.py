@@ -296,8 +296,7 @@ def _get_node(name: str) -> str:
 
 
 def _get_size(survey: Attributes) -> int | Missing:
-    sectors = attributes.parse_integer(survey, "size")
-    return sectors * attributes.SECTOR_BYTES if isinstance(sectors, int) else sectors
+    return attributes.parse_text(survey, "size", lambda text: int(text) * attributes.SECTOR_BYTES)
 
 
 def _limit_depth(adapter: Adapter | None, host: Host | None, evidence: Evidence) -> int | Missing:
