@@ -13,7 +13,6 @@ be another process by now, so a pidfd proves that the process is the writer.
 
 import ctypes
 import errno
-import glob
 import os
 import re
 import signal
@@ -47,14 +46,13 @@ _MARK = 0x001 | 0x100  # FAN_MARK_ADD, FAN_MARK_FILESYSTEM
 _MODIFY, _OVERFLOW = 0x0002, 0x4000
 _EVENT = struct.Struct("=IBBHQiiBBHi")
 """struct fanotify_event_metadata, and the record with the pidfd, the only one requested."""
-_SYSFS_MAGIC = 0x6265_6572  # include/uapi/linux/magic.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _UID = re.compile(r"^Uid:\t(\d+)", re.MULTILINE)
 _CGROUP = re.compile(r"^\d+:(?:name=systemd)?:(.*)$", re.MULTILINE)
 _UNIT = re.compile(r"/(?:[^/]+\.slice/)*([^/]+\.(?:service|scope|socket|mount|swap))(?:/|$)")
 """The unit of the system: the first one below slices. A container's or a user's units are in it."""
-_MOUNTS = "/proc/[0-9]*/mountinfo"
+_PROCESSES = "/proc"
 _BY_IOCTL = "read_ahead_kb"
 """BLKRASET (``blockdev --setra``) sets it without a write to its file."""
 _NAMES = {os.path.basename(path) for setting in table.SETTINGS.values() for path in setting.paths}
@@ -78,15 +76,11 @@ class WriterWatch:
     """The last writers of settings, and a group of fanotify(7) that reports further ones. Mutable.
 
     ``open`` are the settings that an earlier daemon has left open, with their writers. ``overruns``
-    counts the times at which the kernel dropped events. ``root`` is a directory on a file system of
-    the type ``magic``.
+    counts the times at which the kernel dropped events. ``root`` is where sysfs is mounted.
     """
 
-    def __init__(
-        self, open: Iterable[SettingChange] = (), *, root: str = SYSFS, magic: int = _SYSFS_MAGIC
-    ) -> None:
-        self.overruns = 0
-        self._root, self._magic = root, magic
+    def __init__(self, open: Iterable[SettingChange] = (), *, root: str = SYSFS) -> None:
+        self.overruns, self._root = 0, root
         self._open = {change.key: change for change in open}
         self._descriptor = -1
         self._has_failed = False
@@ -105,11 +99,10 @@ class WriterWatch:
             return None
         self._gap, root = time.monotonic(), self._root.encode()
         try:
-            information = ctypes.create_string_buffer(256)  # struct statfs begins with the type
-            _check(_LIBC.statfs(root, information))
-            if ctypes.c_long.from_buffer(information).value != self._magic:
-                # The mark would report all writes to another file system.
-                raise OSError(errno.EINVAL, f"{self._root} is not sysfs")
+            if not os.path.ismount(
+                root
+            ):  # the mark would report all writes to a larger file system
+                raise OSError(errno.EINVAL, f"{self._root} is not mounted")
             self._descriptor = _check(_LIBC.fanotify_init(_GROUP, os.O_RDONLY | os.O_CLOEXEC))
             # The path is absolute, so the directory's descriptor is ignored.
             _check(_LIBC.fanotify_mark(self._descriptor, _MARK, ctypes.c_uint64(_MODIFY), -1, root))
@@ -274,8 +267,8 @@ def _list_inodes(change: SettingChange) -> list[int]:
 def _has_other_sysfs(device: int) -> bool:
     """Return whether a process may write to a sysfs with another number than ``device``."""
     own = f"{os.major(device)}:{os.minor(device)}"
-    for path in glob.iglob(_MOUNTS):
-        with suppress(OSError), open(path, errors="replace") as file:
+    for pid in filter(str.isdecimal, os.listdir(_PROCESSES)):
+        with suppress(OSError), open(f"{_PROCESSES}/{pid}/mountinfo", errors="replace") as file:
             for line in file:  # proc_pid_mountinfo(5)
                 mount, _, file_system = line.partition(" - ")
                 number, _, _, options = mount.split(" ")[2:6]

@@ -27,8 +27,7 @@ _ZONED = {"none": False, "host-aware": True, "host-managed": True}
 # Every queue of Linux 6.11 has it. The kernel orders the writes to zones since 6.10, and shows no
 # other sign of it in sysfs (block/blk-zoned.c: blk_zone_plug_bio; block/blk-sysfs.c: queue_attrs).
 _ATOMIC_WRITES = "queue/atomic_write_max_bytes"
-DISKSEQ = "diskseq"
-_QUEUE = (DISKSEQ, "queue/rotational", "queue/zoned", model.TAG_COUNT_FILE)
+_QUEUE = (model.DISKSEQ_FILE, "queue/rotational", "queue/zoned", model.TAG_COUNT_FILE)
 # drivers/scsi/scsi_sysfs.c: exists for every LUN, but returns EINVAL without a device handler.
 _ALUA = ("device/access_state", "device/preferred_path")
 _ANA = "ana_state"  # drivers/nvme/host/multipath.c, for a hidden path
@@ -146,7 +145,7 @@ def build_endpoint(
         port=get_word(survey, find_port_name_file(place)) or None,
         access=_convert_refusal(get_text(survey, _ALUA[0] if place.address else _ANA)),
         preferred=_convert_refusal(attributes.parse_flag(survey, _ALUA[1])),
-        diskseq=attributes.parse_integer(survey, DISKSEQ),
+        diskseq=attributes.parse_integer(survey, model.DISKSEQ_FILE),
         removable=get_word(survey, "removable") == "1",
     )
 
@@ -233,7 +232,7 @@ def build_map(
         mounts=(),
         holders=(),
         attributes=requested,
-        diskseq=attributes.parse_integer(survey, DISKSEQ),
+        diskseq=attributes.parse_integer(survey, model.DISKSEQ_FILE),
         storage=places.pop() if len(places) == 1 else model.Storage.LOCAL,
         evidence=evidence,
         unread=unread,

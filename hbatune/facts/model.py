@@ -55,6 +55,8 @@ def get_fact(fact: str | Missing) -> str | None:
 
 # The file of a block device with the size of its tag set.
 TAG_COUNT_FILE = "mq/0/nr_tags"
+# The file of a block device with its sequence number, and of an interrupt with its CPUs.
+DISKSEQ_FILE, AFFINITY_FILE = "diskseq", "smp_affinity_list"
 # The prefix of udev properties with a disk's values from before hbatune's rules wrote.
 SAVED_PREFIX = "HBATUNE_WAS_"
 

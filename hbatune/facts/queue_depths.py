@@ -20,8 +20,6 @@ _BLOCK = f"{SYSFS}/class/block"
 MAX_OPEN_FILES = 256
 # Bytes: more than any depth.
 _MAX_BYTES = 64
-
-
 _CLASSES = {"endpoint": "block", "controller": "nvme", "host": "scsi_host"}
 """The classes of targets in sysfs, by ``TargetKind``."""
 

@@ -7,10 +7,8 @@ from msgspec import Struct
 
 from hbatune.errors import UsageError
 from hbatune.facts import model
-from hbatune.facts.endpoints import DISKSEQ
 from hbatune.facts.ids import list_spellings, normalise_name
 from hbatune.facts.model import Adapter, Attribute, Control, Endpoint, Machine, Missing, Vector
-from hbatune.facts.vectors import AFFINITY_FILE
 
 
 class Target(Struct, frozen=True):
@@ -47,14 +45,14 @@ def make_target(source: Endpoint | Vector | Control) -> Target:
                 kind=model.TargetKind.ENDPOINT,
                 directory=source.sysfs,
                 attributes={model.TAG_COUNT_FILE: tags, **source.attributes},
-                identity=() if diskseq is None else ((DISKSEQ, str(diskseq)),),
+                identity=() if diskseq is None else ((model.DISKSEQ_FILE, str(diskseq)),),
                 diskseq=diskseq,
             )
         case Vector():
             # A directory for each handler (kernel/irq/proc.c: register_handler_proc), empty.
             handlers = tuple((f"{name}/", "") for name in source.names if "/" not in name)
             position = (source.adapter, None, model.TargetKind.VECTOR, source.directory)
-            affinity = {AFFINITY_FILE: source.affinity}
+            affinity = {model.AFFINITY_FILE: source.affinity}
             return Target(source.target, source.id, *position, affinity, handlers)
         case Control():
             position = (source.adapter, None, source.kind, source.sysfs)

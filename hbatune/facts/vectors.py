@@ -17,10 +17,9 @@ from hbatune.facts import ids
 from hbatune.facts.attributes import get_word, parse_integer, read_attributes
 from hbatune.facts.families import family_named
 from hbatune.facts.family import Parameters
-from hbatune.facts.model import Adapter, Attribute, Role, Vector
+from hbatune.facts.model import AFFINITY_FILE, Adapter, Attribute, Role, Vector
 from hbatune.facts.names import find_cpus, join_cpus, parse_mask
 
-AFFINITY_FILE = "smp_affinity_list"
 _EFFECTIVE = "effective_affinity_list"
 _HINT = "affinity_hint"
 _NODE = "node"

@@ -60,7 +60,7 @@ def note_time(disk: str) -> None:
         seconds = time.monotonic() - began
         TIME.write_text(str(1e4 * seconds / (count_reads(disk) - reads)))
 
-    why._Tracing.run = run  # type: ignore[method-assign]
+    why._Tracing.run = run  # type: ignore[assignment]
 
 
 @pytest.mark.deadline(1500)

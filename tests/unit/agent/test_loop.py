@@ -223,7 +223,7 @@ def test_drift_gets_its_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
         file.touch()
         inode = file.stat().st_ino
         monkeypatch.setattr(writers, "find_inodes", lambda *arguments: [inode])
-        bench.writers = WriterWatch(root=folder, magic=0x0102_1994)  # of tmpfs
+        bench.writers = WriterWatch(root="/dev/shm")
         if problem := bench.writers.start():
             pytest.skip(problem)
 

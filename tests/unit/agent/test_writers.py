@@ -28,7 +28,7 @@ from hbatune.facts import observe
 from hbatune.facts.model import TargetKind
 from hbatune.watch.readings import Subjects
 
-_SHARED_MEMORY, _TMPFS_MAGIC = "/dev/shm", 0x0102_1994
+_SHARED_MEMORY = "/dev/shm"
 DRIFT = SettingChange("sda", "id-sda", "nr_requests", 128, 2048, "rule", Handled.REPORTED)
 REPAIRED = replace(DRIFT, handled=Handled.WRITTEN)
 KERNEL, UNKNOWN = Writer(WriterKind.KERNEL), Writer(WriterKind.UNKNOWN)
@@ -39,7 +39,7 @@ class Bench:
 
     def __init__(self, folder: Path, processes: ExitStack) -> None:
         self.folder, self._processes = folder, processes
-        self.watch = WriterWatch(root=_SHARED_MEMORY, magic=_TMPFS_MAGIC)
+        self.watch = WriterWatch(root=_SHARED_MEMORY)
         (folder / "queue").mkdir()
         for name in ("nr_requests", "scheduler", "read_ahead_kb", "discard_max_bytes"):
             (folder / "queue" / name).write_text("1")
@@ -84,7 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         if problem := new_bench.watch.start():
             pytest.skip(problem)
         monkeypatch.setattr(writers, "find_inodes", new_bench.find_inodes)
-        monkeypatch.setattr(writers, "_MOUNTS", "/proc/self/mountinfo-of-no-other")
+        monkeypatch.setattr(writers, "_PROCESSES", folder)
         monkeypatch.setattr(Paths, "lock", Path(folder, "lock"))
         monkeypatch.setattr(Paths, "lock_spare", Path(folder, "spare"))
         new_bench.scan()
@@ -138,14 +138,16 @@ def test_other_sysfs_hides_writers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, mount: str, writer: Writer
 ) -> None:
     """A container has the sysfs of its own network namespace."""
-    file = bench.folder / "mountinfo"
+    file = bench.folder / "1/mountinfo"
+    file.parent.mkdir()
     file.write_text(f"25 30 {mount}\n")
-    monkeypatch.setattr(writers, "_MOUNTS", str(file))
+    monkeypatch.setattr(writers, "_PROCESSES", str(bench.folder))
     assert bench.scan(DRIFT) == [writer]
 
 
-def test_own_sysfs_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_MOUNTS", "/proc/self/mountinfo")
+def test_own_sysfs_is_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "1").symlink_to("/proc/self")
+    monkeypatch.setattr(writers, "_PROCESSES", str(tmp_path))
     assert not writers._has_other_sysfs(os.stat("/sys").st_dev)
     assert writers._has_other_sysfs(os.stat("/").st_dev)
 
@@ -255,7 +257,7 @@ def test_open_change_keeps_writer(bench: Bench) -> None:
     assert writer.pid == pid
     later = replace(DRIFT, writer=writer)
     bench.watch.stop()
-    bench.watch = WriterWatch([later], root=_SHARED_MEMORY, magic=_TMPFS_MAGIC)
+    bench.watch = WriterWatch([later], root=_SHARED_MEMORY)
     bench.watch.start()
     assert bench.scan(DRIFT) == [writer], "after a restart"
     assert bench.scan(replace(DRIFT, before=64)) == [KERNEL], "it has changed since"
@@ -296,7 +298,7 @@ def test_hostile_name_is_printable(bench: Bench) -> None:
 
 def test_other_file_system_is_not_watched(tmp_path: Path) -> None:
     watch = WriterWatch(root=str(tmp_path))
-    assert watch.start() == f"{tmp_path} is not sysfs"
+    assert watch.start() == f"{tmp_path} is not mounted"
     assert watch.start() is None, "reported once"
     assert watch.fileno() is None
 
