@@ -71,6 +71,7 @@ PROMISED = (
         for name in ("lock", "settle-24", "settle-240", "set-24")
         for series in (*DEBIAN_12_KERNELS, "7.3")
     ),
+    "why-6.12",
 )
 """The names of all results, in the page's order."""
 
