@@ -49,6 +49,9 @@ class LatencyCause(StrEnum):
     UNKNOWN = "unknown"
 
 
+_COMMAND_LIMITS = (LatencyCause.QUEUE_DEPTH, LatencyCause.TAGS, LatencyCause.SIBLING)
+
+
 class StageTime(Struct, frozen=True):
     """The mean time of a stage, and its shares (0 to 1) of the mean and of the p99."""
 
@@ -118,9 +121,14 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
         return by_cgroup if limits.limited else Diagnosis()
     tail = select_tail(requests)
     request, issue, drive = (time.p99_share for time in measure_stages(requests))
-    if (wait := max(request, issue)) >= MIN_SHARE:
-        find_wait = _find_request_wait if request >= issue else _find_issue_wait
-        cause, culprit = find_wait(tail, limits)
+    wait, (cause, culprit) = request, _find_request_wait(tail, limits)
+    issue_cause, issue_culprit = _find_issue_wait(tail, limits)
+    if issue_cause in _COMMAND_LIMITS and issue >= MIN_SHARE:
+        # It also delays the requests: more of them would only wait longer for their issue.
+        wait, cause, culprit = request + issue, issue_cause, issue_culprit
+    elif issue > request:
+        wait, cause, culprit = issue, issue_cause, issue_culprit
+    if wait >= MIN_SHARE:
         is_vague = cause is LatencyCause.UNKNOWN and (limits.limited or drive > 2 * wait)
         # A cgroup's limit lets I/Os pass in bursts, which then wait in the scheduler.
         if not (is_vague or (limits.limited and cause is LatencyCause.SCHEDULER)):

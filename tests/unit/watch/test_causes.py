@@ -12,6 +12,7 @@ from hbatune.watch.causes import (
     QueueLimits,
     find_cause,
     measure_stages,
+    select_tail,
 )
 from tests.unit.traced_disk import SimulatedDisk
 
@@ -44,11 +45,20 @@ def test_used_requests_are_cause(skipped: int) -> None:
     assert found.gain == pytest.approx(0.5, abs=0.02)
 
 
-def test_longer_wait_decides() -> None:
-    disk = SimulatedDisk(threads=64, requests=16, commands=4)
-    assert diagnose(disk, limits(requests=16, depth=4)).cause is LatencyCause.NR_REQUESTS
-    disk = SimulatedDisk(threads=20, requests=16, commands=4)
-    assert diagnose(disk, limits(requests=16, depth=4)).cause is LatencyCause.QUEUE_DEPTH
+def measure_p99(disk: SimulatedDisk) -> int:
+    return sum(select_tail(trace_requests(disk.trace()))[0].stages)
+
+
+@pytest.mark.parametrize(("threads", "gain"), [(64, 15 / 16), (20, 4 / 5)])
+def test_depth_is_cause_before_requests(threads: int, gain: float) -> None:
+    """Both limits are reached, but more requests would not help."""
+    disk = SimulatedDisk(threads=threads, requests=16, commands=4)
+    found = diagnose(disk, limits(requests=16, depth=4))
+    assert found.cause is LatencyCause.QUEUE_DEPTH
+    assert found.gain == pytest.approx(gain, abs=0.02)
+    p99 = measure_p99(disk)
+    assert measure_p99(replace(disk, requests=256)) == pytest.approx(p99, rel=0.02)
+    assert measure_p99(replace(disk, commands=256)) <= 0.4 * p99
 
 
 def test_drive_has_no_lever() -> None:

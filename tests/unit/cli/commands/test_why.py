@@ -252,7 +252,7 @@ def test_limited_cgroup_is_noted(
     trace = FakeTrace([(SimulatedDisk(threads=20, requests=16, commands=4).trace(), 0)])
     assert command(trace, "sdb", on=machine(disk)) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Raise queue_depth: at most 60 % of the p99 can be won.")
+    assert out.startswith("Raise queue_depth: at most 80 % of the p99 can be won.")
     assert "The cgroup /backup is at its limit in io.max" in out
     assert command(FakeTrace([(SimulatedDisk().trace(), 0)]), "sdb") == 0
     out = capsys.readouterr().out
