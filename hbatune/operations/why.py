@@ -34,7 +34,7 @@ _SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DE
 _FIRST_S, _LONGEST_S = 0.1, 0.8
 """The first window, and the longest. In the rest of its second, the events are read."""
 _FEWEST_EVENTS = 1000
-"""Wanted events of a window."""
+"""Wanted events of a window, and events to read without a rest."""
 _EVENTS_PER_REQUEST = 40
 """Wanted events for each request in flight. A request has four, and those that begin or end outside
 of the window are not counted, which would hide the slow ones if the window was short."""
@@ -148,7 +148,7 @@ class _Tracing:
     def __init__(self, machine: Machine, disk: Endpoint) -> None:
         self.requests: list[block_trace.TracedRequest] = []
         self.seconds, self.traced_seconds, self.lost = 0.0, 0.0, 0
-        self._next_window = 0.0
+        self._next_window, self._events = 0.0, 0
         self._machine, self._disk = machine, disk
         self._siblings: dict[str, str] = {}
         for other in machine.endpoints:
@@ -202,7 +202,9 @@ class _Tracing:
             end = events[-1].time_us / 1e6
         next_length = (end - begin) * wanted / max(1, len(events))
         ended = time.monotonic()
-        self._next_window = ended + _REST_FACTOR * (ended - stopped)
+        self._events += len(events)
+        if self._events >= _FEWEST_EVENTS:  # with fewer, there may be no answer
+            self._next_window = ended + _REST_FACTOR * (ended - stopped)
         if lost:
             self.lost += lost
             return min(length, next_length) / 4

@@ -229,6 +229,9 @@ def test_slow_reader_rests(command: Command) -> None:
     trace = FakeTrace([(SimulatedDisk(commands=4).trace(), 0)], read_seconds=0.1)
     assert command(trace, "sdb", "--seconds", "10") == 0
     assert [round(started - 1000) for started in trace.started] == [0, 5]
+    few = FakeTrace([(SimulatedDisk(commands=4).trace(100), 0)], read_seconds=0.1)
+    assert command(few, "sdb", "--seconds", "10") == 0
+    assert [round(started - few.started[0]) for started in few.started] == [0, 1, 2, 7]
 
 
 def test_value_of_profile_is_shown(
