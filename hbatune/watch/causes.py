@@ -123,7 +123,7 @@ def find_cause(requests: Sequence[TracedRequest], limits: QueueLimits) -> Diagno
     request, issue, drive = (time.p99_share for time in measure_stages(requests))
     wait, (cause, culprit) = request, _find_request_wait(tail, limits)
     issue_cause, issue_culprit = _find_issue_wait(tail, limits)
-    if issue_cause in _COMMAND_LIMITS and issue >= MIN_SHARE:
+    if issue_cause in _COMMAND_LIMITS and issue >= MIN_SHARE * (issue + drive):
         # It also delays the requests: more of them would only wait longer for their issue.
         wait, cause, culprit = request + issue, issue_cause, issue_culprit
     elif issue > request:

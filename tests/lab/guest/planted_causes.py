@@ -41,8 +41,8 @@ def loaded(disk: str, load: tuple[str, ...] = READS, cgroup: Path = CGROUPS) -> 
 
 
 def ask(disk: str) -> dict[str, Any]:
-    """Return the document of `why` after two seconds."""
-    done = hbatune("why", disk, "--json", "--seconds", "2")
+    """Return the document of `why` after three seconds."""
+    done = hbatune("why", disk, "--json", "--seconds", "3")
     assert done.code == 0, done.out + done.err
     assert not INSTANCE.exists()
     document: dict[str, Any] = done.json

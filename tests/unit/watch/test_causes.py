@@ -49,7 +49,7 @@ def measure_p99(disk: SimulatedDisk) -> int:
     return sum(select_tail(trace_requests(disk.trace()))[0].stages)
 
 
-@pytest.mark.parametrize(("threads", "gain"), [(64, 15 / 16), (20, 4 / 5)])
+@pytest.mark.parametrize(("threads", "gain"), [(200, 49 / 50), (64, 15 / 16), (20, 4 / 5)])
 def test_depth_is_cause_before_requests(threads: int, gain: float) -> None:
     """Both limits are reached, but more requests would not help."""
     disk = SimulatedDisk(threads=threads, requests=16, commands=4)
@@ -59,6 +59,12 @@ def test_depth_is_cause_before_requests(threads: int, gain: float) -> None:
     p99 = measure_p99(disk)
     assert measure_p99(replace(disk, requests=256)) == pytest.approx(p99, rel=0.02)
     assert measure_p99(replace(disk, commands=256)) <= 0.4 * p99
+
+
+def test_equal_limits_mean_requests() -> None:
+    """No request waits for its issue."""
+    disk = SimulatedDisk(threads=64, requests=4, commands=4)
+    assert diagnose(disk, limits(requests=4, depth=4)).cause is LatencyCause.NR_REQUESTS
 
 
 def test_drive_has_no_lever() -> None:
