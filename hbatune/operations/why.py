@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hbatune.act import block_trace
 from hbatune.act.block_trace import BlockTrace
+from hbatune.act.executor import IdleCpus
 from hbatune.errors import HbatuneError, UsageError
 from hbatune.facts.cgroups import find_limited_cgroup, read_io_limits
 from hbatune.facts.machine import gather_machine
@@ -34,12 +35,15 @@ _SETTINGS = ("scheduler", "nr_requests", "async_depth", "wbt_lat_usec", QUEUE_DE
 _FIRST_S, _LONGEST_S = 0.1, 0.8
 """The first window, and the longest. In the rest of its second, the events are read."""
 _FEWEST_EVENTS = 1000
-"""Wanted events of a window, and events to read without a rest."""
+"""Events of a window without an idle CPU, and events to read without a rest."""
+_IDLE_EVENTS = 4000
+"""Events of a window with an idle CPU, which reads them at no cost for the load."""
 _EVENTS_PER_REQUEST = 40
 """Wanted events for each request in flight. A request has four, and those that begin or end outside
 of the window are not counted, which would hide the slow ones if the window was short."""
 _REST_FACTOR = 39
-"""Factor from the time to read a window to the time until the next: 2.5 % of a CPU is used."""
+"""Factor from the time to read a window to the time until the next, without an idle CPU: 2.5 % of a
+CPU is used."""
 
 
 class TracedLatency(Struct, frozen=True, kw_only=True):
@@ -148,7 +152,7 @@ class _Tracing:
     def __init__(self, machine: Machine, disk: Endpoint) -> None:
         self.requests: list[block_trace.TracedRequest] = []
         self.seconds, self.traced_seconds, self.lost = 0.0, 0.0, 0
-        self._next_window, self._events = 0.0, 0
+        self._next_window, self._events, self._idle_cpus = 0.0, 0, IdleCpus()
         self._machine, self._disk = machine, disk
         self._siblings: dict[str, str] = {}
         for other in machine.endpoints:
@@ -164,7 +168,7 @@ class _Tracing:
         self._cgroups = read_io_limits(self._device)
 
     def run(self, seconds: int, advance: Callable[[str], None]) -> None:
-        """Trace in a window of each second, or of fewer seconds if its events take long to read.
+        """Trace in a window of each second, or of fewer seconds if no CPU is idle.
 
         Raises HbatuneError if the kernel does not allow it.
         """
@@ -174,8 +178,10 @@ class _Tracing:
         begin, length = time.monotonic(), _FIRST_S
         try:
             for second in range(1, seconds + 1):
-                if time.monotonic() >= self._next_window:
-                    length = min(_LONGEST_S, self._trace_window(trace, length))
+                has_idle_cpu = self._idle_cpus.found()
+                if has_idle_cpu or time.monotonic() >= self._next_window:
+                    events = _IDLE_EVENTS if has_idle_cpu else _FEWEST_EVENTS
+                    length = min(_LONGEST_S, self._trace_window(trace, length, events))
                 advance(target)
                 time.sleep(max(0.0, begin + second - time.monotonic()))
         except OSError as error:
@@ -186,15 +192,15 @@ class _Tracing:
             trace.remove()
         self.seconds = time.monotonic() - begin
 
-    def _trace_window(self, trace: BlockTrace, length: float) -> float:
-        """Trace for ``length`` seconds, and return the seconds for a good number of events."""
+    def _trace_window(self, trace: BlockTrace, length: float, fewest: int) -> float:
+        """Trace for ``length`` seconds, and return the seconds for at least ``fewest`` events."""
         trace.start()
         begin = time.monotonic()
         time.sleep(length)
         self._samples.append(self._sample())
         stopped = end = time.monotonic()
         most_in_flight = max(self._list_loads(self._disk.id))
-        wanted = max(_FEWEST_EVENTS, _EVENTS_PER_REQUEST * most_in_flight)
+        wanted = max(fewest, _EVENTS_PER_REQUEST * most_in_flight)
         wanted = min(wanted, block_trace.MAX_EVENTS)
         events = list(islice(trace.stop(), wanted))
         lost = trace.count_lost()

@@ -108,6 +108,7 @@ def command(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Command:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(why, "Sampler", FakeSampler)
     monkeypatch.setattr(why, "read_io_limits", lambda device: ())
+    monkeypatch.setattr(why, "IdleCpus", lambda: SimpleNamespace(found=lambda: False))
 
     def run(trace: FakeTrace, *words: str, on: Machine | None = None) -> int:
         described = machine(endpoint(), sdb()) if on is None else on
@@ -232,6 +233,16 @@ def test_slow_reader_rests(command: Command) -> None:
     few = FakeTrace([(SimulatedDisk(commands=4).trace(100), 0)], read_seconds=0.1)
     assert command(few, "sdb", "--seconds", "10") == 0
     assert [round(started - few.started[0]) for started in few.started] == [0, 1, 2, 7]
+
+
+def test_idle_cpu_reads_without_rest(
+    command: Command, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(why, "IdleCpus", lambda: SimpleNamespace(found=lambda: True))
+    trace = FakeTrace([(SimulatedDisk(commands=4).trace(MAX_EVENTS), 0)], read_seconds=0.1)
+    assert command(trace, "sdb", "--seconds", "3") == 0
+    assert [round(started - 1000) for started in trace.started] == [0, 1, 2]
+    assert clock.slept[::2] == [0.1, 0.248, 0.248]
 
 
 def test_value_of_profile_is_shown(
