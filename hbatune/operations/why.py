@@ -207,13 +207,13 @@ class _Tracing:
         if len(events) == wanted:  # later ones are not read
             end = events[-1].time_us / 1e6
         next_length = (end - begin) * wanted / max(1, len(events))
-        ended = time.monotonic()
-        self._events += len(events)
-        if self._events >= _FEWEST_EVENTS:  # with fewer, there may be no answer
-            self._next_window = ended + _REST_FACTOR * (ended - stopped)
         if lost:
             self.lost += lost
             return min(length, next_length) / 4
+        self._events += len(events)
+        if self._events >= _FEWEST_EVENTS:  # with fewer, there may be no answer
+            ended = time.monotonic()
+            self._next_window = ended + _REST_FACTOR * (ended - stopped)
         self.traced_seconds += end - begin
         for request in block_trace.trace_requests(events):
             # A request with a flush waits for the flush before its issue.

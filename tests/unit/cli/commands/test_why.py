@@ -206,6 +206,13 @@ def test_windows_with_losses_are_not_counted(
     assert "30,000 events did not fit" in capsys.readouterr().out
 
 
+def test_lost_window_needs_no_rest(command: Command) -> None:
+    events = SimulatedDisk(commands=4).trace()
+    trace = FakeTrace([(events, 30_000), (events, 0)], read_seconds=0.1)
+    assert command(trace, "sdb", "--seconds", "3") == 0
+    assert [round(started - 1000) for started in trace.started] == [0, 1]
+
+
 def test_busy_disk_has_short_windows(command: Command, clock: Clock, capsys: Capture) -> None:
     """A window ends with the last event that is read."""
     events = SimulatedDisk(commands=4).trace(MAX_EVENTS)
