@@ -14,12 +14,12 @@ from hbatune.agent.writers import WriterWatch
 from tests.lab.guest import appear, daemon_host
 from tests.lab.guest.command import hbatune
 from tests.lab.guest.daemon_host import reconfigured
-from tests.lab.guest.kit import KERNEL, reload_rules, wait_a_moment
+from tests.lab.guest.kit import reload_rules, wait_a_moment
 from tests.lab.guest.service import QUICK, QUIET, UNIT, Journal, systemctl
 from tests.lab.guest.test_full_queue import DEPTH, RULE, SITE_RULES, busy, depth, full
 from tests.lab.guest.values import BLOCK, cat
 
-KERNELS = ("6.1", "newest")
+KERNELS = ("newest",)
 pytestmark = pytest.mark.usefixtures("virtual_disks_wanted")
 REPORTING = f'{QUICK}drift = "report"\n'
 _RULES = Path("/run/udev/rules.d/99-local-queue.rules")
@@ -155,7 +155,6 @@ def test_controller_reset_is_kernels(lun: str) -> None:
     assert writer == "kernel"
 
 
-@pytest.mark.skipif(KERNEL < (6, 7), reason="scsi_debug cannot report a full queue")
 @pytest.mark.deadline(600)
 def test_ramp_is_kernels(lun: str) -> None:
     SITE_RULES.write_text(RULE)
