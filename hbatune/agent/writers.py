@@ -129,7 +129,7 @@ class WriterWatch:
             except BlockingIOError:
                 return
             except OSError as error:
-                # The kernel drops the event of a file that it cannot open, which is no setting.
+                # The kernel drops the event of a file that it cannot open. Settings can be opened.
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                     self._gap = time.monotonic()
                 continue

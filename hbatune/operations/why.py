@@ -39,11 +39,11 @@ _FEWEST_EVENTS = 1000
 _IDLE_EVENTS = 4000
 """Events of a window with an idle CPU, which reads them at no cost for the load."""
 _EVENTS_PER_REQUEST = 40
-"""Wanted events for each request in flight. A request has four, and those that begin or end outside
-of the window are not counted, which would hide the slow ones if the window was short."""
+"""Events of a window for each request in flight. A request has four events. If it begins or ends
+outside of the window, it is not counted, so a short window would hide slow requests."""
 _REST_FACTOR = 39
-"""Factor from the time to read a window to the time until the next, without an idle CPU: 2.5 % of a
-CPU is used."""
+"""Factor from the time to read a window to the rest before the next one, without an idle CPU. So
+reading takes 2.5 % of a CPU."""
 
 
 class TracedLatency(Struct, frozen=True, kw_only=True):

@@ -183,7 +183,7 @@ def _place_upright_ticks(
 def _label_ticks(
     axis: svg.Axis, places: Sequence[float], visible: Collection[int]
 ) -> list[tuple[float, str]]:
-    """Return the places of an axis's ticks, with the labels of those that are ``visible``."""
+    """Return the places of an axis's ticks, with labels for the ``visible`` ones."""
     ticks = enumerate(zip(axis.ticks, places, strict=True))
     return [(place, tick.label if number in visible else "") for number, (tick, place) in ticks]
 

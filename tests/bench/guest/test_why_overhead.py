@@ -18,7 +18,7 @@ from tests.lab.guest.kit import set_service_time, wait_a_moment
 from tests.lab.guest.values import cat, put
 
 KERNELS = ("6.12",)
-ARTIFACTS = Path("/run/lab/artifacts")  # what is in here goes to the host
+ARTIFACTS = Path("/run/lab/artifacts")  # the host fetches its files
 ROUNDS = 11
 SECONDS = 10
 """The default of `why`."""

@@ -137,7 +137,7 @@ def test_change_without_write_is_kernels(bench: Bench) -> None:
 def test_other_sysfs_hides_writers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, mount: str, writer: Writer
 ) -> None:
-    """A container has the sysfs of its own network namespace."""
+    """A container has the sysfs of another network namespace."""
     file = bench.folder / "1/mountinfo"
     file.parent.mkdir()
     file.write_text(f"25 30 {mount}\n")
