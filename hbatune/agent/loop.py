@@ -128,7 +128,7 @@ class DaemonLoop:
         self._monitor, self._writers = monitor, writers
         self._paths = Paths()
         self._depths, self._resets = DepthWatch(), read_reset_counts()
-        self._status = Status(find_this_process(), time.time(), None)
+        self._status = Status(find_this_process(), time.time(), None, alerts=monitor.standing)
         self._clock_id = read_clock_id()
         self._started = self._saved = time.monotonic()
         self._pass_ended: float | None = None

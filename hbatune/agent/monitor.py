@@ -119,6 +119,11 @@ class MetricsMonitor:
         return () if self._watch is None else self._watch.subjects.disks
 
     @property
+    def standing(self) -> tuple[Alert, ...]:
+        """The active alerts, also those of an earlier daemon before the first pass."""
+        return self._raised if self._watch is None else self._watch.standing
+
+    @property
     def unwritten(self) -> tuple[UnwrittenFile, ...]:
         """The file of the metrics if they cannot be published."""
         if self.problem is None:
@@ -141,8 +146,7 @@ class MetricsMonitor:
         self._sampler.every = config.watch.counters_seconds
         if self._watch is None or self._watch.config != config.watch:
             # Alerts survive a restart and a new configuration, so no alert is raised twice.
-            standing = self._raised if self._watch is None else self._watch.standing
-            self._watch = Watcher(config.watch, subjects, standing=standing)
+            self._watch = Watcher(config.watch, subjects, standing=self.standing)
             self.due = self._clock()
         self._watch.subjects = subjects
         self._open_textfile(config.metrics)

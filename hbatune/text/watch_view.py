@@ -550,7 +550,7 @@ def format_event(event: AlertEvent) -> str:
     alert = event.alert
     if event.change is AlertChange.RAISED:
         return f"alert: {format_alert(alert)}"
-    end = "no longer present"
+    end = "no longer watched"
     if event.value is not None:
         texts = load_texts("messages.toml")["alerts"][alert.condition]
         end = texts["end"].format(detail=alert.detail)

@@ -43,7 +43,7 @@ class Alert(Struct, frozen=True):
 class AlertEvent(Struct, frozen=True):
     """An alert raised or cleared at ``time``; ``value`` is the value that caused it.
 
-    ``value`` is None if the alert was cleared because its target no longer exists.
+    ``value`` is None if the alert was cleared because its target or its limit no longer exists.
     """
 
     change: AlertChange
@@ -133,6 +133,7 @@ class Watcher:
                 signals = list(alerts.list_disk_signals(disk, reading, config, has_alarm=has_alarm))
                 signals += alerts.list_counter_signals(id, target, adapter, risen, config)
                 events += self._apply_signals(signals, sample)
+                events += self._clear_unlimited(id, signals, sample)
                 if detailed:
                     disks.append(reading)
             for subject in self.subjects.servers:
@@ -202,12 +203,23 @@ class Watcher:
         self._alarms = {key: alarm for key, alarm in self._alarms.items() if key.id in watched}
         self._links = {name: link for name, link in self._links.items() if name in watched}
         self._rises = {id: rises for id, rises in self._rises.items() if id in watched}
-        cleared = []
-        for key, alert in list(self._raised.items()):
-            if key.id not in watched:
-                del self._raised[key]
-                cleared.append(AlertEvent(AlertChange.CLEARED, alert, sample.time, None))
-        return cleared
+        return self._clear([key for key in self._raised if key.id not in watched], sample)
+
+    def _clear_unlimited(
+        self, id: str, signals: Iterable[Signal], sample: Sample
+    ) -> list[AlertEvent]:
+        """Clear the alerts on a disk that have no limit any more, such as its objective."""
+        limited = {signal.key for signal in signals}
+        keys = [key for key in self._raised if key.id == id and key not in limited]
+        return self._clear(keys, sample)
+
+    def _clear(self, keys: Iterable[AlarmKey], sample: Sample) -> list[AlertEvent]:
+        events = []
+        for key in keys:
+            self._alarms.pop(key, None)
+            alert = self._raised.pop(key)
+            events.append(AlertEvent(AlertChange.CLEARED, alert, sample.time, None))
+        return events
 
 
 def _make_alert(signal: Signal, time: float) -> Alert:

@@ -21,6 +21,7 @@ from tests.lab.guest.kit import KERNEL, reading, scsi_disks, wait_a_moment
 from tests.lab.guest.service import (
     QUIET,
     UNIT,
+    Journal,
     announce,
     daemon,
     let_be,
@@ -98,9 +99,14 @@ def test_reloaded_map_is_tuned(lun: str) -> None:
 @pytest.mark.deadline(600)
 def test_busy_disk_has_sampled_p99(lun: str) -> None:
     with objective(1), reconfigured(WITH_OBJECTIVE) as journal:
+        message = ""
+        while "ms, sampled;" not in message:
+            # A stall raises the mean above the p99 of the last sample. Then the mean is named.
+            if message:
+                journal.until_said("latency is within the objective again")
+            with reading([lun]):
+                message = journal.until_said("the objective is a p99 of 1 ms")["MESSAGE"]
         with reading([lun]):
-            message = journal.until_said("the objective is a p99 of 1 ms")["MESSAGE"]
-            assert "ms, sampled;" in message
             assert LATENCY.exists()
             done = hbatune("watch", "--json", "--interval", "1", "--count", "1", lun)
             [shown] = done.json["readings"]
@@ -113,7 +119,9 @@ def test_busy_disk_has_sampled_p99(lun: str) -> None:
             assert not INSTANCE.exists() or INSTANCE.stat().st_ino != left
         systemctl("stop", UNIT)
         assert not INSTANCE.exists()
-    systemctl("start", UNIT)
+    with Journal() as journal:
+        systemctl("start", UNIT)
+        journal.until_said("no longer watched")  # the next daemon has the alert, without its limit
 
 
 def test_rolled_back_values_stay(lun: str, original: dict[str, str]) -> None:

@@ -51,8 +51,10 @@ from hbatune.policy.rules import Doubts
 from hbatune.policy.toml_files import PolicyError
 from hbatune.processes import read_clock_id
 from hbatune.settings.table import Cause
+from hbatune.watch.alerts import AlertCondition
 from hbatune.watch.latency import LatencySampler
 from hbatune.watch.subjects import find_subjects
+from hbatune.watch.watch import Alert
 from hbatune.workers import find_this_process
 from tests.unit.machines import machine
 from tests.unit.profiles import profile
@@ -142,6 +144,7 @@ class Bench:
         self.mistake: UsageError | None = None
         self.doubts: list[PolicyError] = []
         self.open: tuple[SettingChange, ...] = ()
+        self.alerts: tuple[Alert, ...] = ()
         self.writers = WriterWatch(root=str(folder))
         (folder / "orders").touch()
         (folder / "site").mkdir()
@@ -180,7 +183,7 @@ class Bench:
 
         last_good = LastGoodConfiguration(self.folder / "site", self.load)
         latencies = LatencySampler(BlockTrace("test", ()), self.folder / "latency.json")
-        monitor = MetricsMonitor(latencies)
+        monitor = MetricsMonitor(latencies, self.alerts)
         arguments = self.source, last_good, self.systemd, self.recorder, save, monitor, self.writers
         DaemonLoop(*arguments, open=self.open).run()
         return statuses
@@ -214,6 +217,13 @@ def test_full_rollback_idles_daemon(bench: Bench) -> None:
     [status] = bench.run()
     assert bench.orders == []
     assert (status.rolled_back, status.profile, status.well) == (True, None, True)
+
+
+def test_restarted_daemon_shows_earlier_alerts(bench: Bench) -> None:
+    bench.alerts = (Alert(AlertCondition.P99, "sda", "sda", None, 4, 2, "mean", 1.0, "D0-7"),)
+    [status] = bench.run()
+    assert status.alerts == bench.alerts
+    assert not status.well
 
 
 def test_drift_gets_its_writer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

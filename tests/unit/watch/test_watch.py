@@ -224,7 +224,19 @@ def test_vanished_target_clears_alert() -> None:
     state, [event] = watch.tick(idle(260))
     assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
     assert state.alerts == ()
-    assert format_event(event) == "alert ended: sda: no longer present (D0-7)"
+    assert format_event(event) == "alert ended: sda: no longer watched (D0-7)"
+
+
+def test_removed_objective_clears_alert() -> None:
+    load, watch = Load(), Watcher(PLAIN, watched.subjects())
+    slow = every(250, lambda at: load(at, ios=100, ms=9, busy=0.5))
+    [raised] = run(watch, slow)
+    [disk] = watch.subjects.disks
+    without_objective = msgspec.structs.replace(disk, objective_ms=None)
+    watch.subjects = msgspec.structs.replace(watch.subjects, disks=(without_objective,))
+    state, [event] = watch.tick(load(260, ios=100, ms=9, busy=0.5))
+    assert (event.change, event.alert, event.value) == (CLEARED, raised.alert, None)
+    assert state.alerts == ()
 
 
 def test_alerts_need_no_details() -> None:
