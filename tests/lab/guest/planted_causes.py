@@ -41,8 +41,8 @@ def loaded(disk: str, load: tuple[str, ...] = READS, cgroup: Path = CGROUPS) -> 
 
 
 def ask(disk: str) -> dict[str, Any]:
-    """Return the document of `why` after three seconds."""
-    done = hbatune("why", disk, "--json", "--seconds", "3")
+    """Return the document of `why` after two seconds."""
+    done = hbatune("why", disk, "--json", "--seconds", "2")
     assert done.code == 0, done.out + done.err
     assert not INSTANCE.exists()
     document: dict[str, Any] = done.json
@@ -101,6 +101,15 @@ def plant_low_depth_and_few_requests(scsi_debug: Loader) -> Iterator[tuple[str, 
 
 
 @contextmanager
+def plant_holding_scheduler(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
+    """A scheduler that issues one command at a time (Documentation/block/bfq-iosched.rst)."""
+    disk = _add_lun(scsi_debug, queue__scheduler="bfq")
+    put(disk, "queue/iosched/strict_guarantees", "1")
+    with loaded(disk):
+        yield disk, {"lever": "scheduler", "current": "bfq"}
+
+
+@contextmanager
 def plant_slow_drive(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
     """The drive alone: no limit is reached."""
     disk = _add_lun(scsi_debug)
@@ -145,6 +154,7 @@ PLANTS: tuple[Plant, ...] = (
     plant_low_depth_without_scheduler,
     plant_few_requests,
     plant_low_depth_and_few_requests,
+    plant_holding_scheduler,
     plant_slow_drive,
     plant_limited_cgroup,
     plant_throttled_writeback,
