@@ -15,6 +15,7 @@ from tests.lab.guest.service import QUICK, QUIET, Journal, restarted, running
 from tests.lab.guest.tri_mode import OWN, Card, busy
 from tests.lab.guest.values import disks, put
 
+KERNELS = ("6.1", "newest")
 TOPOLOGY = "tri-mode"
 SAS = "vendor=SEAGATE,product=XS960SE70084,rotation_rate=1"
 SITE = '[site]\nexclude = ["vda", "vdb"]\n'
