@@ -326,7 +326,7 @@ def test_interrupt_at_launch_ends_fio(
 def test_refused_fio_gets_no_job(fake: Fake) -> None:
     ready, job = fake.directory / "ready", fake.directory / "job"
     os.mkfifo(ready)
-    fake.script(f"echo $$ >{ready}; exec cat >{job}")
+    fake.script(f"exec 3>{job}; echo $$ >{ready}; exec cat >&3")
     started: list[int] = []
 
     def refuse() -> Skipped:
