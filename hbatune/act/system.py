@@ -1,22 +1,24 @@
 """Change the system's configuration and call the tools of systemd and udev.
 
 The tools are called, if they exist, without a shell. A failed tool raises nothing: the caller
-evaluates its result. The active profile is the `profile` key of the local configuration. The module
-options for the next load are in hbatune's file in modprobe.d.
+evaluates its result. journalctl(1) lists the drift that the daemon has reported. The active profile
+is the `profile` key of the local configuration. The module options for the next load are in
+hbatune's file in modprobe.d.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hbatune import children, loader
 from hbatune.act import files
 from hbatune.errors import HbatuneError
 from hbatune.policy import config, toml_files
+from hbatune.shipped import load_texts
 
 UNIT = "hbatune.service"
 OLD_LATENCY = "hbatune-latency.service"
@@ -39,6 +41,8 @@ continues in the background, up to TimeoutStartSec."""
 SETTLE_S = 200.0
 """Seconds for udev to process devices: more than the 180 s after which udevd kills a worker
 (udev.conf(5): event_timeout). A worker in state D stays, and ``udevadm`` would wait for it."""
+_JOURNAL_S, _MAX_DRIFT = 20.0, 500
+"""Seconds to read the journal, and the number of entries to read from it, the latest ones."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -53,6 +57,29 @@ class ToolResult(Struct, frozen=True):
     def finished(self) -> bool:
         """Whether the tool ended before its deadline."""
         return self.code != _UNFINISHED
+
+
+class Drift(Struct, frozen=True):
+    """A change of a setting by others, as the daemon reported it; ``time`` is since the epoch.
+
+    ``writer`` is a unit, a cgroup or a type, or None if writes were not watched.
+    """
+
+    time: float
+    target: str
+    id: str
+    setting: str
+    writer: str | None
+    message: str
+
+
+class _DriftEntry(Struct, frozen=True):
+    micros: str = field(name="__REALTIME_TIMESTAMP")
+    target: str = field(name="HBATUNE_TARGET")
+    id: str = field(name="HBATUNE_ID")
+    setting: str = field(name="HBATUNE_SETTING")
+    message: str = field(name="MESSAGE")
+    writer: str | None = field(name="HBATUNE_WRITER", default=None)
 
 
 def has_systemd() -> bool:
@@ -119,6 +146,21 @@ def check_rules(path: Path) -> ToolResult | None:
     if not _has_tool("udevadm") or _run_tool("udevadm", "verify", "--help").code:
         return None
     return _run_tool("udevadm", "verify", str(path))
+
+
+def list_drift() -> Iterator[Drift]:
+    """Yield the changes that the daemon has reported, the oldest first; none without a journal."""
+    # The unit is the journal's own knowledge: any user may write an entry with this id.
+    id = load_texts("notes.toml")["message_ids"]["drifted"]
+    matches = (f"MESSAGE_ID={id}", f"_SYSTEMD_UNIT={UNIT}")
+    command = ("journalctl", "--quiet", "--output=json", f"--lines={_MAX_DRIFT}", *matches)
+    with suppress(OSError):  # there is no journalctl, or it takes too long
+        for line in children.run(command, _JOURNAL_S).stdout.splitlines():
+            with suppress(loader.UnusableFileError):  # a field is not text
+                entry = loader.decode(line, _DriftEntry)
+                time = int(entry.micros) / 1_000_000
+                facts = (entry.target, entry.id, entry.setting, entry.writer, entry.message)
+                yield Drift(time, *facts)
 
 
 def _is_udev_running() -> bool:

@@ -1,12 +1,17 @@
-"""`hbatune history`: the results of this machine, the latest first, with stale ones marked."""
+"""`hbatune history`: the results and the drift of this machine, the latest first.
+
+Stale results are marked.
+"""
 
 import argparse
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hbatune.act.paths import Paths
+from hbatune.act.system import Drift, list_drift
 from hbatune.cli import arguments
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
@@ -27,11 +32,12 @@ from hbatune.text.verdict_tables import format_metric_change
 
 
 class HistoryDocument(Struct, frozen=True, kw_only=True):
-    """The JSON document of `history`, the oldest result first."""
+    """The JSON document of `history`, the oldest result and the oldest drift first."""
 
     schema: str = SCHEMA
     hostname: str
     entries: tuple[HistoryEntry, ...]
+    drift: tuple[Drift, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
     wanted = _resolve_ids(args.targets, machine, records)
     chosen = [record for record in records if wanted is None or record.id in wanted]
     entries = list_entries(chosen, machine)
+    drift = tuple(entry for entry in list_drift() if wanted is None or entry.id in wanted)
     if args.json:
-        show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries)))
+        show_json(HistoryDocument(hostname=machine.hostname, entries=tuple(entries), drift=drift))
         return 0
     if args.csv:
         show_csv("history", probe_tables.list_csv_rows(entries))
         return 0
-    if not entries:
+    if not entries and not drift:
         disks = choose_representatives(machine, machine.endpoints_by_target, shared=True).subjects
         disk = [*args.targets, *(subject.target for subject in disks), "DISK"][0]
         print_line(f"Nothing has been measured yet: run `sudo hbatune probe depth-sweep {disk}`.")
@@ -62,10 +69,17 @@ def run(args: argparse.Namespace) -> int:
     shown = [entry for entry in reversed(entries) if not args.runs or not entry.record.workload]
     rows = group_items(shown, id if args.runs else _get_row_key).values()
     table, yardsticks = Table(load_columns("history")), installed_library().yardsticks()
+    timed_cells = []
     for row in rows:
         run = None if row[0].record.knee is None else row[-1].record.result
         standing = None if run is None else compare_on_machine(run, machine, None, yardsticks)
-        table.rows.append(_make_cells(row, standing))
+        timed_cells.append((row[0].record.time, _make_cells(row, standing)))
+    for entry in reversed(drift):
+        cells = [units.format_time(entry.time), entry.target, f"drift: {entry.setting}"]
+        message = entry.message.removeprefix(f"{entry.target}: ")
+        timed_cells.append((entry.time, [*cells, message]))
+    timed_cells.sort(key=itemgetter(0), reverse=True)
+    table.rows += [cells for _, cells in timed_cells]
     show_table(table)
     for line in dict.fromkeys(probe_tables.describe_stale(entries)):
         print_line(line)

@@ -73,6 +73,12 @@ def test_shell_is_named(lun: str) -> None:
         writer, message = until_named(journal, lun)
     assert "nr_requests 64 → 2048, " in message
     assert f'{writer} (uid 0, "sh") set nr_requests at 20' in message
+    drift = hbatune("history", lun, "--json").json["drift"][-1]
+    assert (drift["setting"], drift["writer"], drift["message"]) == (
+        "nr_requests",
+        writer,
+        message,
+    )
 
 
 def test_unit_is_named(lun: str) -> None:

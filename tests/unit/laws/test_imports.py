@@ -26,7 +26,7 @@ MAX_LINES = {
     "explain": 18000,
     "forecast": 18900,
     "help": 1400,
-    "history": 19200,
+    "history": 19400,
     "install": 23000,
     "list": 17700,
     "probe": 26150,

@@ -1,5 +1,8 @@
 """Tests of hbatune/cli/commands/history.py."""
 
+import json
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -60,3 +63,46 @@ def test_empty_history_names_probe(
     see(replace(machine(), endpoints=tuple(endpoint(**disk) for disk in disks)))
     assert main(["history", *words]) == 0
     assert f"`sudo hbatune probe depth-sweep {named}`" in capsys.readouterr().out
+
+
+ENTRY = {
+    "__REALTIME_TIMESTAMP": "1030000000",
+    "HBATUNE_TARGET": "sda",
+    "HBATUNE_ID": HOST.endpoints[0].id,
+    "HBATUNE_SETTING": "nr_requests",
+    "HBATUNE_WRITER": "tuned.service",
+    "MESSAGE": "sda: nr_requests 128 → 256, drift: tuned.service set it at 14:03 (oltp)",
+}
+
+
+@pytest.fixture
+def drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a journal with a change of a setting by tuned, and an entry that is not text."""
+    lines = "\n".join(map(json.dumps, (ENTRY, {**ENTRY, "MESSAGE": [1, 2]})))
+    program = tmp_path / "journalctl"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+
+def test_drift_is_listed_by_time(see: See, drift: None, capsys: pytest.CaptureFixture[str]) -> None:
+    see(HOST)
+    history.append(Paths.history, [record(0, 1000.0), record(60, 2000.0)])
+    rows = show_history(capsys)
+    assert [" ".join(row.split()[:3]) for row in rows[:3]] == [
+        "sda probe, 4K",
+        "sda drift: nr_requests",
+        "sda probe, 4K",
+    ]
+    assert "tuned.service set it at 14:03" in " ".join(rows)
+    assert main(["history", "--json"]) == 0
+    [entry] = json.loads(capsys.readouterr().out)["drift"]
+    assert (entry["writer"], entry["time"]) == ("tuned.service", 1030)
+
+
+def test_drift_of_other_disk_is_left_out(
+    see: See, drift: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    see(replace(HOST, endpoints=(*HOST.endpoints, endpoint(target="sdz", id="z"))))
+    assert main(["history", "sdz"]) == 0
+    assert "tuned" not in capsys.readouterr().out
