@@ -41,8 +41,8 @@ continues in the background, up to TimeoutStartSec."""
 SETTLE_S = 200.0
 """Seconds for udev to process devices: more than the 180 s after which udevd kills a worker
 (udev.conf(5): event_timeout). A worker in state D stays, and ``udevadm`` would wait for it."""
-_JOURNAL_S, _MAX_DRIFT = 20.0, 500
-"""Seconds to read the journal, and the number of entries to read from it, the latest ones."""
+_JOURNAL_S, _MAX_ENTRIES = 20.0, 2000
+"""Seconds to read the journal, and the number of values set to read from it, the latest ones."""
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -74,6 +74,7 @@ class Drift(Struct, frozen=True):
 
 
 class _DriftEntry(Struct, frozen=True):
+    message_id: str = field(name="MESSAGE_ID")
     micros: str = field(name="__REALTIME_TIMESTAMP")
     target: str = field(name="HBATUNE_TARGET")
     id: str = field(name="HBATUNE_ID")
@@ -150,17 +151,19 @@ def check_rules(path: Path) -> ToolResult | None:
 
 def list_drift() -> Iterator[Drift]:
     """Yield the changes that the daemon has reported, the oldest first; none without a journal."""
-    # The unit is the journal's own knowledge: any user may write an entry with this id.
-    id = load_texts("notes.toml")["message_ids"]["drifted"]
-    matches = (f"MESSAGE_ID={id}", f"_SYSTEMD_UNIT={UNIT}")
-    command = ("journalctl", "--quiet", "--output=json", f"--lines={_MAX_DRIFT}", *matches)
+    ids = load_texts("notes.toml")["message_ids"]
+    drifted, tuned = ids["drifted"], ids["tuned"]
+    # The unit is the journal's own knowledge: any user may write an entry with these ids.
+    matches = (f"MESSAGE_ID={drifted}", f"MESSAGE_ID={tuned}", f"_SYSTEMD_UNIT={UNIT}")
+    command = ("journalctl", "--quiet", "--output=json", f"--lines={_MAX_ENTRIES}", *matches)
     with suppress(OSError):  # there is no journalctl, or it takes too long
         for line in children.run(command, _JOURNAL_S).stdout.splitlines():
             with suppress(loader.UnusableFileError):  # a field is not text
                 entry = loader.decode(line, _DriftEntry)
-                time = int(entry.micros) / 1_000_000
-                facts = (entry.target, entry.id, entry.setting, entry.writer, entry.message)
-                yield Drift(time, *facts)
+                if entry.writer is not None or entry.message_id == drifted:
+                    time = int(entry.micros) / 1_000_000
+                    facts = (entry.target, entry.id, entry.setting, entry.writer, entry.message)
+                    yield Drift(time, *facts)
 
 
 def _is_udev_running() -> bool:

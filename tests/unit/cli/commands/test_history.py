@@ -11,6 +11,7 @@ from hbatune.cli import main
 from hbatune.facts.model import Protocol, Storage
 from hbatune.probe import history
 from hbatune.probe.result import Workload
+from hbatune.shipped import load_texts
 from tests.unit.command_runs import See
 from tests.unit.machines import endpoint, machine
 from tests.unit.probe.test_history import HOST, record
@@ -65,7 +66,9 @@ def test_empty_history_names_probe(
     assert f"`sudo hbatune probe depth-sweep {named}`" in capsys.readouterr().out
 
 
+IDS = load_texts("notes.toml")["message_ids"]
 ENTRY = {
+    "MESSAGE_ID": IDS["tuned"],
     "__REALTIME_TIMESTAMP": "1030000000",
     "HBATUNE_TARGET": "sda",
     "HBATUNE_ID": HOST.endpoints[0].id,
@@ -77,8 +80,9 @@ ENTRY = {
 
 @pytest.fixture
 def drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a journal with a change of a setting by tuned, and an entry that is not text."""
-    lines = "\n".join(map(json.dumps, (ENTRY, {**ENTRY, "MESSAGE": [1, 2]})))
+    """Have a journal with a change of a setting by tuned, and with other entries."""
+    own = {**ENTRY, "HBATUNE_WRITER": None}
+    lines = "\n".join(map(json.dumps, (ENTRY, own, {**ENTRY, "MESSAGE": [1, 2]})))
     program = tmp_path / "journalctl"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
     program.chmod(0o755)
