@@ -34,6 +34,8 @@ STAGE_EVENTS = (
     *("block_getrq", "block_rq_issue", "block_rq_requeue"),
 )
 """The events for the stages of one disk's requests. All have its number, also on a partition."""
+CAPTURE_EVENTS = tuple(event for event in LATENCY_EVENTS if event != "block_bio_remap")
+"""The events for the I/Os of one disk, as for the stages."""
 MAX_EVENTS = 20_000
 """Events to read of one trace, the earliest first."""
 # include/trace/events/block.h. The name of a process is too short to contain a match.
@@ -66,7 +68,8 @@ class TracedRequest(Struct, gc=False):
 
     ``got`` and ``sent`` are when the I/O got its request, and the driver the command, or 0 without
     such events. ``allocated`` is the maximum of the disk's requests while the I/O waited for one,
-    ``issued`` of the commands in the driver while the request waited for its issue.
+    ``issued`` of the commands in the driver while the request waited for its issue. ``sector`` and
+    ``sectors`` are its place on the device and its size.
     """
 
     device: str
@@ -77,6 +80,8 @@ class TracedRequest(Struct, gc=False):
     completed: int = 0
     allocated: int = 0
     issued: int = 0
+    sector: int = 0
+    sectors: int = 0
 
     @property
     def stages(self) -> tuple[int, int, int]:
@@ -123,17 +128,28 @@ class BlockTrace:
         """Stop recording, and yield the events by time. Raises OSError."""
         self._write("tracing_on", "0")
         self._write("events/block/enable", "0")
+        return self.read(MAX_EVENTS)
+
+    def read(self, most: int | None = None) -> Iterator[BlockEvent]:
+        """Yield the events that are recorded and not yet read, by time. Raises OSError."""
         # Without waiting for more: the reader ends after the last event.
         descriptor = os.open(self._folder / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as lines:
-            yield from parse_events(islice(lines, MAX_EVENTS))
+            yield from parse_events(islice(lines, most))
 
     def count_lost(self) -> int:
         """Return the number of events since ``start`` for which a buffer was full."""
-        lost = 0
+        return self._sum_counter("dropped events")
+
+    def count_read(self) -> int:
+        """Return the number of events since ``start`` that were read."""
+        return self._sum_counter("read events")
+
+    def _sum_counter(self, name: str) -> int:
+        total = 0
         for stats in self._folder.glob("per_cpu/cpu*/stats"):
-            lost += int(stats.read_text().partition("dropped events: ")[2].split()[0])
-        return lost
+            total += int(stats.read_text().partition(f"{name}: ")[2].split()[0])
+        return total
 
     def remove(self) -> None:
         """Remove the instance, also one that a killed process has left."""
@@ -190,15 +206,37 @@ class _Usage:
         return self._older + max(self._counts[first:last])
 
 
-def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
-    """Return the requests of I/Os that began and completed in a trace.
+class _Uncounted(_Usage):
+    """The number of requests or commands if nobody needs it. It takes no memory."""
+
+    def count(self, position: Position, time_us: int, change: int) -> None:
+        """Count nothing."""
+
+
+def pair_requests(events: Iterable[BlockEvent]) -> Iterator[TracedRequest]:
+    """Yield the requests of I/Os that began and completed in a trace, when they complete.
 
     Flushes and discards are excluded, a merged I/O counts with its request, and each part of a
     split I/O has the start of the complete I/O.
     """
-    pending: dict[Position, TracedRequest] = {}
-    completed: list[TracedRequest] = []
+    return _pair_requests(events, _Uncounted(), _Uncounted())
+
+
+def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
+    """Return the requests as ``pair_requests``, with the requests and commands beside them."""
     requests, commands = _Usage(), _Usage()
+    completed = list(_pair_requests(events, requests, commands))
+    for io in completed:
+        if io.got and io.sent:
+            io.allocated = requests.find_peak(io.queued, io.got)
+            io.issued = commands.find_peak(io.got, io.sent)
+    return completed
+
+
+def _pair_requests(
+    events: Iterable[BlockEvent], requests: _Usage, commands: _Usage
+) -> Iterator[TracedRequest]:
+    pending: dict[Position, TracedRequest] = {}
     for event in events:
         position, (device, sector), time = event.position, event.position, event.time_us
         if not event.sectors or event.operation[0] == "D":
@@ -236,15 +274,11 @@ def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
                 commands.count(position, time, -1)
                 if io:
                     io.device, io.completed = device, time
-                    completed.append(pending.pop(position))
-    for io in completed:
-        if io.got and io.sent:
-            io.allocated = requests.find_peak(io.queued, io.got)
-            io.issued = commands.find_peak(io.got, io.sent)
-    return completed
+                    io.sector, io.sectors = sector, event.sectors
+                    yield pending.pop(position)
 
 
 def pair_events(events: Iterable[BlockEvent]) -> Iterator[tuple[str, int]]:
     """Yield the device, ``8:0``, and the microseconds of each request of a trace."""
-    for io in trace_requests(events):
+    for io in pair_requests(events):
         yield io.device.replace(",", ":"), io.completed - io.queued

@@ -21,7 +21,7 @@ GROUPS = {
         *("profiles", "size", "snapshot", "status"),
     ),
     "change": ("apply", "daemon", "install", "rollback", "uninstall"),
-    "measure": ("autotune", "history", "probe", "report", "watch", "why"),
+    "measure": ("autotune", "capture", "history", "probe", "report", "watch", "why"),
 }
 """The commands by group. The commands of ``look`` change nothing."""
 

@@ -4,7 +4,8 @@ Nothing is written to a device, and no I/O is started. The history stores the an
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from statistics import fmean
@@ -82,7 +83,7 @@ def explain_latency(
     """
     deadline = load_configuration().act.deadline_seconds
     machine = gather_machine(list_attributes(_SETTINGS), deadline=deadline)
-    disk = _choose_disk(machine, names)
+    disk = choose_traced_disk(machine, names, "why")
     tracing = _Tracing(machine, disk)
     tracing.run(seconds, advance)
     requests = tracing.requests
@@ -116,8 +117,8 @@ def explain_latency(
     return latency
 
 
-def _choose_disk(machine: Machine, names: Collection[str]) -> Endpoint:
-    """Return the disk with these names, or its map if it is a path."""
+def choose_traced_disk(machine: Machine, names: Collection[str], command: str) -> Endpoint:
+    """Return the disk with these names, or its map if it is a path. UsageError unless it is one."""
     endpoints = machine.endpoints_by_target
     disks = {}
     for endpoint in select_endpoints(machine, names):
@@ -125,13 +126,27 @@ def _choose_disk(machine: Machine, names: Collection[str]) -> Endpoint:
         disks[disk.target] = disk
     if len(disks) != 1:
         problem = f"{' '.join(names)} means {len(disks)} disks, and only one is traced"
-        command = f"sudo hbatune why {next(iter(disks))}" if disks else "hbatune list --all"
-        raise UsageError(problem, hint=f"name one disk; start with `{command}`")
+        first = f"sudo hbatune {command} {next(iter(disks))}" if disks else "hbatune list --all"
+        raise UsageError(problem, hint=f"name one disk; start with `{first}`")
     [disk] = disks.values()
     if disk.kind is Kind.MAP and isinstance(disk.tags, Missing):
         problem = f"{disk.target} has no requests: its I/O goes to hidden paths"
         raise UsageError(problem, hint="name a disk without paths or with multipathd")
     return disk
+
+
+@contextmanager
+def removed_at_end(trace: BlockTrace, target: str) -> Iterator[None]:
+    """Remove a killed run's trace, and this one at the end. HbatuneError if it is not possible."""
+    trace.remove()
+    try:
+        yield
+    except OSError as error:
+        problem = f"{target} cannot be traced: {error.strerror or error}"
+        hint = "it needs tracefs in /sys/kernel/tracing, which a lockdown of the kernel forbids"
+        raise HbatuneError(problem, hint=hint) from error
+    finally:
+        trace.remove()
 
 
 def _find_values(disk: Endpoint, setting: str) -> tuple[Value | None, Value | None]:
@@ -174,9 +189,8 @@ class _Tracing:
         """
         target = self._disk.target
         trace = BlockTrace(_INSTANCE, block_trace.STAGE_EVENTS, self._device)
-        trace.remove()  # of a run that was killed
         begin, length = time.monotonic(), _FIRST_S
-        try:
+        with removed_at_end(trace, target):
             for second in range(1, seconds + 1):
                 has_idle_cpu = self._idle_cpus.found()
                 if has_idle_cpu or time.monotonic() >= self._next_window:
@@ -184,12 +198,6 @@ class _Tracing:
                     length = min(_LONGEST_S, self._trace_window(trace, length, events))
                 advance(target)
                 time.sleep(max(0.0, begin + second - time.monotonic()))
-        except OSError as error:
-            problem = f"{target} cannot be traced: {error.strerror or error}"
-            hint = "it needs tracefs in /sys/kernel/tracing, which a lockdown of the kernel forbids"
-            raise HbatuneError(problem, hint=hint) from error
-        finally:
-            trace.remove()
         self.seconds = time.monotonic() - begin
 
     def _trace_window(self, trace: BlockTrace, length: float, fewest: int) -> float:

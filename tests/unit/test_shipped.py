@@ -38,6 +38,7 @@ VALUES |= {"unset_setting", "fact_name"}
 SENTENCES = {
     "audit",
     "audit_metrics",
+    "capture",
     "daemon",
     "host_problem",
     "measured",

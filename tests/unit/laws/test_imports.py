@@ -18,6 +18,7 @@ MAX_LINES = {
     "apply": 21600,
     "audit": 23950,
     "autotune": 28050,
+    "capture": 20900,
     "check": 20700,
     "compare": 23900,
     "config": 14900,
