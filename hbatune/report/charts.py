@@ -129,15 +129,14 @@ class Curves(Struct, dict=True):
         # The label of the chosen point is placed first.
         placed = sorted(dots, key=lambda item: not item[0].chosen)
         obstacles = [svg.Box(x - 5, y - 5, x + 5, y + 5) for _, x, y in placed]
-        labelled = [item for item in placed if item[0].label]
-        wishes = [svg.LabelRequest(x, y, dot.label) for dot, x, y in labelled]
         if self.level is not None:
             obstacles.append(self.level_box)
-        plot = self.plot
+        plot, lines = self.plot, self._sample_lines()
         frame = svg.Box(plot.left + 2, plot.top, svg.PICTURE_WIDTH, plot.bottom - 2)
-        boxes = svg.place_labels(wishes, frame, obstacles, self._sample_lines())
-        for (dot, _, _), box in zip(labelled, boxes, strict=True):
+        for dot, x, y in placed:
+            box = svg.place_label(dot.label, (x, y), frame, obstacles, lines) if dot.label else None
             if box is not None:
+                obstacles.append(box)
                 yield dot, box
 
     def _sample_lines(self) -> list[tuple[float, float]]:

@@ -213,14 +213,6 @@ class Box(Struct, frozen=True):
         return sum(1 for x, y in points if left <= x <= right and top <= y <= bottom)
 
 
-class LabelRequest(Struct, frozen=True):
-    """A point that needs a label."""
-
-    x: float
-    y: float
-    text: str
-
-
 def estimate_width(text: str) -> float:
     """Return the maximum width of a text in pixels."""
     return TEXT_SIZE * sum(map(_estimate_em, text))
@@ -266,36 +258,26 @@ def select_lines(middles: Iterable[float], height: float) -> list[int]:
     return select_apart([Box(0, y - height / 2, 1, y + height / 2) for y in middles])
 
 
-def place_labels(
-    wishes: Iterable[LabelRequest],
+def place_label(
+    text: str,
+    point: tuple[float, float],
     frame: Box,
-    obstacles: Sequence[Box],
+    obstacles: Iterable[Box],
     lines: Sequence[tuple[float, float]],
-) -> list[Box | None]:
-    """Return the box of each wish's label, or None if it does not fit. Earlier wishes go first.
+) -> Box | None:
+    """Return the box of a point's label, or None if it does not fit.
 
-    A label is inside ``frame`` and does not overlap a box in ``obstacles`` or another label. It
-    uses the free position that covers the fewest points of ``lines``.
+    A label is inside ``frame`` and does not overlap a box in ``obstacles``. It uses the free
+    position that covers the fewest points of ``lines``.
     """
-    occupied, labels = list(obstacles), list[Box | None]()
-    for wish in wishes:
-        free = []
-        for box in _list_positions(wish):
-            if box.within(frame) and not any(map(box.overlaps, occupied)):
-                free.append(box)
-        best = min(free, key=lambda box: box.held(lines), default=None)
-        occupied += [] if best is None else [best]
-        labels.append(best)
-    return labels
-
-
-def _list_positions(wish: LabelRequest) -> list[Box]:
-    across, high = estimate_width(wish.text), _HEIGHT * TEXT_SIZE
+    across, high = estimate_width(text), _HEIGHT * TEXT_SIZE
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
-    boxes = []
+    free = []
     for right, down in middles:
         factor = 0.7 if right and down else 1.0
-        x = wish.x + right * (factor * _GAP + across / 2)
-        y = wish.y + down * (factor * _GAP + high / 2)
-        boxes.append(Box(x - across / 2, y - high / 2, x + across / 2, y + high / 2))
-    return boxes
+        x = point[0] + right * (factor * _GAP + across / 2)
+        y = point[1] + down * (factor * _GAP + high / 2)
+        box = Box(x - across / 2, y - high / 2, x + across / 2, y + high / 2)
+        if box.within(frame) and not any(map(box.overlaps, obstacles)):
+            free.append(box)
+    return min(free, key=lambda box: box.held(lines), default=None)

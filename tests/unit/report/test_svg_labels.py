@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from hbatune.report.svg import (
     Box,
-    LabelRequest,
     estimate_width,
     fit_text,
     make_centred_box,
-    place_labels,
+    place_label,
     select_apart,
 )
 
@@ -51,23 +50,24 @@ def test_crowded_ticks_retain_both_ends() -> None:
 @given(points)
 def test_labels_stay_apart_inside_frame(dots: list[tuple[float, float]]) -> None:
     obstacles = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
-    wishes = [LabelRequest(x, y, f"{number}") for number, (x, y) in enumerate(dots)]
-    placed = [box for box in place_labels(wishes, FRAME, obstacles, dots) if box is not None]
+    placed: list[Box] = []
+    for number, dot in enumerate(dots):
+        if box := place_label(f"{number}", dot, FRAME, [*obstacles, *placed], dots):
+            placed.append(box)
     assert not any(a.overlaps(b) for a, b in combinations(placed, 2))
     assert all(box.within(FRAME) for box in placed)
     assert not any(box.overlaps(obstacle) for box in placed for obstacle in obstacles)
 
 
-def test_first_wish_wins_tight_space() -> None:
+def test_first_label_wins_tight_space() -> None:
     tight = Box(0, 0, 80, 30)
-    twice = [LabelRequest(40, 26, "knee: 32"), LabelRequest(40, 26, "64")]
-    first, second = place_labels(twice, tight, [], [])
+    first = place_label("knee: 32", (40, 26), tight, [], [])
     assert first is not None
-    assert second is None
+    assert place_label("64", (40, 26), tight, [first], []) is None
 
 
 def test_label_avoids_line() -> None:
     along = [(x, 85.0) for x in range(0, 400, 4)]  # just above the point
-    [box] = place_labels([LabelRequest(200, 100, "16")], FRAME, [Box(195, 95, 205, 105)], along)
+    box = place_label("16", (200, 100), FRAME, [Box(195, 95, 205, 105)], along)
     assert box is not None
     assert not box.held(along)
