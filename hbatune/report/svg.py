@@ -8,7 +8,6 @@ Text widths are estimates, since no font is available. They use the widest commo
 """
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
@@ -113,7 +112,10 @@ def make_linear_axis(
     low, high = min(all_values), max(all_values)
     if low == high:
         high = 1.0
-    step = _round_up((high - low) / count, 1e-3)
+    smallest = (high - low) / count
+    decade = 10.0 ** math.floor(math.log10(smallest))
+    steps = [factor * decade for factor in (*_STEPS, 10.0)]
+    step = min(step for step in steps if step >= smallest * 0.999)
     step = max(1.0, step) if integral else step
     # The small terms prevent rounding errors from adding an empty step at either end.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -124,12 +126,16 @@ def make_linear_axis(
 def make_log_axis(title: str, values: Iterable[float]) -> Axis:
     """Return an axis in steps of 1, 2 and 5 if they fit, or 10; ValueError if none is positive."""
     positive = [value for value in values if value > 0]
-    low, high = _round_down(min(positive)), _round_up(max(positive), 1e-9)
-    if low >= high:
-        # A single value, or values on one step, still need an axis with a length.
-        high = _round_up(low * 1.01, 1e-9)
+    # The small terms prevent rounding errors from adding an empty step at either end.
+    lowest, highest = min(positive) * (1 + 1e-9), max(positive) * (1 - 1e-9)
+    first, last = (math.floor(math.log10(value)) for value in (lowest, highest))
+    decades = [10.0**power for power in range(first, last + 2)]
+    steps = [step * decade for decade in decades for step in _STEPS]
+    low = max(step for step in steps if step <= lowest)
+    # A single value, or values on one step, still need an axis with a length.
+    high = min(step for step in steps if step >= highest and step > low)
     full = math.log10(high / low) <= _DECADES_FULL
-    ticks = _list_ticks(low, high, _STEPS if full else _STEPS[:1])
+    ticks = [step for step in (steps if full else decades) if low <= step <= high]
     labelled = tuple(Tick(tick, format_short_number(tick)) for tick in ticks)
     return Axis(title, low, high, labelled, True)
 
@@ -165,27 +171,6 @@ def _choose_prefix(value: float) -> tuple[float, str]:
         if value >= factor:
             return factor, prefix
     return 1.0, ""
-
-
-def _round_down(value: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    steps = [step * power for step in _STEPS]
-    return steps[bisect_right(steps, value * (1 + 1e-9)) - 1]
-
-
-def _round_up(value: float, tolerance: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(value) + 1e-9)
-    steps = [step * power for step in (*_STEPS, 10.0)]
-    return steps[bisect_left(steps, value * (1 - tolerance))]
-
-
-def _list_ticks(low: float, high: float, steps: Iterable[float]) -> list[float]:
-    ticks = []
-    for power in range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1):
-        for step in steps:
-            if low * 0.999 <= step * 10.0**power <= high * 1.001:
-                ticks.append(step * 10.0**power)
-    return ticks
 
 
 class Box(Struct, frozen=True):
