@@ -19,9 +19,8 @@ from hbatune.settings.table import Cause
 SUBSYSTEMS = (("block", "disk"), ("nvme", None), ("pci", None), ("scsi", "scsi_device"))
 """Subsystems, each with a device type if it has several. The kernel drops all other events."""
 
-_STORAGE = 0x01
-"""PCI base class of mass storage controllers."""
-_FIBRE_CHANNEL = 0x0C04
+_STORAGE_CLASSES = ("01", "0C04")
+"""The first digits of PCI classes: mass storage controllers and Fibre Channel."""
 _WAS_RESET = "POWER_ON_RESET_OCCURRED"
 """The ``SDEV_UA`` of a SCSI device whose first command after a reset reported the reset
 (drivers/scsi/scsi_lib.c: scsi_evt_emit)."""
@@ -135,9 +134,6 @@ def _is_activated_map(properties: Mapping[str, str]) -> bool:
     return is_activated and properties.get("DM_UUID", "").startswith(routes.MULTIPATH_UUID)
 
 
-def _serves_storage(text: str) -> bool:
-    try:
-        number = int(text, 16)
-    except ValueError:
-        return False
-    return number >> 16 == _STORAGE or number >> 8 == _FIBRE_CHANNEL
+def _serves_storage(pci_class: str) -> bool:
+    # drivers/pci/pci-driver.c: pci_uevent omits leading zeros of the six digits.
+    return pci_class.zfill(6).startswith(_STORAGE_CLASSES)
