@@ -120,6 +120,7 @@ class GatheredFacts:
     ) -> None:
         self._snapshot, self._machine, self._health = snapshot, snapshot.machine, snapshot.health
         self._products = map_adapter_names(snapshot.machine)
+        self._disks = tuple(_list_disks(self._machine, self._products))
         self._names = names
         self._aliases = aliases or {}
         self._values: dict[tuple[FactKind, str, str], dict[Scalar, list[str]]] = {}
@@ -141,8 +142,7 @@ class GatheredFacts:
 
     def add_details(self) -> None:
         """Add the models and sizes of disks, and the number of CPUs that serve each adapter."""
-        for disk in _list_disks(self._machine):
-            subject = _format_disk_subject(disk, self._products)
+        for subject, disk in self._disks:
             self._add(FactKind.DRIVE, subject, "model", _format_disk_model(disk), disk.target)
             self._add(FactKind.DRIVE, subject, "bytes", disk.size, disk.target)
         serving: dict[str, set[str]] = defaultdict(set)
@@ -155,10 +155,7 @@ class GatheredFacts:
 
     def add_counters(self, before: health.ErrorCounters | None) -> None:
         """Add each counter's sum over the disks of a model or the adapters of a product."""
-        subjects = {}
-        for disk in _list_disks(self._machine):
-            subjects[disk.id] = _format_disk_subject(disk, self._products)
-        subjects |= self._products
+        subjects = {disk.id: subject for subject, disk in self._disks} | self._products
         sums: dict[tuple[str, str], int] = defaultdict(int)
         for target, values in get_error_counters(self._snapshot).values.items():
             for name, count in values.items():
@@ -210,18 +207,15 @@ class GatheredFacts:
             self._add_settings(products.get(control.adapter, control.adapter), control)
 
     def _add_disks(self) -> None:
-        counts: Counter[str] = Counter()
         maps = [endpoint for endpoint in self._machine.endpoints if endpoint.kind is Kind.MAP]
-        for disk in _list_disks(self._machine):
-            subject = _format_disk_subject(disk, self._products)
-            counts[subject] += 1
+        for subject, disk in self._disks:
             self._add(FactKind.STATE, subject, "state", disk.state, disk.target)
             if disk.revision:
                 self._add(FactKind.DRIVE, subject, "drive firmware", disk.revision, disk.target)
             if (disk_health := self._health.disks.get(disk.target)) is not None:
                 self._add(FactKind.DRIVE, subject, "cache", disk_health.cache, disk.target)
             self._add_settings(subject, disk)
-        for subject, count in counts.items():
+        for subject, count in Counter(subject for subject, _ in self._disks).items():
             self._add(FactKind.PRESENCE, subject, "disks", count)
         if maps:
             self._add(FactKind.PRESENCE, MAPS_SUBJECT, "maps", len(maps))
@@ -256,9 +250,12 @@ def _value_key(item: tuple[Scalar, list[str]]) -> tuple[object, ...]:
     return (0, 0) if value is None else (1, value)
 
 
-def _format_disk_subject(endpoint: Endpoint, products: Mapping[str, str]) -> str:
-    product = products.get(endpoint.adapter or "", endpoint.family)
-    return f"{_format_disk_model(endpoint)} behind {product}"
+def _list_disks(machine: Machine, products: Mapping[str, str]) -> Iterator[tuple[str, Endpoint]]:
+    """Yield the disks and paths, each after its subject: its model behind its adapter's product."""
+    for disk in machine.endpoints:
+        if disk.kind is not Kind.MAP:
+            product = products.get(disk.adapter or "", disk.family)
+            yield f"{_format_disk_model(disk)} behind {product}", disk
 
 
 def _format_disk_model(endpoint: Endpoint) -> str:
@@ -290,14 +287,10 @@ def _match_models(first: Machine, second: Machine) -> Mapping[str, str]:
 def _group_subjects(machine: Machine) -> dict[tuple[str, str, str], set[str]]:
     products = map_adapter_names(machine)
     subjects: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for disk in _list_disks(machine):
+    for subject, disk in _list_disks(machine, products):
         key = (products.get(disk.adapter or "", ""), str(disk.protocol), str(disk.medium))
-        subjects[key].add(_format_disk_subject(disk, products))
+        subjects[key].add(subject)
     return subjects
-
-
-def _list_disks(machine: Machine) -> Iterator[Endpoint]:
-    return (endpoint for endpoint in machine.endpoints if endpoint.kind is not Kind.MAP)
 
 
 class Difference(Struct, frozen=True):
