@@ -1,6 +1,6 @@
 """Draw charts as SVG: curves over two axes, and rows with bars and marks along one axis."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import ClassVar
 
@@ -13,6 +13,8 @@ from hbatune.report.page import Figure
 from hbatune.shipped import load_texts
 from hbatune.text.units import format_digits
 
+_Placer = Callable[[float], float]
+"""Returns the position of a value on an axis."""
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 MAX_SERIES = len(_STYLES)
@@ -85,10 +87,9 @@ class Curves(Struct, dict=True):
         left = max(svg.estimate_width(tick.label) for tick in self.y.ticks) + 10
         right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x.ticks[-1].label) / 2)
         self.plot = svg.Box(left, top, right, top + _PLOT)
-        self.upright_ticks = _place_upright_ticks(self.x, self.place_x, self.plot)
-        heights = [self.place_y(tick.value) for tick in self.y.ticks]
-        visible = svg.select_lines(heights, svg.LINE_HEIGHT)
-        self.level_ticks = _label_ticks(self.y, heights, visible)
+        self.upright_ticks = _place_upright_ticks(self.x, self.place_x)
+        heights = [svg.LINE_HEIGHT] * len(self.y.ticks)
+        self.level_ticks = _place_ticks(self.y, self.place_y, heights)
         if self.upright is not None:
             x = self.place_x(self.upright.value)
             self.upright_label = _place_upright_label(self.upright, x, left)
@@ -168,23 +169,18 @@ def _place_upright_label(guide: Guide, x: float, left: float) -> tuple[str, floa
     return name, min(max(x, left + half), svg.PICTURE_WIDTH - half)
 
 
-def _place_upright_ticks(
-    axis: svg.Axis, place: Callable[[float], float], plot: svg.Box
-) -> list[tuple[float, str]]:
+def _place_upright_ticks(axis: svg.Axis, place: _Placer) -> list[tuple[float, str]]:
     """Return the places of the ticks below a plot, with the labels that fit."""
+    widths = [svg.estimate_width(f"{tick.label} ") for tick in axis.ticks]
+    return _place_ticks(axis, place, widths)
+
+
+def _place_ticks(axis: svg.Axis, place: _Placer, sizes: Sequence[float]) -> list[tuple[float, str]]:
+    """Return the places of an axis's ticks, with the labels that fit if they have these sizes."""
     places = [place(tick.value) for tick in axis.ticks]
-    boxes = []
-    for tick, x in zip(axis.ticks, places, strict=True):
-        boxes.append(svg.make_centred_box(f"{tick.label} ", x, plot.bottom + svg.LINE_HEIGHT))
-    return _label_ticks(axis, places, svg.select_apart(boxes))
-
-
-def _label_ticks(
-    axis: svg.Axis, places: Sequence[float], visible: Collection[int]
-) -> list[tuple[float, str]]:
-    """Return the places of an axis's ticks, with labels for the ``visible`` ones."""
-    ticks = enumerate(zip(axis.ticks, places, strict=True))
-    return [(place, tick.label if number in visible else "") for number, (tick, place) in ticks]
+    visible = svg.select_apart(places, sizes)
+    labels = [tick.label if number in visible else "" for number, tick in enumerate(axis.ticks)]
+    return list(zip(places, labels, strict=True))
 
 
 class Bar(Struct, frozen=True):
@@ -245,7 +241,7 @@ class Rows(Struct, dict=True):
         left = max(self._names + 12, svg.estimate_width(first) / 2)
         right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
         self.plot = svg.Box(left, top, right, top + self.pitch * len(self.rows) + 6)
-        self.upright_ticks = _place_upright_ticks(self.axis, self.place_x, self.plot)
+        self.upright_ticks = _place_upright_ticks(self.axis, self.place_x)
         if self.upright is not None:
             x = self.place_x(self.upright.value)
             self.upright_label = _place_upright_label(self.upright, x, 0)
@@ -259,7 +255,7 @@ class Rows(Struct, dict=True):
         rows, top, pitch = self.rows, self.plot.top + 3, self.pitch
         middles = [top + (number + 0.5) * pitch for number in range(len(rows))]
         # Rows can be thinner than text. In this case only the names that fit are drawn.
-        visible = svg.select_lines(middles, svg.TEXT_SIZE)
+        visible = svg.select_apart(middles, [svg.TEXT_SIZE] * len(rows))
         for number, (row, y) in enumerate(zip(rows, middles, strict=True)):
             name, note = svg.fit_text(row.name, self._names), svg.fit_text(row.note, self._names)
             shift = svg.LINE_HEIGHT / 2

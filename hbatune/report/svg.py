@@ -222,25 +222,15 @@ def fit_text(text: str, room: float) -> str:
     return text + ELLIPSIS
 
 
-def make_centred_box(text: str, x: float, baseline: float) -> Box:
-    """Return the box of a text centred on ``x``."""
-    half = estimate_width(text) / 2
-    return Box(x - half, baseline - 0.8 * TEXT_SIZE, x + half, baseline + 0.25 * TEXT_SIZE)
-
-
-def select_apart(boxes: Sequence[Box]) -> list[int]:
-    """Return indices of boxes that do not overlap, chosen in the order first, last, and others."""
-    order = [*dict.fromkeys((0, len(boxes) - 1)), *range(1, len(boxes) - 1)] if boxes else []
-    retained: dict[int, Box] = {}
+def select_apart(middles: Sequence[float], sizes: Sequence[float]) -> set[int]:
+    """Return the indices of texts along a line that do not overlap: first, last, then others."""
+    order = [*dict.fromkeys((0, len(middles) - 1)), *range(1, len(middles) - 1)] if middles else []
+    selected: set[int] = set()
     for number in order:
-        if not any(map(boxes[number].overlaps, retained.values())):
-            retained[number] = boxes[number]
-    return sorted(retained)
-
-
-def select_lines(middles: Iterable[float], height: float) -> list[int]:
-    """Return the indices of lines of text that do not overlap, as ``select_apart`` does."""
-    return select_apart([Box(0, y - height / 2, 1, y + height / 2) for y in middles])
+        distances = ((other, abs(middles[number] - middles[other])) for other in selected)
+        if all(distance >= (sizes[number] + sizes[other]) / 2 for other, distance in distances):
+            selected.add(number)
+    return selected
 
 
 def place_label(

@@ -9,7 +9,6 @@ from hbatune.report.svg import (
     Box,
     estimate_width,
     fit_text,
-    make_centred_box,
     place_label,
     select_apart,
 )
@@ -37,14 +36,15 @@ def test_wide_letters_need_more_room() -> None:
 
 
 def test_crowded_ticks_retain_both_ends() -> None:
-    boxes = [make_centred_box(str(number), 10 * number, 0) for number in range(8, 20)]
-    chosen = select_apart(boxes)
-    assert chosen[0] == 0
-    assert chosen[-1] == len(boxes) - 1
-    assert len(chosen) < len(boxes)
-    assert not any(boxes[a].overlaps(boxes[b]) for a, b in combinations(chosen, 2))
-    assert select_apart([]) == []
-    assert select_apart(boxes[:1]) == [0]
+    middles = [10.0 * number for number in range(8, 20)]
+    widths = [estimate_width(str(number)) for number in range(8, 20)]
+    chosen = select_apart(middles, widths)
+    assert {0, len(middles) - 1} < chosen
+    assert len(chosen) < len(middles)
+    for a, b in combinations(sorted(chosen), 2):
+        assert middles[a] + widths[a] / 2 <= middles[b] - widths[b] / 2
+    assert select_apart([], []) == set()
+    assert select_apart(middles[:1], widths) == {0}
 
 
 @given(points)
