@@ -299,13 +299,11 @@ class _Index:
 
     def description(self, target_id: str) -> str:
         """Return a short description of a target; for an endpoint, without its id."""
-        if target_id in self.endpoints:
-            endpoint = self.endpoints[target_id]
+        if (endpoint := self.endpoints.get(target_id)) is not None:
             names = (plan_tables.format_medium(endpoint), endpoint.vendor, endpoint.model)
             described = " ".join(filter(None, names))
             return ", ".join(filter(None, (described, plan_tables.format_selection(endpoint))))
-        if target_id in self.vectors:
-            vector = self.vectors[target_id]
+        if (vector := self.vectors.get(target_id)) is not None:
             cpus = plan_tables.format_value(vector.effective)
             return f"{' '.join(vector.names)}, served by CPU {cpus} now"
         return target_id
