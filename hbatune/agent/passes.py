@@ -80,29 +80,15 @@ def run(order: Order, config: Config, profile: Profile, memory: Memory) -> bytes
 
 def restore_all(config: Config) -> str | None:
     """Restore all values in the journal. Return the error, if any. Raises nothing."""
-    problems = _Problems()
+    errors: list[HbatuneError] = []
     try:
-        rows = rollback.restore_all(_make_context(problems), config)
+        rows = rollback.restore_all(_make_context(errors), config)
     except (HbatuneError, OSError) as error:
         return str(error)
     failures = sum(not row.done for row in rows)
     if failures:
         return HbatuneError(f"{failures} of {len(rows)} values could not be restored").message
-    return problems.last
-
-
-class _Problems:
-    """The last failure among an operation's notes: a pass reports one."""
-
-    def __init__(self) -> None:
-        self.last: str | None = None
-        self.unwritten: tuple[UnwrittenFile, ...] = ()
-
-    def note(self, note: Note) -> None:
-        """Keep the note's error if a task has failed."""
-        if isinstance(note, TaskFailed):
-            self.last = note.error.message
-            self.unwritten += _find_unwritten(note.error)
+    return errors[-1].message if errors else None
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -120,11 +106,19 @@ def _find_unwritten(error: Exception) -> tuple[UnwrittenFile, ...]:
     return ()
 
 
-def _make_context(problems: _Problems) -> Context:
-    """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes."""
+def _make_context(errors: list[HbatuneError]) -> Context:
+    """Return the daemon's context: it waits for no lock, and reports irqbalance only on changes.
+
+    It adds the errors of tasks that have failed. A pass reports the last one.
+    """
+
+    def add_error(note: Note) -> None:
+        if isinstance(note, TaskFailed):
+            errors.append(note.error)
+
     return Context(
         lock=lambda: Lock(Paths.lock, spare=Paths.lock_spare),
-        note=problems.note,
+        note=add_error,
         patience=WRITER_WAIT_S,
         warns=False,
     )
@@ -151,7 +145,7 @@ def _make_pass(order: Order, config: Config, profile: Profile, memory: Memory) -
 def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) -> PassReport:
     if memory.levels is not None:
         order = replace(order, levels=memory.levels)
-    problems, judge, last = _Problems(), Judge(order), memory.last
+    errors, judge, last = list[HbatuneError](), Judge(order), memory.last
     request = PassRequest(
         config=config,
         profile=profile,
@@ -161,7 +155,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         # file that is missing for a moment must not cause this.
         put_back=order.reason is PassReason.RELOAD,
     )
-    reconciled = run_pass(_make_context(problems), request, judge, last)
+    reconciled = run_pass(_make_context(errors), request, judge, last)
     if reconciled is None:
         # Superseded: the daemon repeats the order with its current configuration and record.
         return PassReport(profile=profile.name, locked=True)
@@ -185,8 +179,8 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         skipped=situation.list_skipped(rows, reconciled.machine)[:_MAX_SKIPPED],
         adapters=situation.list_serving_adapters(reconciled.machine) if reconciled.whole else (),
         looked=tuple(looked),
-        error=problems.last,
-        unwritten=problems.unwritten,
+        error=errors[-1].message if errors else None,
+        unwritten=tuple(chain.from_iterable(map(_find_unwritten, errors))),
         subjects=_choose_subjects(reconciled, profile, memory),
         places=sampler.find_sampled_places(reconciled.machine),
         findings=findings,
