@@ -23,7 +23,6 @@ from hbatune.fleet.compared_facts import FACT_RANKS, FactKind, HostFact, Scalar,
 from hbatune.fleet.hosts import MAX_NAMES, HostAudit, HostState, HostSummary, UnusableSnapshot
 from hbatune.settings.table import Value
 from hbatune.shipped import load_texts
-from hbatune.watch.metrics import render_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily
@@ -343,15 +342,8 @@ def _count_inventory(hosts: NamedHosts) -> list[Stock]:
     )
 
 
-def format_metrics(audit: Audit, timestamp: float) -> bytes:
-    """Return an audit in Prometheus's text format. ``timestamp`` is in seconds since the epoch.
-
-    Raise UsageError if the metrics library is not installed.
-    """
-    return render_metrics(_collect_metrics(audit, timestamp))
-
-
-def _collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":
+def collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":
+    """Yield the metrics of an audit. ``timestamp`` is in seconds since the epoch."""
     from prometheus_client.core import GaugeMetricFamily
 
     gauges: dict[str, GaugeMetricFamily] = {}

@@ -7,12 +7,13 @@ from pathlib import Path
 from hbatune.cli import arguments
 from hbatune.errors import ExitCode, UsageError
 from hbatune.fleet import hosts
-from hbatune.fleet.audit import audit_fleet, format_metrics
+from hbatune.fleet.audit import audit_fleet, collect_metrics
 from hbatune.operations.snapshot import take_snapshot
 from hbatune.policy.config import load_configuration
 from hbatune.policy.vendors import load_chosen_profile
 from hbatune.text import fleet_tables, leftovers, terminal
 from hbatune.text.leftovers import print_leftovers
+from hbatune.watch.metrics import render_metrics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
 
         arguments.save_named(args.html, render_fleet_page(fleet_audit).encode(), over=args.force)
     if args.metrics is not None:
-        arguments.save_named(args.metrics, format_metrics(fleet_audit, time.time()), over=True)
+        metrics = render_metrics(collect_metrics(fleet_audit, time.time()))
+        arguments.save_named(args.metrics, metrics, over=True)
     if args.json:
         terminal.show_json(fleet_tables.make_audit_document(fleet_audit))
     elif args.csv:

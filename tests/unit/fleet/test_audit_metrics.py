@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from hbatune.cli import main
-from hbatune.fleet.audit import Audit, audit_fleet, format_metrics
+from hbatune.fleet.audit import Audit, audit_fleet, collect_metrics
 from hbatune.fleet.hosts import ReadFailure, UnusableSnapshot, audit_host
 from hbatune.shipped import find_shipped
+from hbatune.watch.metrics import render_metrics
 from tests.lab.wheel import CHECKOUT
 from tests.unit import machines as factory
 from tests.unit.fleets import host, save
@@ -37,6 +38,10 @@ def audited() -> Audit:
     )
 
 
+def encoded(audit: Audit) -> bytes:
+    return render_metrics(collect_metrics(audit, NOW))
+
+
 def values(text: bytes) -> dict[tuple[str, str], float]:
     """Return the values by metric and host."""
     return {
@@ -48,7 +53,7 @@ def values(text: bytes) -> dict[tuple[str, str], float]:
 
 
 def test_metrics_report_drift_and_findings() -> None:
-    metrics = values(format_metrics(audited(), NOW))
+    metrics = values(encoded(audited()))
     assert metrics["hbatune_audit_drift_settings", "db1"] == 2
     assert metrics["hbatune_audit_odd_facts", "db1"] == 0
     assert metrics["hbatune_audit_odd_facts", 'db"9\\\n'] == 1
@@ -61,7 +66,7 @@ def test_metrics_report_drift_and_findings() -> None:
 
 def test_uncompared_host_has_no_drift_metric() -> None:
     audit = audit_fleet([audit_host(host(1), "1.snap", None), audit_host(host(2), "2", "oltp")])
-    text = format_metrics(audit, NOW)
+    text = encoded(audit)
     metrics = values(text)
     assert ("hbatune_audit_drift_settings", "db1") not in metrics
     assert metrics["hbatune_audit_drift_settings", "db2"] == 2
@@ -71,7 +76,7 @@ def test_uncompared_host_has_no_drift_metric() -> None:
 def test_adapter_info_names_hardware() -> None:
     [first, *_] = [
         sample.labels
-        for family in text_string_to_metric_families(format_metrics(audited(), NOW).decode())
+        for family in text_string_to_metric_families(encoded(audited()).decode())
         for sample in family.samples
         if sample.name == "hbatune_audit_adapter_info"
     ]
@@ -99,9 +104,7 @@ def test_audit_writes_metrics_file(tmp_path: Path) -> None:
 def test_shipped_queries_use_exposed_metrics(file: str) -> None:
     rules = (find_shipped("metrics") / RULES).read_text()
     recorded = set(re.findall(r"record: (\S+)", rules))
-    exposed = set(
-        re.findall(r"^# TYPE (\S+)", format_metrics(audited(), NOW).decode(), re.MULTILINE)
-    )
+    exposed = set(re.findall(r"^# TYPE (\S+)", encoded(audited()).decode(), re.MULTILINE))
     text = (find_shipped("metrics") / file).read_text()
     queried = set(re.findall(r"\b(?:\w+:)?hbatune_[a-z0-9_]+(?::\w+)*", text))
     assert queried
@@ -170,7 +173,7 @@ def test_every_alert_links_to_runbook(file: str) -> None:
 @pytest.mark.programs
 @needs_promtool
 def test_promtool_accepts_metrics_and_rules() -> None:
-    promtool("check", "metrics", given=format_metrics(audited(), NOW))
+    promtool("check", "metrics", given=encoded(audited()))
     promtool("check", "rules", RULES)
     promtool("test", "rules", "hbatune.fleet.rules.test.yml")
 
