@@ -216,19 +216,16 @@ def _draw_proof(data: page.ReportData, record: history.Record, proof: history.Pr
     # Another profile's tolerance would be the wrong band for this verdict.
     if data.profile is not None and data.profile.name == record.profile:
         tolerance = data.profile.tolerance
-    rows = []
-    keys: dict[Conclusion | None, svg.LegendEntry] = {}
-    is_clamped = False
-    for change in proof.verdict.changes:
-        rows.append(_make_proof_row(change, tolerance))
-        keys[change.word] = _SIGNS[change.word]
-        is_clamped |= max(abs(_to_percent(change.low)), abs(_to_percent(change.high))) > _EDGE
+    changes = proof.verdict.changes
+    keys = list(dict.fromkeys(_SIGNS[change.word] for change in changes))
     if tolerance is not None:
-        keys[None] = svg.LegendEntry("tolerated", "tolerated", None)
+        keys.append(svg.LegendEntry("tolerated", "tolerated"))
+    ends = chain.from_iterable((change.low, change.high) for change in changes)
+    is_clamped = any(abs(_to_percent(end)) > _EDGE for end in ends)
     return charts.draw_rows(
         "proof",
-        rows,
-        keys.values(),
+        [_make_proof_row(change, tolerance) for change in changes],
+        keys,
         pitch=46,
         upright=charts.Guide(0, "no change"),
         notes=["clamped"] if is_clamped else [],
