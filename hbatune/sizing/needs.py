@@ -187,12 +187,7 @@ def read_moments(path: Path) -> Iterator[WatchedMoment]:
 def make_load(
     iops: float | None, gb_per_s: float | None, block: int | None, reads: int, p99_ms: float | None
 ) -> WantedLoad:
-    """Return a load from the given values; UsageError without a rate and a throughput.
-
-    If all three are given, the larger throughput counts.
-    """
-    if iops is None and gb_per_s is None:
-        raise UsageError("neither IOPS nor GB/s of the load are given", hint="give --iops")
+    """Return a load from a rate or a throughput. If all three are given, the larger one counts."""
     size = block or (SEQUENTIAL_BLOCK_SIZE if iops is None else DEFAULT_BLOCK_SIZE)
     rate = (gb_per_s or 0.0) * 1e9 / size if iops is None else iops
     return WantedLoad(rate, max(rate * size / 1e9, gb_per_s or 0.0), size, reads, p99_ms)
