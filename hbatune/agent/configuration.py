@@ -16,9 +16,6 @@ from hbatune.policy import rules, toml_files
 from hbatune.policy.config import Config
 from hbatune.policy.profile import Profile
 
-Signature = tuple[tuple[str, files.Signature], ...]
-"""The path and the signature of every file."""
-
 
 class Policy(Struct, frozen=True):
     """A configuration and its active profile, or None if no profile is active."""
@@ -59,7 +56,7 @@ class LastGoodConfiguration:
         return changed
 
 
-def compute_signature(site: Path) -> Signature:
+def compute_signature(site: Path) -> tuple[tuple[str, files.Signature], ...]:
     """Return a value that changes whenever a file below the site's directory changes."""
     entries = []
     for folder, _, names in sorted(os.walk(site)):

@@ -141,7 +141,6 @@ class DaemonLoop:
         self._alive = time.monotonic()
         self._server: tuple[Server, Policy, float] | None = None
         self._running: tuple[Server, Order, float] | None = None
-        self._ready = False
         self._signals: list[int] = []
 
     def run(self) -> None:
@@ -183,7 +182,7 @@ class DaemonLoop:
         records = rollback_record.load(self._paths)
         # If records cannot be read, the pass reports it.
         if profile is None or (records.covers_all and not records.damaged):
-            self._stop_tuning()
+            self._stop_tuning(rolled_back=records.everything)
             return
         if problem := self._writers.start():
             self._reporter.unnamed(problem)
@@ -248,14 +247,13 @@ class DaemonLoop:
             name = None if profile is None else profile.name
             self._reporter.reloaded(name, self._configuration.mistake)
 
-    def _stop_tuning(self) -> None:
+    def _stop_tuning(self, *, rolled_back: bool) -> None:
         """Stop tuning: no profile is active, or everything was rolled back."""
         self._postpone_audit()
         self._end_server()
         self._monitor.stop_watching()
         self._depths.stop()
         self._writers.stop()
-        rolled_back = rollback_record.load(self._paths).everything
         last_profile = self._status.profile or self._status.last_profile
         quiet = replace(self._status, profile=None, open=(), error=None, alerts=(), counts={})
         self._publish_status(replace(quiet, last_profile=last_profile, rolled_back=rolled_back))
@@ -340,7 +338,7 @@ class DaemonLoop:
         self._reset_history()
         self._schedule.add_everything(PassReason.RELOAD, time.monotonic())
         self._refresh_configuration(force=True)
-        if self._ready:
+        if self._status.ready:
             self._service.notify("READY=1")
 
     def _reset_history(self) -> None:
@@ -393,7 +391,7 @@ class DaemonLoop:
         current_time = time.monotonic()
         if report.locked:
             self._schedule.repeat(order, current_time + LOCK_RETRY_S)
-            if not self._ready:
+            if not self._status.ready:
                 # Waiting for another hbatune's lock must not time out the daemon's start.
                 self._service.notify(f"EXTEND_TIMEOUT_USEC={int(4 * LOCK_RETRY_S * 1_000_000)}")
             return
@@ -464,10 +462,10 @@ class DaemonLoop:
         mistake = self._configuration.mistake
         message = None if mistake is None else mistake.message
         doubts = tuple(f"{doubt} ({doubt.hint})" for doubt in self._configuration.doubts)
+        was_ready = self._status.ready
         self._status = replace(status, mistake=message, doubts=doubts, ready=True)
         self._save_status()
-        if not self._ready:
-            self._ready = True
+        if not was_ready:
             self._service.notify("READY=1")
             self._reporter.began(self._status.profile, doubts)
 

@@ -99,9 +99,8 @@ class WriterWatch:
             return None
         self._gap, root = time.monotonic(), self._root.encode()
         try:
-            if not os.path.ismount(
-                root
-            ):  # the mark would report all writes to a larger file system
+            # The mark would report all writes to a larger file system.
+            if not os.path.ismount(root):
                 raise OSError(errno.EINVAL, f"{self._root} is not mounted")
             self._descriptor = _check(_LIBC.fanotify_init(_GROUP, os.O_RDONLY | os.O_CLOEXEC))
             # The path is absolute, so the directory's descriptor is ignored.
