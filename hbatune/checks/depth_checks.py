@@ -84,26 +84,23 @@ class _CrowdedPort(CheckEvidence, frozen=True):
 
 def find_crowded_ports(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find array ports whose limit for all hosts is below the depths of this one host."""
-    depths: dict[tuple[str, str], list[int]] = defaultdict(list)
-    arrays: dict[tuple[str, str], tuple[library.ArrayModel, str | None]] = {}
+    ports: dict[tuple[library.ArrayModel, str], list[tuple[int, str | None]]] = defaultdict(list)
     for endpoint in inputs.machine.endpoints:
         depth = _DEPTH.read_number(endpoint.attributes)
         if endpoint.kind is Kind.MAP or depth is None or not budget.is_shared(endpoint):
             continue
         model = library.find_model(endpoint.vendor, endpoint.model, inputs.arrays)
-        if model is not None and model.port_limit is not None:
-            port = (model.name, budget.find_port(endpoint))
-            depths[port].append(depth)
-            arrays[port] = model, endpoint.adapter
+        if model is not None:
+            ports[model, budget.find_port(endpoint)].append((depth, endpoint.adapter))
     adapters = {adapter.target: adapter for adapter in inputs.adapters}
-    for port, port_depths in depths.items():
-        model, target = arrays[port]
-        limit, total, adapter = model.port_limit, sum(port_depths), adapters.get(target or "")
+    for (model, port), luns in ports.items():
+        depths, targets = zip(*luns, strict=True)
+        limit, total, adapter = model.port_limit, sum(depths), adapters.get(targets[-1] or "")
         if limit is not None and total > limit and adapter is not None:
             evidence = _CrowdedPort(
                 array=model.name,
-                port=port[1],
-                luns=len(port_depths),
+                port=port,
+                luns=len(luns),
                 depths=total,
                 limit=limit,
                 paper=model.port_source,
