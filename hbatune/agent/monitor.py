@@ -210,12 +210,11 @@ class MetricsMonitor:
 
             try:
                 metrics.require_library()
+                if not Path(wanted.textfile).is_dir():
+                    problem = f"the directory for metrics, {wanted.textfile}, does not exist"
+                    raise UsageError(problem)
             except UsageError as error:
                 self.problem = error.message  # ``_metrics`` stays unset: the next pass tries again
-                return
-            if not Path(wanted.textfile).is_dir():
-                problem = f"the directory for metrics, {wanted.textfile}, does not exist"
-                self.problem = UsageError(problem).message
                 return
             self._textfile = Path(wanted.textfile, "hbatune.prom")
         self._metrics = wanted

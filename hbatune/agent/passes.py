@@ -83,11 +83,10 @@ def restore_all(config: Config) -> str | None:
     errors: list[HbatuneError] = []
     try:
         rows = rollback.restore_all(_make_context(errors), config)
+        if failures := sum(not row.done for row in rows):
+            raise HbatuneError(f"{failures} of {len(rows)} values could not be restored")
     except (HbatuneError, OSError) as error:
         return str(error)
-    failures = sum(not row.done for row in rows)
-    if failures:
-        return HbatuneError(f"{failures} of {len(rows)} values could not be restored").message
     return errors[-1].message if errors else None
 
 
