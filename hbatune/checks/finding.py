@@ -57,10 +57,9 @@ class CheckEvidence(Struct, frozen=True):
     def _fill_text(self, part: str, **texts: str) -> str:
         """Return the text of this ``part`` of the table, filled with the facts and ``texts``."""
         shipped = load_texts("findings.toml")[type(self).__name__.removeprefix("_")][part]
-        *preferred, text = [shipped] if isinstance(shipped, str) else shipped
-        for template in reversed(preferred):
-            if self._has_facts(re.sub(_OPTIONAL_PART, "", template)):
-                text = template
+        *preferred, last = [shipped] if isinstance(shipped, str) else shipped
+        fitting = (text for text in preferred if self._has_facts(re.sub(_OPTIONAL_PART, "", text)))
+        text = next(fitting, last)
         for name in self.__struct_fields__:
             texts[name] = format_fact(getattr(self, name))
         return re.sub(
