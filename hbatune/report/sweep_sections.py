@@ -173,12 +173,12 @@ def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
     lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
     in_blocks = [*lun_sweeps, *chain.from_iterable(job_groups)]
     single = [sweep for sweep in pure if sweep not in in_blocks]
-    more = "more sweeps are in `hbatune history`."
-    blocks = page.make_blocks(_make_depth_block, data, single, more)
-    for group in job_groups[: page.MAX_BLOCKS]:
-        blocks.append(_make_jobs_block(data, group))
-    blocks += _make_lun_blocks(data, lun_sweeps)
-    return blocks
+    disks = list(group_items(lun_sweeps, attrgetter("id")).values())
+    return [
+        *page.make_blocks(_make_depth_block, data, single, "more sweeps are in `hbatune history`."),
+        *(_make_jobs_block(data, group) for group in job_groups[: page.MAX_BLOCKS]),
+        *(_make_lun_block(data, group) for group in disks[: page.MAX_BLOCKS]),
+    ]
 
 
 def _make_depth_block(data: page.ReportData, sweep: Sweep) -> page.Block:
@@ -286,12 +286,10 @@ def _mark_knee(sweep: Sweep) -> charts.Guide | None:
     return None if knee is None else charts.Guide(knee.depth, f"knee: {knee.depth}")
 
 
-def _make_lun_blocks(data: page.ReportData, sweeps: Sequence[Sweep]) -> Iterator[page.Block]:
-    """Yield a block for each disk with sweeps at several LUN depths (D2-1)."""
-    disks = group_items(sweeps, lambda sweep: sweep.id)
-    for disk_sweeps in list(disks.values())[: page.MAX_BLOCKS]:
-        ordered = sorted(disk_sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
-        yield _make_several_block(data, "lun", ordered, "by depth of the LUN itself", _name_depth)
+def _make_lun_block(data: page.ReportData, sweeps: Sequence[Sweep]) -> page.Block:
+    """Return the block of a disk's sweeps at several LUN depths (D2-1)."""
+    ordered = sorted(sweeps, key=lambda sweep: sweep.workload.queue_depth or 0)
+    return _make_several_block(data, "lun", ordered, "by depth of the LUN itself", _name_depth)
 
 
 def _name_depth(sweep: Sweep) -> str:
