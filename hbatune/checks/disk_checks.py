@@ -116,15 +116,12 @@ class _AccessTimes(CheckEvidence, frozen=True):
 def find_access_times(check: Check, inputs: CheckInput) -> Iterator[Finding]:
     """Find mounts that update access times, at each read or at most daily (relatime)."""
     options = {mount.point: mount.options for mount in inputs.health.mounts}
-    reported: set[str] = set()
     # Maps come before paths, so a mount is reported once, on the map.
     for endpoint in sorted(inputs.endpoints, key=lambda endpoint: endpoint.kind is Kind.PATH):
         for point in endpoint.mounts:
-            if point in reported or point == devices.SWAP or point not in options:
-                continue
-            reported.add(point)
-            if not _NO_UPDATES.intersection(options[point]):
-                is_relative = "relatime" in options[point]
+            flags = options.pop(point, None)
+            if point != devices.SWAP and flags is not None and _NO_UPDATES.isdisjoint(flags):
+                is_relative = "relatime" in flags
                 severity = Severity.INFO if is_relative else Severity.ADVICE
                 yield check.report(severity, endpoint, _AccessTimes(point, is_relative))
 
