@@ -9,7 +9,7 @@ for queue_depth is then planned as this option.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason, Role
+from hbatune.facts.targets import list_adapter_names
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
@@ -57,7 +58,6 @@ def plan_options(
     """
     derived = _derive_depth_options(machine, profile)
     winners = {(rule.module, rule.option): rule for rule in (*derived, *profile.options)}
-    root_adapters = _find_root_adapters(machine)
     planned = []
     for rule in winners.values():
         adapters = [adapter for adapter in machine.adapters if adapter.family == rule.module]
@@ -68,15 +68,8 @@ def plan_options(
         option = known_options()[rule.module][rule.option]
         if row.state is State.ABSENT and option.optional and is_shipped:
             continue
-        if row.state is State.DRIFT:
-            # A wrong option of the driver under the root disk can keep the machine from booting.
-            unnamed_ids = root_adapters - _find_named(adapters, named)
-            unnamed = [adapter.target for adapter in adapters if adapter.target in unnamed_ids]
-            reason = LimitReason(Limit.UNDER_ROOT, (unnamed[0],)) if unnamed else None
-            if excluded_names := _find_excluded(machine, adapters, excluded):
-                reason = LimitReason(Limit.DEVICE_EXCLUDED, (excluded_names[0],))
-            if reason is not None:
-                row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
+        if row.state is State.DRIFT and (reason := _find_veto(machine, adapters, named, excluded)):
+            row = replace(row, state=State.EXCLUDED, value=None, limit=reason)
         is_requested = only is None or any(adapter.target in only for adapter in adapters)
         planned.append(PlannedOption(rule, row, is_requested))
     return tuple(planned)
@@ -194,12 +187,9 @@ def _find_witness(machine: Machine, adapters: Sequence[Adapter], purpose: Purpos
         vectors = [vector for vector in machine.vectors if vector.role is not Role.LINE]
         counts = Counter(vector.adapter for vector in vectors)
         return min(counts[target] for target in targets) or None
-    highest = None
-    for endpoint in machine.endpoints:
-        depth = _DEPTH.read_number(endpoint.attributes)
-        if endpoint.adapter in targets and depth is not None:
-            highest = max(depth, highest or 0)
-    return highest
+    disks = (endpoint for endpoint in machine.endpoints if endpoint.adapter in targets)
+    depths = (_DEPTH.read_number(disk.attributes) for disk in disks)
+    return max((depth for depth in depths if depth is not None), default=None)
 
 
 def _make_row(
@@ -275,24 +265,25 @@ def _find_root_adapters(machine: Machine) -> frozenset[str]:
     return frozenset(endpoint.adapter for endpoint in mounted if endpoint.adapter)
 
 
-def _find_named(adapters: Iterable[Adapter], names: Collection[str]) -> frozenset[str]:
-    """Return the adapters that match one of the names. Disk names do not match their adapter."""
-    targets = set()
-    for adapter in adapters:
-        hosts = (host.name for host in adapter.hosts)
-        if {adapter.target, adapter.controller, *hosts}.intersection(names):
-            targets.add(adapter.target)
-    return frozenset(targets)
+def _find_veto(
+    machine: Machine, adapters: Sequence[Adapter], named: Collection[str], excluded: Collection[str]
+) -> LimitReason | None:
+    """Return the reason not to write an option of these adapters, or None.
 
-
-def _find_excluded(
-    machine: Machine, adapters: Sequence[Adapter], names: Collection[str]
-) -> list[str]:
-    """Return the names of the excluded devices among these adapters and their disks."""
-    targets = {adapter.target for adapter in adapters}
-    excluded_ids = SiteNames(machine).meant(names) if names else ()
-    excluded = sorted(_find_named(adapters, names))
+    The site excludes one of them or of their disks, or one is under the root disk and not among the
+    ``named``. Disk names do not match their adapter.
+    """
+    names = {adapter.target: list_adapter_names(adapter) for adapter in adapters}
+    excluded_names = sorted(target for target in names if not names[target].isdisjoint(excluded))
+    excluded_ids = SiteNames(machine).meant(excluded) if excluded else ()
     for endpoint in machine.endpoints:
-        if endpoint.adapter in targets and endpoint.id in excluded_ids:
-            excluded.append(endpoint.target)
-    return excluded
+        if endpoint.adapter in names and endpoint.id in excluded_ids:
+            excluded_names.append(endpoint.target)
+    if excluded_names:
+        return LimitReason(Limit.DEVICE_EXCLUDED, (excluded_names[0],))
+    # A wrong option of the driver under the root disk can keep the machine from booting.
+    root_adapters = _find_root_adapters(machine)
+    for target in names:
+        if target in root_adapters and names[target].isdisjoint(named):
+            return LimitReason(Limit.UNDER_ROOT, (target,))
+    return None
