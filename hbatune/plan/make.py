@@ -35,7 +35,7 @@ from hbatune.policy.match import Matcher, Traits, build_adapter_traits, build_tr
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, Leave, Match, Origin, Profile, Rule
 from hbatune.settings import limits as device_limits
 from hbatune.settings import table
-from hbatune.settings.setting import Device, FixedSetting, LegalValue, Value
+from hbatune.settings.setting import Device, FixedSetting, Value
 from hbatune.text.limit_text import Limit, LimitReason
 
 T = TypeVar("T")
@@ -131,17 +131,16 @@ def make_plan(
             planned[matched.target.id] = list(plan_target(matched, limits, earlier))
     for paths in members.values():
         planned |= level_members(paths, planned)
+    for row in list_unsettable_coalescing(machine, matcher):
+        planned.setdefault(row.id, []).append(row)
     if only is not None:
         planned = {id: target_rows for id, target_rows in planned.items() if id in only}
-    rows = list(chain.from_iterable(planned.values()))
-    for row in list_unsettable_coalescing(machine, matcher):
-        if only is None or row.id in only:
-            rows.append(row)
+    rows = tuple(chain.from_iterable(planned.values()))
     allowed = int(machine.memory * limits.memory_share)
     memory = joint_limits.sum_request_memory(machine, planned, allowed, limits.elsewhere)
     skipped = find_skipped_disks(machine.endpoints, limits.excluded)
     disks = tuple(disk for disk in skipped if only is None or disk.id in only)
-    return Plan(profile.name, tuple(rows), memory, disks)
+    return Plan(profile.name, rows, memory, disks)
 
 
 def match_rules(
@@ -216,12 +215,9 @@ def plan_target(
         yield row
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # thousands of disks share few combinations
 def _sort_for_writing(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return these settings, each once, in the order of the writes. Thousands of disks share few.
-
-    A setting comes after the settings that reset it.
-    """
+    """Return these settings, each once, in the order of the writes: after those that reset them."""
     return tuple(sorted(dict.fromkeys(names), key=lambda name: table.SETTINGS[name].order))
 
 
@@ -416,10 +412,9 @@ def evaluate_setting(
     return EvaluatedSetting(state, legal.value, kept_reason or legal.limit)
 
 
-def _mark_fixed(legal: LegalValue | FixedSetting) -> EvaluatedSetting:
+def _mark_fixed(legal: FixedSetting) -> EvaluatedSetting:
     """Return that a setting cannot be set, or that its limit could not be read."""
-    is_unread = isinstance(legal, FixedSetting) and legal.unread
-    return EvaluatedSetting(State.UNREADABLE if is_unread else State.FIXED, limit=legal.limit)
+    return EvaluatedSetting(State.UNREADABLE if legal.unread else State.FIXED, limit=legal.limit)
 
 
 def _make_row(
@@ -469,7 +464,7 @@ def level_members(
             state = State.OK if value == row.current else State.DRIFT
             by_setting[name] = replace(row, value=value, limit=decision.limit, state=state)
             if name == table.SCHEDULER:  # nr_requests was limited for the scheduler of the rule
-                by_setting |= _limit_again(path, by_setting)
+                by_setting |= _limit_again(path, by_setting, value)
     return {id: list(by_setting.values()) for id, by_setting in rows.items() if by_setting}
 
 
@@ -489,10 +484,9 @@ def _make_path_setting(
     )
 
 
-def _limit_again(path: MatchedTarget, rows: Mapping[str, Row]) -> dict[str, Row]:
+def _limit_again(path: MatchedTarget, rows: Mapping[str, Row], scheduler: Value) -> dict[str, Row]:
     """Return the rows that a scheduler resets, limited for the path's new scheduler."""
-    scheduler = rows[table.SCHEDULER].value
-    device = path.device if scheduler is None else replace(path.device, scheduler=scheduler)
+    device = replace(path.device, scheduler=scheduler)
     updated = {}
     for name in table.SETTINGS[table.SCHEDULER].resets:
         row, rule = rows.get(name), path.rules.get(name)
