@@ -110,20 +110,17 @@ def _find_multipath(endpoint: Endpoint) -> Multipath:
 
 def is_match(condition: Match, properties: Traits) -> bool:
     """Return whether the condition matches a target with these traits."""
-    for name in ("protocol", "family", "medium", "kind", "multipath", "storage", "transport"):
-        values = getattr(condition, name)
-        if values and getattr(properties, name) not in values:
-            return False
+    words = ("protocol", "family", "medium", "kind", "multipath", "storage", "transport")
+    for keys, names in ((condition, words), (condition.link, ("gen", "width"))):
+        for name in names:
+            values = getattr(keys, name)
+            if values and getattr(properties, name) not in values:
+                return False
     for name in ("tri_mode", "rotational"):
         flag = getattr(condition, name)
         if flag is not None and getattr(properties, name) is not flag:
             return False
     if condition.use and set(condition.use).isdisjoint(properties.uses):
-        return False
-    generations, widths = condition.link.gen, condition.link.width
-    if generations and properties.gen not in generations:
-        return False
-    if widths and properties.width not in widths:
         return False
     for name in ("vendor", "model"):
         globs = getattr(condition, name)
