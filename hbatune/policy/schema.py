@@ -160,11 +160,8 @@ def _check_value(file: TomlFile, shape: Any, value: Any, steps: Steps) -> Iterat
         return
     except msgspec.ValidationError:
         errors = list(_check_parts(file, _choose_shape(shape, value), value, steps))
-    if not errors:
-        keys = [step for step in steps if isinstance(step, str)]
-        problem = f"found {quote_value(value)}, expected {_describe_type(types.type_info(shape))}"
-        errors = [make_error(file, steps, problem, key=keys[-1] if keys else None)]
-    yield from errors
+    allowed = _describe_type(types.type_info(shape))
+    yield from errors or [make_value_error(file, steps, value, allowed)]
 
 
 def _check_parts(file: TomlFile, shape: Any, value: Any, steps: Steps) -> Iterator[PolicyError]:
