@@ -13,7 +13,7 @@ import re
 import stat
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -104,14 +104,10 @@ def find_fault_on_path(
     followed = resolve_links(path, root)
     unchecked = set(top.parents)
     for place in (*followed.folders, followed.end) if end else followed.folders:
-        if place in unchecked:
-            continue
-        try:
-            fault = find_fault(place, place.lstat(), owner)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if fault is not None:
-            return fault
+        if place not in unchecked:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if (fault := find_fault(place, place.lstat(), owner)) is not None:
+                    return fault
     return None
 
 
@@ -198,10 +194,7 @@ _AT_LINE = r"\s*\(at line (\d+), column \d+\)$"
 
 
 class TomlFile(Struct, frozen=True, dict=True):
-    """A parsed file with its text, which is searched for the line of an error.
-
-    tomllib provides no positions. The result may be the line of the table.
-    """
+    """A parsed file with its text, in which errors are located: tomllib provides no positions."""
 
     path: Path
     text: str
@@ -284,16 +277,15 @@ def read_toml(path: Path, *, top: Path = ROOT, owner: int | None = None) -> Toml
 def _read_text(path: Path, top: Path, owner: int | None) -> str:
     try:
         with loader.open_file(path) as descriptor:
-            fault = None
             if owner is not None:
                 # Check the open file, since the path could be replaced between check and read.
                 fault = find_fault(path, os.fstat(descriptor), owner)
                 fault = fault or find_fault_on_path(path.absolute(), owner, top=top, end=False)
-            if fault is not None:
-                hint = "keep it in a directory that only its owner can write"
-                if fault.remedy is not None:
-                    hint = f"{fault.remedy}, after checking its contents"
-                raise PolicyError(fault.problem, file=fault.path, hint=hint)
+                if fault is not None:
+                    hint = "keep it in a directory that only its owner can write"
+                    if fault.remedy is not None:
+                        hint = f"{fault.remedy}, after checking its contents"
+                    raise PolicyError(fault.problem, file=fault.path, hint=hint)
             raw = loader.read_beginning(descriptor, MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise  # the caller decides whether a missing file is an error
