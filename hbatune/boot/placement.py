@@ -165,20 +165,20 @@ def place_pieces(root: Path, manifest_path: Path, pieces: Sequence[Piece]) -> li
         save_manifest(record, begun)
     except OSError as error:
         raise _make_error(record, error) from error
-    done: list[tuple[Piece, bytes | None]] = []
+    done: list[tuple[Path, bytes | None]] = []
     for piece in new:
         path = join_root(root, piece.path)
         try:
             # Noted before the write, so a partly failed one is undone as well.
-            done.append((piece, read_content(path)))
+            done.append((path, read_content(path)))
             _write_piece(path, piece)
         except OSError as error:
             for written, content in done:
                 with suppress(OSError):  # only the first error is reported; others are still undone
                     if content is None:
-                        join_root(root, written.path).unlink(missing_ok=True)
+                        written.unlink(missing_ok=True)
                     else:
-                        files.replace(join_root(root, written.path), content, mode=0o644)
+                        files.replace(written, content, mode=0o644)
             with suppress(InstallError):
                 remove_empty_folders(root, begun.folders)
             _save_or_drop(record, existing)
@@ -200,9 +200,7 @@ def remove_files(
     root: Path, manifest_path: Path, *, only: Collection[Path] | None = None
 ) -> RemovedFiles:
     """Remove the installed files, or ``only`` these, and not their directories. InstallError."""
-    manifest = load_installed(root, manifest_path)
-    if manifest is None:
-        return RemovedFiles()
+    manifest = load_installed(root, manifest_path) or Manifest()
     removed, retained = [], []
     sums_by_path = manifest.collect_sums()
     for file in manifest.placed:
