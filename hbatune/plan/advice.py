@@ -74,8 +74,6 @@ def find_advice(
     ``only`` contains the requested ids, or None for all. Missing or unreadable settings get no
     advice.
     """
-    if not rules:
-        return ()
 
     @cache  # thousands of identical LUNs are matched once
     def find_rules(properties: Traits) -> list[VendorRule]:
@@ -154,7 +152,7 @@ def _find_stance(
     if isinstance(effect, Leave):
         is_unchanged = row is None or row.value is None or planned == current
         return Stance.AGREES if is_unchanged else Stance.CONFLICT
-    if _reaches(effect, planned):
+    if _reaches(effect, planned, effect.value):
         return Stance.AGREES
     has_rule = row is not None and row.state in (State.OK, State.DRIFT)
     if has_rule and value is not None and not _reaches(effect, planned, value):
@@ -164,9 +162,7 @@ def _find_stance(
     return Stance.AGREES if planned == value else Stance.OPEN
 
 
-def _reaches(effect: Effect, planned: Value, goal: Value | None = None) -> bool:
-    assert not isinstance(effect, Leave)
-    wanted = effect.value if goal is None else goal
-    if isinstance(effect, AtLeast) and isinstance(planned, int) and isinstance(wanted, int):
-        return planned >= wanted
-    return planned == wanted
+def _reaches(effect: Effect, planned: Value, goal: Value) -> bool:
+    if isinstance(effect, AtLeast) and isinstance(planned, int) and isinstance(goal, int):
+        return planned >= goal
+    return planned == goal
