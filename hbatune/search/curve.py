@@ -10,10 +10,12 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from random import Random
 
 from msgspec import Struct
 
+from hbatune.facts.names import group_items
 from hbatune.loader import Count, Figure
 from hbatune.probe.history import Measurement
 from hbatune.probe.result import ProbeResult
@@ -86,15 +88,13 @@ def compute_log_error(values: Sequence[float]) -> float:
 
 def estimate_curve(measured: Sequence[Measurement]) -> Curve:
     """Return the curve through the measurements, at least one."""
-    logs: dict[int, list[tuple[float, float]]] = {}
-    for probe in measured:
-        logs.setdefault(probe.depth, []).append((math.log(probe.iops), math.log(probe.p99_us)))
-    depths, rates, waits, counts = sorted(logs), list[float](), list[float](), list[int]()
+    by_depth = group_items(measured, attrgetter("depth"))
+    depths, rates, waits, counts = sorted(by_depth), list[float](), list[float](), list[int]()
     for depth in depths:
-        iops, p99 = zip(*logs[depth], strict=True)
-        rates.append(statistics.fmean(iops))
-        waits.append(statistics.fmean(p99))
-        counts.append(len(iops))
+        probes = by_depth[depth]
+        rates.append(statistics.fmean(math.log(probe.iops) for probe in probes))
+        waits.append(statistics.fmean(math.log(probe.p99_us) for probe in probes))
+        counts.append(len(probes))
     return Curve(
         tuple(map(Estimate, depths, rates, pool_falling_values(waits, counts), counts)),
         max(MIN_IOPS_NOISE, _calculate_rms([probe.iops_error for probe in measured])),
@@ -156,10 +156,7 @@ class Choices(Struct, frozen=True):
 
 
 def choose_depth(curve: Curve, limit: float, current: int) -> Choices:
-    """Return the choices; ``limit`` is the logarithm of the objective in µs, or infinite.
-
-    The same curve gives the same choices.
-    """
+    """Return the choices; ``limit`` is the logarithm of the objective in µs, or infinite."""
     depths = _list_depths(curve, current)
     counts, none = _count_draws(curve, limit, depths)
     chances = {}
