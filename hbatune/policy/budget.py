@@ -116,10 +116,7 @@ class DepthBudget(Struct, frozen=True):
 def compute_budgets(
     machine: Machine, site: Site, arrays: Collection[library.ArrayModel]
 ) -> dict[str, DepthBudget]:
-    """Return, by id, the budget of each path to a LUN of an array described by the site.
-
-    All of the machine's LUNs count. Untuned LUNs load the array, too.
-    """
+    """Return, by id, the budget of each path to a site's array. Untuned LUNs load it, too."""
     lists = {array.targets for array in site.array if array.targets}
     names = match.SiteNames(machine) if lists else None
     listed = {targets: names.meant(targets) for targets in lists} if names else {}

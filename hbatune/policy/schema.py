@@ -71,10 +71,7 @@ class DocumentTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[source.ID]``: a statement in our words, its document's id and its section.
-
-    A rule may cite it only for one of its ``settings``.
-    """
+    """One ``[source.ID]``, with its document's id (``profile.Source`` explains the fields)."""
 
     document: Text
     section: Text
