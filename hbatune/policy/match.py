@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hbatune.facts import model as models
 from hbatune.facts.classify import Evidence, classify_storage
-from hbatune.facts.ids import extract_lasting_part, extract_stable_part, normalise_name
+from hbatune.facts.ids import list_spellings, normalise_name
 from hbatune.facts.model import Adapter, Endpoint, Kind, Machine, Medium, Protocol, TargetKind
 from hbatune.facts.names import matches_glob
 from hbatune.facts.targets import list_adapter_names, list_all_names
@@ -171,18 +171,16 @@ class SiteNames:
     def __init__(self, machine: Machine) -> None:
         self._ids: dict[str, set[str]] = {}
         self._stable: dict[str, set[str]] = {}
-        self._paths: dict[str, set[str]] = {}
+        self._paths: dict[str, list[str]] = {}
         for id, names in list_all_names(machine).items():
             for name in names:
                 self._ids.setdefault(name, set()).add(id)
         endpoints = machine.endpoints_by_target
         for endpoint in machine.endpoints:
-            stable, lasting = extract_stable_part(endpoint.id), extract_lasting_part(endpoint.id)
-            for text in (stable, endpoint.id, lasting):
-                self._stable.setdefault(normalise_name(text), set()).add(endpoint.id)
-            for path in endpoint.paths:
-                if path in endpoints:
-                    self._paths.setdefault(endpoint.id, set()).add(endpoints[path].id)
+            for spelling in list_spellings(endpoint.id):
+                self._stable.setdefault(normalise_name(spelling), set()).add(endpoint.id)
+            paths = [endpoints[path].id for path in endpoint.paths if path in endpoints]
+            self._paths[endpoint.id] = paths
 
     def meant(self, names: Iterable[str]) -> frozenset[str]:
         """Return the ids of all targets that match any of the names."""
@@ -190,7 +188,7 @@ class SiteNames:
         for name in names:
             ids |= self._ids.get(name, set()) | self._stable.get(normalise_name(name), set())
         # A map includes its paths, because a write to a path would reach an excluded map.
-        path_ids = (self._paths.get(id, set()) for id in tuple(ids))
+        path_ids = (self._paths.get(id, ()) for id in ids)
         return frozenset(ids.union(*path_ids))
 
 
