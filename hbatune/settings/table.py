@@ -56,13 +56,6 @@ _LIMITS_SET = frozenset({Cause.CONNECTED, Cause.LOADED})
 _ADAPTER = frozenset({Cause.BOUND})
 _CONTROLLER = frozenset({Cause.BOUND, Cause.CONNECTED})
 
-_LOSS_TIMEOUT = formats.accept_integers(
-    -1,
-    _MAX_LOSS,
-    lambda text: -1 if text == "off" else int(text, 10),
-    f"an integer from 0 to {_MAX_LOSS}, or -1 for no limit",
-)
-
 _QUEUE_SWITCH = partial(
     Setting,
     order=60,
@@ -263,7 +256,12 @@ SETTINGS: dict[str, Setting] = {
             30,
             "how long the kernel retries a lost NVMe controller over fabrics, in s; -1: no limit",
             "drivers/nvme/host/sysfs.c: nvme_ctrl_loss_tmo_store",
-            _LOSS_TIMEOUT,
+            formats.accept_integers(
+                -1,
+                _MAX_LOSS,
+                lambda text: -1 if text == "off" else int(text, 10),
+                f"an integer from 0 to {_MAX_LOSS}, or -1 for no limit",
+            ),
             on=TargetKind.CONTROLLER,
             needs=(limits.RECONNECT_DELAY,),
             limit=limits.limit_reconnects,
