@@ -140,16 +140,16 @@ class Setting(Struct, frozen=True):
         uses the files that the setting ``needs``.
 
     Writing
-        By ascending ``order``. The effect of a write, and whether it is legal, may depend on other
-        settings (``hangs_on``): if one of these could not be set, this one is not written. ``udev``
-        is how a rule at boot writes it. If the kernel shows its maximum in a file, ``most_in`` is
-        that file: a rule then writes no value above it. An ``at_load`` setting is an option of the
-        driver's module. ``disrupts`` describes the effect of a write on the I/O of the entire
-        adapter: it is written only if that was allowed. ``locked`` are the errors of a write that
-        the driver does not allow. During a change, the kernel may show another value for at most
-        ``settles`` seconds. It raises a setting with ``ramps`` by itself, even when it is lowered.
-        For a write to one that ``locks_adapter``, newer kernels lock the disk's adapter, and answer
-        EBUSY to a second writer.
+        By ascending ``order``, the default first. The effect of a write, and whether it is legal,
+        may depend on other settings (``hangs_on``): if one of these could not be set, this one is
+        not written. ``udev`` is how a rule at boot writes it. If the kernel shows its maximum in a
+        file, ``most_in`` is that file: a rule then writes no value above it. An ``at_load`` setting
+        is an option of the driver's module. ``disrupts`` describes the effect of a write on the I/O
+        of the entire adapter: it is written only if that was allowed. ``locked`` are the errors of
+        a write that the driver does not allow. During a change, the kernel may show another value
+        for at most ``settles`` seconds. It raises a setting with ``ramps`` by itself, even when it
+        is lowered. For a write to one that ``locks_adapter``, newer kernels lock the disk's
+        adapter, and answer EBUSY to a second writer.
 
     Changes by the kernel
         ``resets`` names the other settings that a write may change. ``reset_by`` are the kernel's
@@ -159,10 +159,10 @@ class Setting(Struct, frozen=True):
     """
 
     path: str
-    order: int
     summary: str
     source: str
     format: ValueFormat
+    order: int = 10
     needs: tuple[str, ...] = ()
     resets: tuple[str, ...] = ()
     hangs_on: tuple[str, ...] = ()

@@ -74,7 +74,6 @@ SETTINGS: dict[str, Setting] = {
     for setting in (
         Setting(
             SCHEDULER_FILE,
-            10,
             "how requests are ordered before they reach the adapter",
             "block/elevator.c: elv_iosched_store",
             formats.accept_names("none", "mq-deadline", "kyber", "bfq"),
@@ -86,10 +85,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "device/queue_depth",
-            20,
             "commands a LUN may have in flight",
             "drivers/scsi/scsi_sysfs.c: sdev_store_queue_depth",
             formats.accept_integers(1, MAX_QUEUE_DEPTH),
+            order=20,
             needs=(ERROR_COUNTER,),
             # If a command ends between a lower depth and its ceiling, which is still the old depth,
             # the depth rises by one permanently (drivers/scsi/scsi_error.c:
@@ -101,10 +100,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             limits.REQUESTS_FILE,
-            30,
             "requests that may wait in each hardware queue",
             "block/blk-sysfs.c: queue_requests_store",
             formats.accept_integers(MIN_REQUESTS, limits.MAX_SCHEDULER_REQUESTS),
+            order=30,
             needs=(SCHEDULER_FILE, TAG_COUNT_FILE),
             resets=(ASYNC_DEPTH,),
             hangs_on=(SCHEDULER,),
@@ -115,10 +114,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             limits.ASYNC_DEPTH_FILE,
-            40,
             "asynchronous requests and writes that the scheduler accepts, so reads find free ones",
             "block/blk-sysfs.c: queue_async_depth_store; block/mq-deadline.c",
             formats.accept_integers(1, limits.MAX_SCHEDULER_REQUESTS),
+            order=40,
             needs=(SCHEDULER_FILE, limits.REQUESTS_FILE),
             hangs_on=(SCHEDULER,),
             limit=limits.limit_async_depth,
@@ -128,17 +127,17 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "queue/rq_affinity",
-            60,
             "where a request completes: 0 anywhere, 1 near the submitter, 2 on its CPU",
             "block/blk-sysfs.c: queue_rq_affinity_store",
             formats.accept_integers(0, 2),
+            order=60,
         ),
         Setting(
             "queue/nomerges",
-            60,
             "merging of requests: 0 all, 1 simple ones only, 2 none",
             "block/blk-sysfs.c: queue_nomerges_store",
             formats.accept_integers(0, 2),
+            order=60,
         ),
         _QUEUE_SWITCH(
             "queue/rotational",
@@ -150,18 +149,18 @@ SETTINGS: dict[str, Setting] = {
         _QUEUE_SWITCH("queue/iostats", summary="whether I/O is counted in diskstats"),
         Setting(
             limits.SCSI_TIMEOUT,
-            60,
             "how long a command of a SCSI disk may take before it is aborted, in s",
             "drivers/scsi/scsi_sysfs.c: sdev_store_timeout",
             # Older kernels accept 0: it ends every command.
             formats.accept_integers(1, _MAX_TIMEOUT),
+            order=60,
         ),
         Setting(
             limits.REQUEST_TIMEOUT,
-            60,
             "how long a request may take before it is aborted, in ms, where `timeout` is not there",
             "block/blk-sysfs.c: queue_io_timeout_store; drivers/nvme/host/sysfs.c",
             formats.REQUEST_TIMEOUT,
+            order=60,
             needs=(limits.SCSI_TIMEOUT, limits.NAMESPACE_TIMEOUTS),
             limit=limits.limit_request_timeout,
             other_path=limits.CONTROLLER_TIMEOUT,
@@ -170,19 +169,19 @@ SETTINGS: dict[str, Setting] = {
             # The path from the visible disk to its subsystem, which has the policy for all its
             # disks.
             "../iopolicy",
-            60,
             "which path the visible disk of an NVMe subsystem takes, for all disks of that",
             "drivers/nvme/host/multipath.c: nvme_subsys_iopolicy_store",
             # nvme_iopolicy_names in the same file. A kernel does not list its policies: older ones,
             # including 6.1, answer queue-depth with EINVAL.
             formats.accept_names("numa", "round-robin", "queue-depth"),
+            order=60,
         ),
         Setting(
             "queue/max_sectors_kb",
-            70,
             "largest request, in KiB",
             "block/blk-sysfs.c: queue_max_sectors_store",
             formats.accept_integers(4),
+            order=70,
             needs=(limits.MAX_HW_SECTORS, *limits.STACK_FILES),
             resets=_LIMITS,
             reset_by=_LIMITS_SET,
@@ -191,19 +190,19 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "queue/wbt_lat_usec",
-            80,
             "read latency that buffered writeback is throttled for, in µs; 0 is off",
             "block/blk-sysfs.c: queue_wb_lat_store",
             formats.accept_integers(),
+            order=80,
             hangs_on=(SCHEDULER,),  # bfq changes it (block/bfq-iosched.c: bfq_init_queue)
             group=_QUEUE,
         ),
         Setting(
             "queue/read_ahead_kb",
-            90,
             "how far sequential reads are read ahead, in KiB",
             "block/blk-sysfs.c: queue_ra_store",
             formats.accept_integers(),
+            order=90,
             kept=True,  # raised to its default with every change of the queue's limits
             reset_by=_LIMITS_SET,
             limit=limits.limit_to_pages,
@@ -211,7 +210,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "smp_affinity_list",
-            10,
             "CPUs that serve an interrupt",
             "kernel/irq/proc.c: write_irq_affinity",
             formats.CPU_LIST,
@@ -230,7 +228,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "feature/08",
-            10,
             "completions that an NVMe controller gathers for one interrupt; 0 is off",
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 08h",
             formats.AGGREGATION,
@@ -242,10 +239,10 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "feature/09",
-            20,
             "interrupt vectors of an NVMe controller that do not gather completions",
             "drivers/nvme/host/ioctl.c: nvme_user_cmd; NVMe feature 09h",
             formats.VECTOR_LIST,
+            order=20,
             on=TargetKind.CONTROLLER,
             lost_by="a reset of the controller",
             reset_by=_CONTROLLER,
@@ -253,7 +250,6 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "ctrl_loss_tmo",
-            30,
             "how long the kernel retries a lost NVMe controller over fabrics, in s; -1: no limit",
             "drivers/nvme/host/sysfs.c: nvme_ctrl_loss_tmo_store",
             formats.accept_integers(
@@ -262,6 +258,7 @@ SETTINGS: dict[str, Setting] = {
                 lambda text: -1 if text == "off" else int(text, 10),
                 f"an integer from 0 to {_MAX_LOSS}, or -1 for no limit",
             ),
+            order=30,
             on=TargetKind.CONTROLLER,
             needs=(limits.RECONNECT_DELAY,),
             limit=limits.limit_reconnects,
@@ -269,16 +266,15 @@ SETTINGS: dict[str, Setting] = {
         ),
         Setting(
             "power/pm_qos_latency_tolerance_us",
-            40,
             "how long an NVMe drive that sleeps may take to wake up, in µs; 0 keeps it awake",
             "drivers/nvme/host/core.c: nvme_set_latency_tolerance",
             formats.LATENCY_TOLERANCE,
+            order=40,
             on=TargetKind.CONTROLLER,
             reset_by=_ADAPTER,  # the driver retains it through a reset of the controller
         ),
         _HOST_COALESCING(
             "lpfc_fcp_imax",
-            10,
             "most interrupts a second of an event queue (SLI-4); 0 adapts itself to the load",
             "drivers/scsi/lpfc/lpfc_attr.c: lpfc_fcp_imax_store",
             formats.accept_integers(0, 5_000_000),
@@ -286,38 +282,34 @@ SETTINGS: dict[str, Setting] = {
         ),
         _HOST_COALESCING(
             "lpfc_cr_delay",
-            10,
             "how long completions are gathered (SLI-3), in ms, from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
             formats.accept_integers(0, 63),
         ),
         _HOST_COALESCING(
             "lpfc_cr_count",
-            10,
             "how many completions are gathered (SLI-3), from the next link-up on",
             "drivers/scsi/lpfc/lpfc_mbox.c: lpfc_config_link",
             formats.accept_integers(1, 255),
         ),
         _HOST_COALESCING(
             "zio_timer",
-            10,
             "how long completions are gathered, in µs, from the adapter's next reset on",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_timer_store",
             formats.accept_integers(100, 25_500, lambda text: int(text.removesuffix("us"), 10)),
         ),
         _HOST_COALESCING(
             "zio",
-            20,
             "whether completions are gathered at all",
             "drivers/scsi/qla2xxx/qla_attr.c: qla2x00_zio_store",
             # It reads as a name, and is written as 0 or 1.
             formats.accept_integers(0, 1, ("Disabled", "Mode 6").index, "0 or 1"),
+            order=20,
             disrupts="a write resets the adapter, and its link goes down and comes back",
         ),
         Setting(
             # The path from a host's class device to the function that its driver is bound to.
             "../../../driver/module/parameters/perf_mode",
-            10,
             "mpt3sas: 2 coalesces least, never off; megaraid_sas: 2 is off, 0 the most",
             "mpt3sas_base.c: _base_update_ioc_page1_inlinewith_perf_mode; megaraid_sas_base.c",
             formats.accept_integers(-1, 2),
@@ -345,7 +337,7 @@ def find_setting(name: str) -> Setting:
     """Return the setting with this name, or the tunable at this path. KeyError for others."""
     if name.startswith(SCHEDULER_TUNABLES):
         summary, source = "a tunable of the scheduler", "block/elevator.c"
-        return Setting(name, 40, summary, source, _TUNABLE, hangs_on=(SCHEDULER,), alias=name)
+        return Setting(name, summary, source, _TUNABLE, 40, hangs_on=(SCHEDULER,), alias=name)
     return SETTINGS[name]
 
 
