@@ -446,11 +446,9 @@ def level_members(
 ) -> dict[str, list[Row]]:
     """Return, by id, the rows of a map's paths or a stack's members, with equal values on all."""
     rows: dict[str, dict[str, Row]] = {}
-    names: dict[str, None] = {}
     for path in paths:
         rows[path.target.id] = {row.setting: row for row in planned.get(path.target.id, ())}
-        names |= dict.fromkeys(rows[path.target.id])
-    for name in names:
+    for name in dict.fromkeys(chain.from_iterable(rows.values())):
         path_rows = [by_setting[name] for by_setting in rows.values() if name in by_setting]
         if any(row.rule == BASELINE_RULE for row in path_rows):
             continue  # each path is restored to its own original value
@@ -489,10 +487,9 @@ def _limit_again(path: MatchedTarget, rows: Mapping[str, Row], scheduler: Value)
     device = replace(path.device, scheduler=scheduler)
     updated = {}
     for name in table.SETTINGS[table.SCHEDULER].resets:
-        row, rule = rows.get(name), path.rules.get(name)
-        if row is None or rule is None or isinstance(rule.effect, Leave):
-            continue
-        updated[name] = limit_value(path.target, rule, device, None)
+        rule = path.rules.get(name)
+        if name in rows and rule is not None and not isinstance(rule.effect, Leave):
+            updated[name] = limit_value(path.target, rule, device, None)
     return updated
 
 
