@@ -7,7 +7,7 @@ unknown here, and leaves it to the daemon.
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -132,12 +132,8 @@ def _match_doubtful(
 @cache
 def _find_doubts() -> tuple[tuple[Protocol, ...], ...]:
     """Return the protocols between which udev cannot decide, for all families."""
-    doubts = set()
-    for family in families():
-        for protocols in _group_channels(family):
-            if len(protocols) > 1:
-                doubts.add(protocols)
-    return tuple(sorted(doubts))
+    groups = set(chain.from_iterable(map(_group_channels, families())))
+    return tuple(sorted(protocols for protocols in groups if len(protocols) > 1))
 
 
 def _match_names(path: str, globs: tuple[str, ...], disk_names: tuple[str, ...]) -> UdevCondition:
@@ -297,11 +293,8 @@ def _group_channels(family: Family) -> dict[tuple[Protocol, ...], list[int]]:
     """
     by_protocols: dict[tuple[Protocol, ...], list[int]] = {}
     for channel in _CHANNELS:
-        protocols: set[Protocol] = set()
-        for has_designator in (False, True):
-            evidence = Evidence(channel=channel, sas_designator=has_designator)
-            if (protocol := family.protocol(evidence)) is not None:
-                protocols.add(protocol)
+        evidence = [Evidence(channel=channel, sas_designator=is_sas) for is_sas in (False, True)]
+        protocols = set(filter(None, map(family.protocol, evidence)))
         if protocols:
             by_protocols.setdefault(tuple(sorted(protocols)), []).append(channel)
     return by_protocols
