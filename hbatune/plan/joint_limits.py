@@ -179,9 +179,9 @@ def _count_bytes(
 
 
 def require_affordable(plan: Plan) -> None:
-    """Raise UsageError if the planned requests would take too much memory."""
+    """Raise UsageError if the plan adds requests, and all would take too much memory."""
     memory = plan.memory
-    if not memory.affordable:
+    if memory.added > 0 and memory.total > memory.allowed:
         raise UsageError(
             f"the planned nr_requests would take {memory.added / _MIB:.0f} MiB of memory, the "
             f"requests of all disks then {memory.total / _MIB:.0f} MiB, more than the "

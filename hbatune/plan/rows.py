@@ -194,11 +194,6 @@ class RequestMemory(Struct, frozen=True):
     growing: frozenset[str] = frozenset()
 
     @property
-    def affordable(self) -> bool:
-        """Whether the plan adds nothing, or the total stays within the maximum."""
-        return self.added <= 0 or self.total <= self.allowed
-
-    @property
     def roomy(self) -> bool:
         """Whether the maximum is enough for twice as many disks."""
         return 2 * self.total <= self.allowed

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hbatune.errors import UsageError
 from hbatune.facts.model import Attribute, Endpoint, Kind, Missing, Protocol, Reason
 from hbatune.plan import make
-from hbatune.plan.joint_limits import REQUEST_BYTES, without_requests
+from hbatune.plan.joint_limits import REQUEST_BYTES, require_affordable, without_requests
 from hbatune.plan.make import EarlierChanges, PlanLimits
 from hbatune.plan.rows import RevertedValue, Row, State
 from hbatune.policy.profile import (
@@ -272,7 +273,8 @@ def test_shared_tags_cost_memory_once() -> None:
     unshared = make.make_plan(
         machine(*unshared_luns), profile(DEADLINE, REQUESTS), limits=PlanLimits(memory_share=0.05)
     )
-    assert not unshared.memory.affordable
+    with pytest.raises(UsageError, match="MiB that are allowed"):
+        require_affordable(unshared)
 
 
 def test_memory_total_includes_unselected_disks() -> None:
@@ -297,7 +299,8 @@ def test_memory_total_includes_unselected_disks() -> None:
     )
     assert plan.memory.added == (2048 - 256) * 4 * REQUEST_BYTES
     assert plan.memory.total == 101 * 2048 * 4 * REQUEST_BYTES
-    assert not plan.memory.affordable
+    with pytest.raises(UsageError, match="MiB that are allowed"):
+        require_affordable(plan)
     assert without_requests(plan).drift == ()
 
 
