@@ -256,7 +256,8 @@ class Judge:
         """Return how to handle a row. The configuration only decides about drift."""
         if self._find_origin(row) is not ChangeOrigin.DRIFT:
             return DriftReaction.REPAIR
-        return self._facts.config.daemon.about(row.setting)
+        daemon = self._facts.config.daemon
+        return daemon.drift_of.get(row.setting, daemon.drift)
 
 
 def list_reset_values(row: Row, driver_value: Value) -> tuple[Value, ...]:

@@ -160,10 +160,6 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     rollback_on_stop: bool = False
     buffer_mib: Annotated[float, Meta(gt=0, le=1024)] = 16.0
 
-    def about(self, setting: str) -> DriftReaction:
-        """Return the reaction to drift of this setting."""
-        return self.drift_of.get(setting, self.drift)
-
 
 _REMOVED_KEYS = {
     "daemon": ("probe", "probe_shared", "probe_seconds"),

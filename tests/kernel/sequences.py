@@ -702,7 +702,8 @@ class Session:
             name = name_of(write.name)
             if (write.disk.name, name) in self.failed:
                 continue  # a setting that failed is tried again, which is no repair of drift
-            if write.disk in self.seen and str(config.about(name)) != "repair":
+            reaction = config.drift_of.get(name, config.drift)
+            if write.disk in self.seen and str(reaction) != "repair":
                 self._violated("policy", f"{write.disk.name} {name} = {write.text}")
 
     def _check_report(self, report: PassReport) -> None:
