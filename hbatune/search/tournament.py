@@ -481,26 +481,22 @@ class DiskSearchResult(Struct):
 def make_stored_search(search: DiskSearchResult) -> history.Searched:
     """Return the part of a search that the history stores."""
     depth, found = None, search.depth
-    if found is not None and found.answer is not None:
-        answer = found.answer
+    if found is not None and (answer := found.answer) is not None:
         depth = history.SearchedDepth(
             found.current, found.measured, answer.word, answer.depth, answer.chance
         )
-    tournaments = filter(None, (search.settings, search.schedulers))
-    return history.Searched(
-        search.objective_us, depth, tuple(map(_summarise_settings, tournaments))
-    )
+    tournaments = map(_summarise_settings, filter(None, (search.settings, search.schedulers)))
+    return history.Searched(search.objective_us, depth, tuple(tournaments))
 
 
 def _summarise_settings(search: FoundSettings) -> history.SearchedSettings:
-    figures: dict[int, list[float]] = defaultdict(list)
-    for score in search.scores:
-        # With a writer, a score is the inverse of the p99 in seconds: more is better.
-        figures[score.candidate].append(1e6 / score.score if search.interference else score.score)
     candidates = []
     for number, candidate in enumerate(search.candidates):
+        figures = [score.score for score in search.scores if score.candidate == number]
+        if search.interference:  # a score is the inverse of the p99 in seconds: more is better
+            figures = [1e6 / score for score in figures]
         written = search.written[number] if search.written else None
-        candidates.append(history.CandidateTried(candidate.values, tuple(figures[number]), written))
+        candidates.append(history.CandidateTried(candidate.values, tuple(figures), written))
     return history.SearchedSettings(
         tuple(candidates),
         search.in_force,
