@@ -50,7 +50,8 @@ def compile_plan(situation: Situation, plan: Plan) -> CompiledRules:
         site,
         excluded=situation.rollbacks.ids,
         reverted=situation.journal.reverted,
-        room=plan.memory.roomy,
+        # The maximum is enough for twice as many disks.
+        room=2 * plan.memory.total <= plan.memory.allowed,
     )
 
 

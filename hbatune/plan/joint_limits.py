@@ -36,7 +36,6 @@ DEFAULT_DEPTH = 128
 """A scheduler starts with twice this many requests, or twice the tags if those are fewer
 (block/blk-mq-sched.c: blk_mq_init_sched; BLKDEV_DEFAULT_RQ)."""
 
-_ALLOCATING = (SCHEDULER, NR_REQUESTS)
 _MIB = 1 << 20
 
 
@@ -194,7 +193,7 @@ def without_requests(plan: Plan) -> Plan:
     """Return an unaffordable plan without rows that allocate requests, as a scheduler does."""
     rows = []
     for row in plan.rows:
-        is_allocating = row.setting in _ALLOCATING and row.state is State.DRIFT
+        is_allocating = row.setting in (SCHEDULER, NR_REQUESTS) and row.state is State.DRIFT
         if not is_allocating or row.id not in plan.memory.growing:
             rows.append(row)
     return replace(plan, rows=tuple(rows), memory=replace(plan.memory, added=0))

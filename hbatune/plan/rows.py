@@ -193,11 +193,6 @@ class RequestMemory(Struct, frozen=True):
     allowed: int = 0
     growing: frozenset[str] = frozenset()
 
-    @property
-    def roomy(self) -> bool:
-        """Whether the maximum is enough for twice as many disks."""
-        return 2 * self.total <= self.allowed
-
 
 class Plan(Struct, frozen=True):
     """All rows of a profile on a machine, in the order of the writes.
