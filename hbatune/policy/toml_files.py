@@ -24,7 +24,6 @@ from hbatune import loader
 from hbatune.errors import UsageError
 
 ROOT = Path("/")
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the maximum number of links to follow (include/linux/namei.h: MAXSYMLINKS)
 
 _LONGEST = 80
@@ -85,7 +84,7 @@ def find_fault(path: Path, status: os.stat_result, owner: int) -> TrustError | N
     if status.st_uid != owner:
         problem = f"this {kind} belongs to uid {status.st_uid}, expected uid {owner}"
         return TrustError(path, problem, f"chown the {kind} to uid {owner}")
-    if mode & _WRITABLE_BY_OTHERS:
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
         expected = "expected none but its owner to have write access"
         remedy = None if mode & stat.S_ISVTX else "chmod go-w"
         return TrustError(path, f"this {kind} has mode {mode:04o}, {expected}", remedy)

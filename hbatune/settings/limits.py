@@ -430,8 +430,7 @@ def resolve_value(
 ) -> LegalValue | FixedSetting:
     """Return the legal value for ``wanted`` on a device, with its planned scheduler.
 
-    A file without its write bit has no store function in this driver: no value is legal. A worker
-    calls only the setting's ``limit``, just before the write.
+    A file without its write bit has no store function in this driver: no value is legal.
     """
     if setting.at_load:
         if wanted == current:
