@@ -4,7 +4,7 @@ Only these facts may lower a depth. The arithmetic is data, which `explain` can 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 from msgspec import Struct
 
@@ -117,21 +117,24 @@ def compute_budgets(
     machine: Machine, site: Site, arrays: Collection[library.ArrayModel]
 ) -> dict[str, DepthBudget]:
     """Return, by id, the budget of each path to a site's array. Untuned LUNs load it, too."""
-    lists = {array.targets for array in site.array if array.targets}
-    names = match.SiteNames(machine) if lists else None
-    listed = {targets: names.meant(targets) for targets in lists} if names else {}
-    described: list[tuple[Endpoint, SiteArray]] = []
-    for endpoint in machine.endpoints:
-        # Only the paths of a map have a queue_depth.
-        if not is_shared(endpoint) or endpoint.kind is Kind.MAP:
-            continue
-        array = _find_array(endpoint, site.array, listed)
-        if array is not None:
-            described.append((endpoint, array))
-    luns_by_port = Counter((array.name, find_port(endpoint)) for endpoint, array in described)
-    paths_by_lun = group_items((endpoint for endpoint, _ in described), _identify_lun)
+    if not site.array:
+        return {}
+    names = match.SiteNames(machine)
+    # Only the paths of a map have a queue_depth.
+    disks = [disk for disk in machine.endpoints if is_shared(disk) and disk.kind is not Kind.MAP]
+    described: dict[str, tuple[Endpoint, SiteArray]] = {}
+    for array in site.array:  # the last one that matches overrides, as with rules
+        listed_ids = names.meant(array.targets)
+        for disk in disks:
+            is_listed = not array.targets or disk.id in listed_ids
+            fits = matches_glob(disk.vendor, (array.vendor,))
+            if fits and is_listed and matches_glob(disk.model, (array.model,)):
+                described[disk.id] = disk, array
+    pairs = described.values()
+    luns_by_port = Counter((array.name, find_port(endpoint)) for endpoint, array in pairs)
+    paths_by_lun = group_items((endpoint for endpoint, _ in pairs), _identify_lun)
     budgets: dict[str, DepthBudget] = {}
-    for endpoint, array in described:
+    for endpoint, array in pairs:
         make = library.find_model(endpoint.vendor, endpoint.model, arrays)
         luns = luns_by_port[array.name, find_port(endpoint)]
         port = _compute_port_share(array, make, luns, site.vendors)
@@ -188,20 +191,6 @@ def has_priority(site_rule: Rule, shipped: Rule | None) -> bool:
         return False
     leaves = shipped.effect == Leave() or shipped.origin is Origin.VENDOR
     return leaves or shipped.source == site_rule.source
-
-
-def _find_array(
-    endpoint: Endpoint,
-    arrays: Sequence[SiteArray],
-    listed: Mapping[tuple[str, ...], Collection[str]],
-) -> SiteArray | None:
-    """Return the endpoint's array: the last one that matches, as with rules."""
-    for array in reversed(arrays):
-        is_listed = not array.targets or endpoint.id in listed[array.targets]
-        fits = matches_glob(endpoint.vendor, (array.vendor,))
-        if fits and is_listed and matches_glob(endpoint.model, (array.model,)):
-            return array
-    return None
 
 
 def find_port(endpoint: Endpoint) -> str:
