@@ -226,13 +226,9 @@ def make_skip_sections(
 
     ``reverted`` are ids that later lines match (``match_disks``).
     """
-    skipped, wishless = list[RuleLine](), list[RuleLine]()
-    for name in site.exclude:
-        skipped += _match_named_disks(name)
-    for id in excluded:
-        skipped += match_disks(id)
-    for id in reverted:
-        wishless += match_disks(id)
+    skipped = list(chain.from_iterable(map(_match_named_disks, site.exclude)))
+    skipped += chain.from_iterable(map(match_disks, excluded))
+    wishless = chain.from_iterable(map(match_disks, reverted))
     if _UNNAMED in set(chain(*skipped, *wishless)):
         marks = [(match_attribute(p, "?*"), exclude_key("ATTR", _FILLERS, p)) for p in _WWIDS]
         title = "Which disks have a world-wide name."
