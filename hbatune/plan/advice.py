@@ -99,20 +99,18 @@ def _advise_target(
     scheduler_row = rows.get((target.id, SCHEDULER))
     if scheduler_row is not None and scheduler_row.value is not None:
         device = replace(device, scheduler=scheduler_row.value)
-    schedulers = {}
+    devices = {}
     for vendor_rule in vendor_rules:
         if vendor_rule.rule.setting == SCHEDULER:
-            schedulers[vendor_rule.vendor] = vendor_rule.rule.effect
+            effect = vendor_rule.rule.effect
+            scheduler = effect.value if isinstance(effect, Exactly) else device.scheduler
+            devices[vendor_rule.vendor] = replace(device, scheduler=scheduler)
     for vendor_rule in vendor_rules:
         current = SETTINGS[vendor_rule.rule.setting].read(target.attributes)
-        if isinstance(current, Missing):
-            continue
-        scheduler = schedulers.get(vendor_rule.vendor)
-        vendor_device = device
-        if isinstance(scheduler, Exactly):
-            vendor_device = replace(device, scheduler=scheduler.value)
-        row = rows.get((target.id, vendor_rule.rule.setting))
-        yield _make_advice(target, vendor_rule, current, row, vendor_device)
+        if not isinstance(current, Missing):
+            row = rows.get((target.id, vendor_rule.rule.setting))
+            vendor_device = devices.get(vendor_rule.vendor, device)
+            yield _make_advice(target, vendor_rule, current, row, vendor_device)
 
 
 def _make_advice(
