@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hbatune.facts.model import Machine, Missing
 from hbatune.facts.targets import Target
+from hbatune.plan.joint_limits import is_lower
 from hbatune.plan.make import evaluate_setting, explain_unsafe, match_targets
 from hbatune.plan.rows import Plan, Row, RowKey, State
 from hbatune.policy.match import SiteNames, Traits, is_rule_for
@@ -161,6 +162,4 @@ def _find_stance(
 
 
 def _reaches(effect: Effect, planned: Value, goal: Value) -> bool:
-    if isinstance(effect, AtLeast) and isinstance(planned, int) and isinstance(goal, int):
-        return planned >= goal
-    return planned == goal
+    return planned == goal or (isinstance(effect, AtLeast) and is_lower(goal, planned))

@@ -18,6 +18,7 @@ from hbatune.facts.families import families, known_options
 from hbatune.facts.family import Depth, Option, Purpose
 from hbatune.facts.model import Adapter, Attribute, Machine, Missing, Reason, Role
 from hbatune.facts.targets import list_adapter_names
+from hbatune.plan.joint_limits import is_lower
 from hbatune.plan.rows import Outcome, Row, State
 from hbatune.policy.match import Matcher, SiteNames, build_traits
 from hbatune.policy.profile import AtLeast, AtMost, Exactly, OptionRule, Profile
@@ -249,14 +250,11 @@ def _complete_unshown_row(row: Row, rule: OptionRule, option: Option, written: s
 
 
 def _satisfies(effect: Exactly | AtLeast | AtMost, current: table.Value, option: Option) -> bool:
-    if current == effect.value:
-        return True
-    if not isinstance(current, int) or not isinstance(effect.value, int):
-        return False
     if isinstance(effect, AtLeast):
         # With the option's default, the driver uses its maximum.
-        return current >= effect.value or current == option.own
-    return isinstance(effect, AtMost) and current <= effect.value
+        return current in (effect.value, option.own) or is_lower(effect.value, current)
+    is_below = isinstance(effect, AtMost) and is_lower(current, effect.value)
+    return is_below or current == effect.value
 
 
 def _find_root_adapters(machine: Machine) -> frozenset[str]:
