@@ -29,8 +29,8 @@ class Traits(Struct, frozen=True):
     """The properties that a rule can match. Targets with equal traits get the same rules."""
 
     family: str
-    protocol: Protocol
-    medium: Medium
+    protocol: Protocol = Protocol.UNKNOWN
+    medium: Medium = Medium.UNKNOWN
     kind: Kind = Kind.DISK
     multipath: Multipath = Multipath.NONE
     vendor: str = ""
@@ -54,8 +54,6 @@ def build_adapter_traits(adapter: Adapter, kind: TargetKind) -> Traits:
     generation, width = _get_link(adapter)
     traits = Traits(
         family=adapter.family,
-        protocol=Protocol.UNKNOWN,
-        medium=Medium.UNKNOWN,
         gen=generation,
         width=width,
         target=kind,
