@@ -246,7 +246,7 @@ def level_paths(paths: Sequence[PathSetting]) -> Decisions:
     readable = [path for path in paths if path.current is not None]
     changing = [path for path in readable if path.value is not None]
     pins = [path for path in readable if path.value is None]
-    if len(readable) < 2 or not changing:
+    if not changing:
         return {}
     if pins:
         return _level_with_pins(changing, pins)

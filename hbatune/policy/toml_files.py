@@ -101,9 +101,8 @@ def find_fault_on_path(
     directory determines who can create it. Raise OSError as ``resolve_links`` does.
     """
     followed = resolve_links(path, root)
-    unchecked = set(top.parents)
     for place in (*followed.folders, followed.end) if end else followed.folders:
-        if place not in unchecked:
+        if place not in top.parents:
             with suppress(FileNotFoundError, NotADirectoryError):
                 if (fault := find_fault(place, place.lstat(), owner)) is not None:
                     return fault
