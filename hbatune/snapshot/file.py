@@ -10,7 +10,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -92,12 +91,11 @@ def _find_faults(snapshot: Snapshot) -> Iterator[str]:
     machine, health = snapshot.machine, snapshot.health
     adapters = machine.adapters_by_target
     endpoints = machine.endpoints_by_target
-    get_target = attrgetter("target")
     names_by_kind = {
-        "adapter": map(get_target, machine.adapters),
-        "endpoint": map(get_target, machine.endpoints),
-        "id": map(attrgetter("id"), machine.endpoints),
-        "control": map(get_target, machine.controls),
+        "adapter": [adapter.target for adapter in machine.adapters],
+        "endpoint": [endpoint.target for endpoint in machine.endpoints],
+        "id": [endpoint.id for endpoint in machine.endpoints],
+        "control": [control.target for control in machine.controls],
     }
     for kind, names in names_by_kind.items():
         for name, count in Counter(names).items():
