@@ -240,11 +240,8 @@ def _describe_type(node: Any) -> str:
 
 
 def _describe_range(node: Any) -> str:
-    low = node.ge if node.ge is not None else node.gt
-    bounds = [] if low is None else ["from" if node.ge is not None else "above", f"{low}"]
-    bounds += [] if node.le is None else ["to", f"{node.le}"]
-    bounds += [] if node.lt is None else ["and below", f"{node.lt}"]
-    return " ".join(["", *bounds])
+    bounds = {"from": node.ge, "above": node.gt, "to": node.le, "and below": node.lt}
+    return "".join(f" {word} {bound}" for word, bound in bounds.items() if bound is not None)
 
 
 def _join_words(items: list[str]) -> str:
