@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from msgspec.structs import replace
 
 from hbatune import children
 from hbatune.facts.sampler import CpuTime, read_cpu_time
+from hbatune.probe.replay import format_logs
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -40,7 +42,7 @@ from hbatune.probe.result import (
 from hbatune.render import render_template
 from hbatune.workers import find_process, worker
 
-WRITER_JOB = "beside"  # the name of the job of a bulk writer, which is not included in the figures
+WRITER_JOB, END_JOB = "beside", "end"  # the names of jobs that the figures do not include
 MAX_QUOTED = 500  # characters of another program's output to keep
 MIN_WINDOW_FRACTION = 0.5
 """Fraction of the longest window: shorter ones, such as the last, join the previous one."""
@@ -78,6 +80,8 @@ def parse_figures(target: str, output: str, workload: Workload) -> Figures | Fai
             raise ValueError("I/Os that took no time")
     except (ValueError, msgspec.MsgspecError) as error:  # not JSON at all, or not fio's
         return Failed(target, Failure.GARBAGE, text=str(error)[:MAX_QUOTED])
+    if workload.trace is not None:
+        return _make_replay_figures(counts[-1], jobs, workload.runtime, workload.trace.rate)
     figures = _make_figures(select_counts(counts, workload.runtime), workload.block_size)
     rate = 0.0
     for job in jobs:
@@ -189,7 +193,7 @@ def _sum_counters(jobs: Sequence[_Job]) -> Count:
     by_job, sides = [], list[_Side]()
     user = system = 0.0
     for job in jobs:
-        if job.jobname != WRITER_JOB:
+        if job.jobname not in (WRITER_JOB, END_JOB):
             sides += job.sides
             by_job.append(sum(side.total_ios for side in job.sides))
             user += job.usr_cpu * job.job_runtime
@@ -207,7 +211,7 @@ def _sum_counters(jobs: Sequence[_Job]) -> Count:
     )
 
 
-def _make_figures(counts: Sequence[Count], block_size: int) -> Figures:
+def _make_figures(counts: Sequence[Count], block_size: float) -> Figures:
     run = counts[-1]
     return Figures(
         iops=run.ios / run.seconds,
@@ -225,6 +229,16 @@ def _make_figures(counts: Sequence[Count], block_size: int) -> Figures:
         job_iops=tuple(ios / run.seconds for ios in run.by_job),
         windows=cut_windows(counts),
     )
+
+
+def _make_replay_figures(run: Count, jobs: Sequence[_Job], seconds: float, rate: float) -> Figures:
+    """Return the figures of a replay: fio's time includes the lead-in, and the sizes differ."""
+    transferred = sum(side.io_bytes for job in jobs for side in job.sides)
+    if run.ios < round(rate * seconds):
+        # Each job still had an I/O in flight at the end, which counts, and so does its time.
+        ends = (job.job_runtime / 1000 for job in jobs if job.jobname == END_JOB)
+        seconds += max(0.0, run.seconds - next(ends, run.seconds))
+    return _make_figures([replace(run, seconds=seconds)], transferred / run.ios)
 
 
 def _is_continuation(earlier: Count, later: Count) -> bool:
@@ -332,13 +346,14 @@ def measure(
     nodes. ``size`` is the node's in bytes. fio runs only on ``cpus``, if they are given. The time
     of interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
     ``write``, fio itself refuses a workload that writes; a caller that allows writes must have
-    checked that the device is empty (``guard``).
+    checked that the device is empty (``guard``). The logs of a replay are files beside its output.
 
     Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
     values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": other_nodes}
-    job = render_template("templates", "probe.fio.j2", **values)
+    logs, moved = format_logs(workload, size)
+    job = render_template("templates", "probe.fio.j2", logs=len(logs), **values)
     try:
         for path in (node, *other_nodes):
             os.stat(path)  # fio calls a missing file EINVAL
@@ -347,14 +362,20 @@ def measure(
 
         with tempfile.TemporaryDirectory(prefix="hbatune-", ignore_cleanup_errors=True) as name:
             directory = Path(name)  # mode 0700: no other user can read the result
+            for number, log in enumerate(logs):
+                (directory / f"log-{number}").write_text(log)
             # json+ has the latency histogram of every job (``bins``: nanoseconds → I/Os).
             command = [fio.path, "--output-format=json+", "--output=out"]
             if not write:
                 # A second lock in addition to the guard: fio then refuses any job that writes.
                 command.append("--readonly")
-            command += [f"--status-interval={workload.window_ms}ms", "-"]
+            command += ["-"] if logs else [f"--status-interval={workload.window_ms}ms", "-"]
             meter = Meter(workload, involved)
             with _start(command, directory) as running:
+                if logs:
+                    # Each job opens two files, and 1024 is the usual limit.
+                    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+                    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (hard, hard))
                 if (refusal := prepare()) is not None:
                     return refusal
                 assert running.stdin is not None
@@ -375,7 +396,7 @@ def measure(
     # An errno that fio has reported is more precise than the exit status that it causes.
     if status and not has_errno:
         return Failed(target, Failure.EXIT, status=status, text=errors[-MAX_QUOTED:] or None)
-    return figures if isinstance(figures, Failed) else meter.add_cost(figures)
+    return figures if isinstance(figures, Failed) else meter.add_cost(replace(figures, moved=moved))
 
 
 @contextlib.contextmanager

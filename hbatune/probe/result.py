@@ -107,6 +107,20 @@ class BulkWriter(Struct, frozen=True, forbid_unknown_fields=True):
     depth: Annotated[int, Meta(ge=1, le=1024)] = 32
 
 
+class TracePart(Struct, frozen=True):
+    """The part of a trace that a workload replays: the file, and the I/Os per second.
+
+    All I/Os begin and end at multiples of ``unit`` bytes. ``unwritten`` is the fraction that writes
+    and is left out. ``lost`` is the fraction of events that the capture lost.
+    """
+
+    path: ShortText
+    rate: Annotated[float, Meta(gt=0, le=1e15)]
+    unit: Annotated[int, Meta(ge=512)]
+    unwritten: Figure
+    lost: Figure
+
+
 class Workload(Struct, frozen=True):
     """The load to put on an endpoint: bytes per I/O, I/Os kept in flight per job, seconds.
 
@@ -118,6 +132,9 @@ class Workload(Struct, frozen=True):
     as long as at most ``depth`` of them wait. Runs with the same ``seed`` use the same addresses in
     the same order; without a seed, each run draws new ones. With a ``writer`` the figures cover
     only the other jobs: the cost of a bulk writer for a reader on the same disk.
+
+    With a ``trace``, the run replays its busiest ``runtime`` seconds. The other fields describe the
+    I/Os: their mean size, and the maximum in flight. fio reads their logs during the ``ramp``.
 
     The defaults are the short form: real workloads queue about 24 deep (D4-11).
     """
@@ -134,6 +151,7 @@ class Workload(Struct, frozen=True):
     seed: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     rate: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None
     writer: BulkWriter | None = None
+    trace: TracePart | None = None
 
     @property
     def job_rates(self) -> tuple[int, ...]:
@@ -169,6 +187,8 @@ class Workload(Struct, frozen=True):
         """Return whether its I/Os are multiples of a logical block of ``size`` bytes, if known."""
         if isinstance(size, Missing) or size < 1:
             return True
+        if self.trace is not None:
+            return self.trace.unit % size == 0
         writer_block = self.writer.block_size if self.writer else 0
         return self.block_size % size == 0 and writer_block % size == 0
 
@@ -262,7 +282,7 @@ class Figures(Struct, frozen=True):
     counted. ``runtime`` is in seconds, without the warm-up; ``job_iops`` has one value for each job
     (D3-7). ``windows`` are the parts of the run; the percentiles come from their merged histograms.
     ``written_beside`` is the rate of the workload's bulk writer in bytes/s, which no other field
-    includes.
+    includes. ``moved`` I/Os of a replay were beyond the end of the disk.
     """
 
     iops: Figure
@@ -280,6 +300,7 @@ class Figures(Struct, frozen=True):
     interrupt_us_per_io: Figure | None = None
     busy: Figure | None = None
     written_beside: Figure | None = None
+    moved: Count = 0
 
     def list_windows(self) -> tuple[list[float], list[float]]:
         """Return the IOPS, and the p99 in µs, of each window with I/O."""
@@ -322,8 +343,10 @@ def find_doubt(workload: Workload, figures: Figures, *, disks: int = 1) -> Doubt
     By Little's law (D3-6) a closed loop keeps as many in flight as it issues. 5 % more is
     impossible; with less than 90 % fio did not keep up or could not queue. I/Os in flight at either
     end of a run count fully or not at all, so a run of a few latencies may be further off. An open
-    loop has to keep its rate instead.
+    loop has to keep its rate instead, and a replay has to do its I/Os.
     """
+    if workload.trace is not None:
+        return Doubt.RATE if figures.iops < MIN_RATE_FRACTION * workload.trace.rate else None
     issued = disks * workload.issued
     if figures.concurrency > (1 + LITTLE_MARGIN + figures.ends) * issued:
         return Doubt.TOO_MANY

@@ -59,6 +59,8 @@ def format_block_size(size: int) -> str:
 def format_pattern(workload: Workload) -> str:
     """Return the pattern of a workload as text, without depth and block size."""
     words = find_message(workload.pattern)
+    if workload.trace is not None:
+        words = "I/Os of a trace" if workload.writes else "reads of a trace"
     if workload.pattern is Pattern.RANDOM_MIX:
         words += f", {workload.reads} % reads"
     return words
@@ -85,7 +87,8 @@ def format_short_workload(workload: Workload) -> str:
     """Return a short text for a workload, with fio's name of the pattern."""
     mix = workload.pattern is Pattern.RANDOM_MIX
     share = f" {workload.reads}/{100 - workload.reads}" if mix else ""
-    shape = f"{format_block_size(workload.block_size)} {workload.pattern}{share}"
+    pattern = "trace" if workload.trace else workload.pattern
+    shape = f"{format_block_size(workload.block_size)} {pattern}{share}"
     return f"{shape}, {workload.issued} deep{format_writer(workload)}"
 
 

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from hbatune.boot.compile import CompiledRules, format_rules
 from hbatune.boot.lines import RuleSection, match_key
-from hbatune.probe.result import BulkWriter, Pattern, Workload, Zone
+from hbatune.probe.result import BulkWriter, Pattern, TracePart, Workload, Zone
 from hbatune.render import UnsafeNameError, fio_filename, render_template, require_safe
 
 SIZE = 1 << 30
 
 
-def job(node: str, workload: Workload | None = None) -> list[str]:
+def job(node: str, workload: Workload | None = None, logs: int = 0) -> list[str]:
     """Return the lines of a rendered job file that are not comments."""
     text = render_template(
         "templates",
@@ -20,6 +20,7 @@ def job(node: str, workload: Workload | None = None) -> list[str]:
         workload=workload or Workload(),
         size=SIZE,
         cpus=None,
+        logs=logs,
     )
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -76,6 +77,17 @@ def test_name_stays_on_one_line(name: str) -> None:
     assert lines[at].removeprefix("filename=").replace("\\:", ":") == name
     assert [*lines[:at], expected[at], *lines[at + 1 :]] == expected
     assert not set(fio_filename(name)) & set("#;$\n\r \"'")
+
+
+def test_replay_has_job_for_each_log() -> None:
+    part = TracePart("/disk.trace", rate=9.0, unit=512, unwritten=0.0, lost=0.0)
+    for pattern, direction in ((Pattern.RANDOM_READ, "rw=read"), (Pattern.RANDOM_MIX, "rw=rw")):
+        lines = job("/dev/a:b", Workload(pattern, trace=part), logs=3)
+        assert {"ioengine=psync", "direct=1", "exitall=1", "exit_what=all"} <= set(lines)
+        assert not any(line.startswith(("filename", "time_based", "iodepth")) for line in lines)
+        jobs = lines[lines.index("replay_redirect=/dev/a:b") + 1 :]
+        first, second = ([f"[replay-{n}]", direction, f"read_iolog=log-{n}"] for n in (0, 1))
+        assert jobs == [*first, *second, "[end]", "new_group=1", direction, "read_iolog=log-2"]
 
 
 def test_missing_template_value_raises() -> None:

@@ -32,6 +32,7 @@ OPENS = {
     "text.basic_output": "/dev/null, for what --quiet leaves out",
     "nvme": "the device node, for admin commands; only act asks for one that sets something",
     "operations.boot_files": "a temporary folder, in which udev judges the rules to come",
+    "probe.fio": "the logs of a replay, in the temporary folder of its run",
     "probe.guard": "the file that a probe without --destructive writes to, made for it",
     "workers.worker": "/dev/null, for the standard streams of a worker",
 }

@@ -19,6 +19,7 @@ REFERENCE_TEXT = {
     "facts/kernel_log.py": "patterns of the kernel's own messages",
     "operations/measured_rules.py": "comments in the rules that autotune writes",
     "policy/schema.py": "the allowed values of a shape, which an error quotes",
+    "probe/replay.py": "the first line of fio's logs",
     "settings/setting.py": "the allowed values of a format, which an error quotes",
     "settings/table.py": "a setting's description, next to its limits; docs/settings.md shows it",
     "snapshot/anonymous.py": "the words that are public",

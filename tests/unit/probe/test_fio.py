@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import stat
@@ -20,6 +21,7 @@ import pytest
 from hbatune.facts.sampler import CpuTime
 from hbatune.probe import fio
 from hbatune.probe.fio import Meter
+from hbatune.probe.replay import make_replay
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -33,6 +35,7 @@ from hbatune.probe.result import (
 from hbatune.text.probe_tables import explain_missing_result
 from hbatune.workers import find_process
 from tests.unit.noisy_disks import figures
+from tests.unit.traces import save, steady_ios
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
 SHORT = Workload(ramp=0, runtime=0.1)
@@ -133,6 +136,42 @@ def test_real_windows_sum_to_run(disk: Path) -> None:
     assert sum(window.ios for window in outcome.windows) == outcome.ios
     merged = merge_histograms(window.histogram for window in outcome.windows)
     assert merged.percentile(99) / 1000 == outcome.p99_us
+
+
+@real_fio
+def test_real_fio_replays_trace(disk: Path, tmp_path: Path) -> None:
+    before = disk.read_bytes()
+    # Overlapping I/Os need several jobs, and half of the addresses are beyond the file's end.
+    path = save(tmp_path / "disk.trace", steady_ios(120, every_us=500, writes=40))
+    reading = make_replay(path)
+    outcome = fio.measure(usable(), "sda", str(disk), SIZE // 2, reading)
+    assert isinstance(outcome, Figures)
+    assert outcome.moved == 16
+    assert (outcome.ios, outcome.runtime) == (80, 1.0)
+    assert outcome.iops == pytest.approx(80)
+    assert outcome.bandwidth == pytest.approx(80 * 8192)
+    assert 0 < outcome.p50_us <= outcome.p999_us
+    assert disk.read_bytes() == before
+    writing = make_replay(path, writes=True)
+    assert isinstance(fio.measure(usable(), "sda", str(disk), SIZE, writing), Failed)
+    assert disk.read_bytes() == before
+    outcome = fio.measure(usable(), "sda", str(disk), SIZE, writing, write=True)
+    assert isinstance(outcome, Figures)
+    assert outcome.ios == 120
+    assert disk.read_bytes() != before
+    assert sorted(disk.parent.iterdir()) == [disk]
+
+
+def test_replay_may_open_many_files(fake: Fake, tmp_path: Path) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(3))
+    fake.script(f"cat >job; ulimit -n >{fake.directory}/limit; exit 7")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
+    try:
+        fio.measure(usable(), "sda", str(fake.node), SIZE, make_replay(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (fake.directory / "limit").read_text().strip() == str(hard)
 
 
 def test_fio_gets_readonly_flag(fake: Fake) -> None:

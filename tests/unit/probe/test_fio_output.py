@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hbatune.probe.fio import parse_figures
-from hbatune.probe.result import Failed, Failure, Figures, Workload
+from hbatune.probe.result import Failed, Failure, Figures, TracePart, Workload
 
 RECORDED = Path(__file__).parent / "recorded"
 WORKLOAD = Workload(runtime=0.6)
@@ -58,6 +58,38 @@ def test_late_completions_are_excluded() -> None:
     assert ours.bandwidth == pytest.approx(4096 * ours.iops)
     assert (ours.p999_us, ours.mean_us) == (333_000, 333_000)
     assert ours.concurrency == pytest.approx(128, rel=0.001)
+
+
+def replayed(name: str, rate: float) -> tuple[Figures, dict[str, Any], float]:
+    """Return the figures of a recorded replay of 1 s, fio's own, and the seconds of its end job."""
+    output = (RECORDED / f"fio-3.33-{name}.json").read_text()
+    part = TracePart("/disk.trace", rate=rate, unit=4096, unwritten=0.0, lost=0.0)
+    figures = parse_figures("sda", output, Workload(runtime=1.0, trace=part))
+    assert isinstance(figures, Figures)
+    replay, end = json.loads(output)["jobs"]
+    return figures, replay["read"], end["job_runtime"] / 1000
+
+
+def test_replay_excludes_lead_in() -> None:
+    ours, theirs, end_s = replayed("replay", 400.0)
+    assert theirs["total_ios"] == 400
+    assert (ours.ios, ours.iops, ours.runtime) == (400, 400.0, 1.0)
+    assert end_s > 1.5, "fio's own time includes the lead-in"
+    assert ours.bandwidth == theirs["io_bytes"]
+    assert ours.mean_us * 1000 == pytest.approx(theirs["lat_ns"]["mean"])
+    assert ours.p99_us * 1000 == theirs["lat_ns"]["percentile"]["99.000000"]
+    assert len(ours.job_iops) == len(ours.windows) == 1
+
+
+def test_late_ios_extend_replay() -> None:
+    """At the end of the time, each job still has an I/O in flight, and fio counts it."""
+    ours, theirs, end_s = replayed("late-replay", 3000.0)
+    late_s = theirs["runtime"] / 1000 - end_s
+    assert late_s > 0.02
+    assert ours.ios == theirs["total_ios"] < 2000
+    assert ours.runtime == pytest.approx(1 + late_s)
+    assert ours.iops == pytest.approx(ours.ios / (1 + late_s))
+    assert ours.bandwidth * ours.runtime == pytest.approx(theirs["io_bytes"])
 
 
 def test_job_figures_sum_to_total() -> None:
