@@ -56,6 +56,7 @@ _FORMS: "dict[str, Mapping[str, Any]]" = {
     "--root": {"metavar": "DIR", "type": Path, "default": Path("/")},
     "--since": {"metavar": "OLD", "type": Path},
     "--snapshot": _FILE,
+    "--trace": _FILE,
     "--watch": _FILE,
 }
 """The forms of options with a value, and of options that are true unless they are given."""

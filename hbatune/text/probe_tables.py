@@ -30,15 +30,14 @@ _CHART_MARGIN, _MIN_CHART_CELLS, _MIN_CHART_DEPTHS = 34, 8, 3
 """Columns of a chart without its two bars, and the minimum cells and depths of a chart."""
 BLANK_NOTE = "every block sampled is zero: never written to, or trimmed, it may have answered "
 BLANK_NOTE += "without reading its medium"
+MIN_DONE_FRACTION = 0.99  # minimum fraction of a replay's I/Os to be done in time without a note
 SATURATED_FRACTION = 0.9
 """The fraction of busy CPU time at which a probe measures the CPUs instead of the drive."""
 
 
 def format_shape(workload: Workload) -> str:
     """Return a short text for a workload: block size, order, mix, depth."""
-    limit = ""
-    if workload.rate is not None:
-        limit = f"{workload.rate} a second, at most "
+    limit = "" if workload.rate is None else f"{workload.rate} a second, at most "
     return f"{format_load(workload)}, {limit}{workload.issued} in flight{format_jobs(workload)}"
 
 
@@ -229,6 +228,23 @@ def describe_doubt(result: ProbeResult | TogetherResult | KeptTogether) -> str:
     disks = 1 if isinstance(result, ProbeResult) else len(result.targets)
     rate, iops = disks * (result.workload.rate or 0), units.format_digits(result.figures.iops)
     return find_message(result.doubt).format(iops=iops, rate=rate)
+
+
+def describe_replay(result: ProbeResult) -> Iterator[str]:
+    """Yield the differences between a replay and its trace."""
+    part, figures = result.workload.trace, result.figures
+    if part is None:
+        return
+    from hbatune.probe.trace_file import MAX_LOST_FRACTION  # most results are not replays
+
+    if part.unwritten:
+        yield fill_message("replay", "unwritten", share=units.format_percent(part.unwritten))
+    if (done := figures.iops / part.rate) < MIN_DONE_FRACTION:
+        yield fill_message("replay", "behind", share=units.format_percent(done))
+    if figures.moved:
+        yield fill_message("replay", "moved", ios=format_count(figures.moved, "I/O"))
+    if part.lost > MAX_LOST_FRACTION:
+        yield fill_message("replay", "lost", share=units.format_percent(part.lost))
 
 
 def _make_plain(text: str) -> str:

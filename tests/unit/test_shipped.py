@@ -44,6 +44,7 @@ SENTENCES = {
     "measured",
     "plan",
     "probe",
+    "replay",
     "rule_changes",
     "search",
     "sizing",

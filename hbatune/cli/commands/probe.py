@@ -22,6 +22,7 @@ from hbatune.policy.library import installed_library
 from hbatune.probe import comparison
 from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
+from hbatune.probe.replay import make_replay
 from hbatune.probe.result import Failed, Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.together import TogetherResult
 from hbatune.probe.workloads import (
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mix", metavar="PERCENT", type=arguments.make_number_type(0, 100))
     group.add_argument("--jobs", metavar="N", type=arguments.make_number_type(1, 256))
     group.add_argument("--rate", metavar="IOPS", type=arguments.make_number_type(1, 100_000_000))
-    arguments.add_options(group, "--watch")
+    arguments.add_options(group, "--watch", "--trace")
     parser.add_argument("--runtime", metavar="SECONDS", type=arguments.make_seconds_type())
     arguments.add_options(parser, "--together")
     parser.add_argument("--export", metavar="PROGRAM", choices=list(load_texts("exports.toml")))
@@ -99,6 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the workloads, or run one; exit 1 if a run gave no results."""
+    if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
+        raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
     own_workload = _make_own_workload(args)
     if own_workload is None and args.workload is None:
         _list_workloads(load_workloads(installed_library()).values(), as_json=args.json)
@@ -108,15 +111,13 @@ def run(args: argparse.Namespace) -> int:
         first = arguments.resolve_targets([args.workload], args, shows_uses=True)
         args.targets = [*first, *args.targets]
     chosen = own_workload or find_workload(args.workload, installed_library())
-    if args.runtime is not None and not 0 < args.runtime <= MAX_RUNTIME_S:
-        raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
     if args.file is not None:
         _check_file_request(args, chosen)
     else:
         _check_request(args, chosen)
     _check_export(args, chosen)
     arguments.require_fio()
-    if args.runtime is not None:
+    if args.runtime is not None and args.trace is None:
         runs = [replace(workload, runtime=args.runtime) for workload in chosen.runs]
         chosen = replace(chosen, runs=tuple(runs))
     request = ProbeRequest(
@@ -128,6 +129,9 @@ def run(args: argparse.Namespace) -> int:
         together=args.together,
     )
     probed = run_workload(make_context(), request)
+    for result in probed.results:
+        for text in probe_tables.describe_replay(result):
+            print_note(f"{result.target}: {text}")
     if args.export is not None:
         _show_exports(args.export, probed)
     elif args.json:
@@ -141,12 +145,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     options = (args.depth, args.block, args.mix, args.jobs, args.rate, args.watch)
-    if all(option is None for option in options):
+    if all(option is None for option in (*options, args.trace)):
         return None
     if args.workload in load_workloads(installed_library()):
-        problem = "--depth, --block, --mix, --jobs, --rate and --watch define your own workload"
+        problem = "--depth, --block, --mix, --jobs, --rate, --watch and --trace define your own"
         hint = "omit the name, or write a workload file: docs/probing.md"
-        raise UsageError(f"{problem}, and {args.workload} is another", hint=hint)
+        raise UsageError(f"{problem} workload, and {args.workload} is another", hint=hint)
+    if args.trace is not None:
+        if args.together or any(option is not None for option in options):
+            raise UsageError("--trace is the complete load of a disk", hint="omit other options")
+        writes = args.destructive or args.file is not None
+        workload = make_replay(args.trace, args.runtime, writes=writes)
+        return NamedWorkload("trace", probe_tables.format_load(workload), (), (workload,))
     if args.watch is not None:
         from hbatune.sizing.needs import find_running_depth, read_moments  # most probes need none
 
@@ -278,7 +288,7 @@ def _explain_missing(outcome: Skipped | Failed) -> str:
 
 
 def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
-    pattern, depth = str(workload.pattern), str(workload.issued)
+    pattern, depth = "trace" if workload.trace else str(workload.pattern), str(workload.issued)
     if workload.pattern is Pattern.RANDOM_MIX:
         pattern += f" {workload.reads}/{100 - workload.reads}"
     if workload.rate:

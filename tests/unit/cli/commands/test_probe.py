@@ -21,6 +21,7 @@ from hbatune.probe import guard, history
 from hbatune.probe import run as running
 from hbatune.probe.comparison import export_results
 from hbatune.probe.guard import ScratchFile
+from hbatune.probe.replay import make_replay
 from hbatune.probe.result import (
     Failed,
     Failure,
@@ -42,6 +43,7 @@ from tests.unit.command_runs import see_machine
 from tests.unit.disk_files import Disk
 from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.probe_results import FIGURES
+from tests.unit.traces import save, steady_ios
 
 
 class Bench:
@@ -53,6 +55,7 @@ class Bench:
         self.fails = False
         self.falls_at = 1000
         self.blank: bool | None = False
+        self.moved = 0
         self.machine = machine(endpoint())
 
     def gather(self, attributes: Sequence[str], *_: Any, **__: Any) -> Machine:
@@ -78,6 +81,7 @@ class Bench:
         window = Window(1.0, ios, Histogram({round(wait * 1e9): ios}), 0.0, 0.0)
         figures = msgspec.structs.replace(FIGURES, iops=iops, mean_us=wait * 1e6)
         figures = msgspec.structs.replace(figures, windows=(window,) * 5)
+        figures = msgspec.structs.replace(figures, moved=self.moved)
         figures = msgspec.structs.replace(figures, busy=0.95 if workload.issued > 64 else 0.5)
         id, settings = subject.endpoint.id, subject.settings
         self.depths.append(
@@ -721,6 +725,105 @@ def test_running_depth_needs_one_disk(
     assert main(["probe", "--watch", file, *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert bench.asked == []
+
+
+def test_trace_is_replayed(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ios = steady_ios(75_000, every_us=13, writes=10_500)  # 60,000 of 64,500 reads are done
+    path = save(tmp_path / "disk.trace", ios, lost=5)
+    bench.moved = 3
+    assert main(["probe", "--trace", str(path), "sda"]) == 0
+    assert bench.asked == [make_replay(path)]
+    out, err = (" ".join(text.split()) for text in capsys.readouterr())
+    assert "sda trace at 64500/s 8192" in out
+    assert "the rate could not be held: 60000 of 64500 a second" in out
+    assert "sda: 14 % of the I/Os are writes, which were not replayed" in err
+    assert "sda: the replay fell behind: 93 % of the I/Os were done in time" in err
+    assert "sda: 3 I/Os beyond the end of the disk or file went to other addresses" in err
+    assert "sda: the capture lost 5 % of its events" in err
+    assert main(["probe", "--trace", str(path), "sda", "--json", "--runtime", "0.5"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    validate(document)
+    [run] = document["runs"]
+    part = run["workload"]["trace"]
+    assert (run["workload"]["runtime"], part["path"], part["lost"]) == (0.5, str(path), 5 / 105)
+    assert run["outcome"]["figures"]["moved"] == 3
+    assert {record.command for record in history.load(Paths.history).records} == {"probe trace"}
+
+
+def test_punctual_replay_has_no_remarks(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(60_300, every_us=16), lost=1)
+    assert main(["probe", "--trace", str(path), "sda"]) == 0
+    out, err = capsys.readouterr()
+    assert "sda     trace" in out
+    assert "sda:" not in err
+    assert main(["probe", "--trace", str(path), "sda", "--runtime", "5"]) == 0
+    assert bench.asked[0] == bench.asked[1], "the trace has only 1 s"
+
+
+def test_replay_writes_to_empty_disk_only(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(1000, writes=140))
+    bench.machine = machine(endpoint(mounts=("/srv",)))
+    assert main(["probe", "--trace", str(path), "--destructive", "sda"]) == 1
+    assert "sda: not probed: it is mounted" in " ".join(capsys.readouterr().out.split())
+    assert bench.asked == []
+
+
+def test_file_replay_includes_writes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, probed = save(tmp_path / "disk.trace", steady_ios(1000, writes=140)), list[Workload]()
+
+    def measure(target: str, path: str, size: int, workload: Workload) -> ProbeOutcome:
+        probed.append(workload)
+        return ProbeResult(target, f"file:{target}", workload, FIGURES, "3.33", ())
+
+    monkeypatch.setattr(running, "probe_file", measure)
+    file = nullcontext(ScratchFile("/proc/1/fd/3", 1 << 30))
+    monkeypatch.setattr(operation, "make_scratch_file", lambda *_: file)
+    assert main(["probe", "--trace", str(path), "--file", str(tmp_path)]) == 0
+    assert probed == [make_replay(path, writes=True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--depth", "8", "sda"), "--trace is the complete load"),
+        (("--watch", "load.json", "sda"), "--trace is the complete load"),
+        (("--together", "sda"), "--trace is the complete load"),
+        (("qd1", "sda"), "omit the name"),
+        ((), "nothing to probe"),
+        (("--runtime", "0", "sda"), "--runtime must be above 0"),
+    ],
+)
+def test_trace_excludes_other_loads(
+    bench: Bench,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(10))
+    assert main(["probe", "--trace", str(path), *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert bench.asked == []
+
+
+def test_damaged_trace_is_usage_error(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(10))
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["probe", "--trace", str(path), "sda"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "is no trace" in error
+    assert "hbatune capture" in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize(
