@@ -263,7 +263,7 @@ class ComparisonRequest(Struct, frozen=True, kw_only=True):
     compares all runs before with all runs after. ``shared`` probes shared storage as well.
     ``keep_worse`` keeps regressions. Probes write to a file in ``folder`` instead of its disk, and
     with ``destructive`` to the empty disks among the user's ``names``. ``watched`` is the output of
-    `watch --json` with the depth of the running application.
+    `watch --json` with the depth of the running application, ``trace`` a capture of its I/Os.
     """
 
     thorough: bool = False
@@ -273,6 +273,7 @@ class ComparisonRequest(Struct, frozen=True, kw_only=True):
     destructive: bool = False
     names: tuple[str, ...] = ()
     watched: Path | None = None
+    trace: Path | None = None
 
 
 class Context(Struct, frozen=True, kw_only=True):

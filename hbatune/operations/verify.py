@@ -36,6 +36,7 @@ from hbatune.probe import history, run, selection
 from hbatune.probe.guard import make_scratch_file
 from hbatune.probe.history import Proof
 from hbatune.probe.prove import Proving, Representative, make_representatives
+from hbatune.probe.replay import make_replay
 from hbatune.probe.result import (
     Failed,
     Figures,
@@ -47,6 +48,7 @@ from hbatune.probe.result import (
     Subject,
     Workload,
 )
+from hbatune.probe.trace_file import MAX_LOST_FRACTION
 from hbatune.probe.verdict import BURST_PAIRS, MIN_PAIRS, describe_bursts
 from hbatune.probe.workloads import shape_burst, shape_load
 
@@ -71,7 +73,7 @@ class VerificationResult(Struct):
     ``unmeasured`` are representatives without a comparison, with the reason. ``worse`` are settings
     that would have been reverted without ``keep_worse``. ``originals`` are the original values of
     targets that an earlier run has set. ``bursts`` describe the changes in bursts. ``watched`` has
-    the depth of the load, unless it is the profile's. It is filled in during the verification.
+    the depth of the load, or ``trace`` the load, unless it is the profile's. It is filled in later.
     """
 
     rows: tuple[Row, ...]
@@ -83,6 +85,7 @@ class VerificationResult(Struct):
     originals: Values = {}
     bursts: list[Proof] = []
     watched: Path | None = None
+    trace: Path | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -111,8 +114,8 @@ class Verification:
     With `--verify`, a target that the plan does not change is compared with the original values in
     the journal. ``budget`` has the representatives for which there is time, and the estimated
     duration. On entry it makes the file in the request's directory, and on exit it removes the
-    file. Raises UsageError if this directory is not on a disk that is compared, or if the output of
-    watch has no depth of such a disk.
+    file. Raises UsageError if this directory is not on a disk that is compared, if the output of
+    watch has no depth of such a disk, or for an unusable trace.
     """
 
     def __init__(
@@ -202,7 +205,8 @@ class Verification:
         """
         thorough = self._request.thorough
         verified = VerificationResult(rows, unmeasured=self._skipped, thorough=thorough)
-        verified.originals, verified.watched = self._originals, self._request.watched
+        verified.originals = self._originals
+        verified.watched, verified.trace = self._request.watched, self._request.trace
         applied = [*(row for row in rows if row.outcome is Outcome.WRITTEN), *self._set_rows]
         todo = self._make_parts(applied)
         if not todo:
@@ -311,7 +315,9 @@ class Verification:
         self, subject: Subject, seconds: float, prepare: Prepare, *, bursts: bool = False
     ) -> ProbeOutcome:
         loads = self._bursts if bursts else self._workloads
-        workload = replace(loads[subject.target], runtime=seconds)
+        workload = loads[subject.target]
+        # Each run replays the same part of a trace.
+        workload = workload if workload.trace else replace(workload, runtime=seconds)
         place = self._places.get(subject.target)
         if place is not None:
             return run.probe_subject(place, workload, write=True, prepare=prepare)
@@ -325,9 +331,12 @@ class Verification:
         writable = self._request.destructive or (
             self._filed is not None and subject.target == self._filed.target
         )
+        trace, short = self._request.trace, self.budget.workload
+        if trace is not None:
+            self._workloads[subject.target] = make_replay(trace, short.runtime, writes=writable)
+            return
         spec = _choose_load(profile.probe, subject, self._request.watched)
         load = shape_load(part.own, spec, cpus=len(subject.cpus) or 1, writable=writable)
-        short = self.budget.workload
         load = replace(load, ramp=short.ramp, runtime=short.runtime, seed=short.seed)
         self._workloads[subject.target] = load
         knee = knees.get(subject.endpoint.id)
@@ -431,6 +440,13 @@ def _fit_time(
         seed=Random().randrange(1, 1 << 31),
     )
     runs = 2 * (pairs + BURST_PAIRS) + 1  # one more for warm-up
+    if request.trace is not None:
+        # The writes count only for the time to read the logs.
+        short = make_replay(request.trace, config.verify_seconds, writes=True)
+        runs = 2 * pairs + 1
+        if short.trace and short.trace.lost > MAX_LOST_FRACTION:
+            lost = f"lacks {100 * short.trace.lost:.0f} % of the disk's events"
+            raise UsageError(f"{short.trace.path!r} {lost}", hint="capture the disk again")
     if request.thorough:
         return run.fit_time(subjects, short, runs, config.verify_limit)
     return run.fit_time(subjects, short, runs, KIND_TIME_S * len(subjects), shortest=MIN_RUN_S)

@@ -267,7 +267,8 @@ class _Runs:
     def _is_doubtful(self, outcome: ProbeResult) -> bool:
         # Without a free request, fio waits to submit, and unsubmitted I/Os are not in flight.
         held_back = outcome.doubt is Doubt.TOO_FEW and outcome.workload.depth > self._requests
-        return outcome.doubt is not None and not held_back
+        # A replay that falls behind shows the effect of a setting.
+        return outcome.doubt not in (None, Doubt.RATE) and not held_back
 
 
 def _find_fewest_requests(part: Representative) -> float:

@@ -41,6 +41,8 @@ def show_verdicts(verified: VerificationResult, profile: Profile) -> None:
     load = f"the load of {profile.name}"
     if verified.watched is not None:
         load = f"the application's depth in {verified.watched}"
+    if verified.trace is not None:
+        load = f"the load of the trace in {verified.trace}"
     if verified.proofs:
         print_line(f"Verdicts at {load}: with the change against without it", hang=2, style="bold")
         agreed = {proof.target for proof in verified.proofs if proof.again and proof.verdict.beyond}
@@ -200,6 +202,7 @@ def _yield_proof_notes(proof: history.Proof, verified: VerificationResult) -> It
     if proof.last is not None and proof.group is None and not proof.again:
         shape = probe_tables.format_shape(proof.last.workload)
         yield f"measured with {shape}: {probe_tables.format_figures(proof.last.figures)}"
+        yield from probe_tables.describe_replay(proof.last)
     if proof.last is not None and proof.last.blank:
         yield probe_tables.BLANK_NOTE
     yield from map(explain_unexercised, proof.unexercised)

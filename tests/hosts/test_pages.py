@@ -23,7 +23,7 @@ the forecast covers: a described machine has this machine's kernel."""
 _THERE = {"sdh": "sdd"}
 """A disk that stands for the demo's."""
 
-_MEASURING = ("--verify", "--watch", "load.json")
+_MEASURING = ("--verify", "--watch", "load.json", "--trace", "db.trace")
 """Words about a measurement, which no described machine can do."""
 
 READ_AHEAD = "/sys/class/block/sdd/queue/read_ahead_kb"

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `apply`."""
     arguments.add_targets(parser, "what to tune")
     arguments.add_options(parser, "--profile", "--dry-run", "--once", "--no-probe", "--verify")
-    arguments.add_options(parser, "--keep-worse", "--file", "--watch", "--destructive")
+    arguments.add_options(parser, "--keep-worse", "--file", "--watch", "--trace", "--destructive")
     arguments.add_options(parser, "--probe-shared", "--all", "--allow-reset", "--module-options")
     arguments.add_options(parser, "--json")
 
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
             destructive=args.destructive,
             names=tuple(args.targets),
             watched=args.watch,
+            trace=args.trace,
         ),
         disrupt=args.allow_reset,
         module_options=args.module_options,
@@ -69,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_options(args: argparse.Namespace) -> None:
     probing = {"--verify": args.verify, "--keep-worse": args.keep_worse, "--file": args.file}
-    probing |= {"--destructive": args.destructive, "--watch": args.watch}
+    probing |= {"--destructive": args.destructive, "--watch": args.watch, "--trace": args.trace}
     for option, value in probing.items():
         if value and args.no_probe:
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
+    if args.trace is not None and (args.watch is not None or not args.verify):
+        raise UsageError("--trace is the load of --verify", hint="add --verify, and omit --watch")
     if args.destructive and args.file is not None:
         raise UsageError("--file replaces --destructive", hint="use only one of them")
     if args.destructive and not args.targets:

@@ -22,7 +22,16 @@ from hbatune.facts.model import Machine, Protocol, Storage
 from hbatune.probe import run
 from hbatune.probe.guard import ScratchFile, make_scratch_file
 from hbatune.probe.prove import Proving
-from hbatune.probe.result import ProbeOutcome, ProbeResult, Served, Skip, Skipped, Subject, Workload
+from hbatune.probe.replay import make_replay
+from hbatune.probe.result import (
+    ProbeOutcome,
+    ProbeResult,
+    Served,
+    Skip,
+    Skipped,
+    Subject,
+    Workload,
+)
 from hbatune.probe.selection import choose_representatives
 from hbatune.probe.verdict import BURST_PAIRS, DEFAULT_PAIRS, MIN_PAIRS
 from tests.documented import validate
@@ -31,6 +40,7 @@ from tests.unit.disk_files import Disk
 from tests.unit.machines import endpoint, machine
 from tests.unit.noisy_disks import Noise, NoisyDisk
 from tests.unit.site_folder import SiteFolder
+from tests.unit.traces import save, steady_ios
 
 PROFILE = """
 title = "test"
@@ -659,6 +669,54 @@ def test_verdict_uses_running_depth(
     assert "measured with 4K random reads, 23 in flight" in output
 
 
+def test_verdict_replays_trace(
+    bench: Bench, capsys: Capture, site: SiteFolder, tmp_path: Path
+) -> None:
+    deepen(bench, site, tmp_path / "deep")
+    bench.noise = NoisyDisk(Noise(0.001), 1)
+    path = save(tmp_path / "disk.trace", steady_ios(900, writes=300))
+    assert main([*VERIFY, "--trace", str(path)]) == 0
+    assert len(bench.asked) == 1 + 2 * DEFAULT_PAIRS, "there are no bursts"
+    assert {workload for _, workload, _ in bench.asked} == {make_replay(path)}
+    output, notes = (" ".join(text.split()) for text in capsys.readouterr())
+    assert "10 times each, for about 59 s" in notes  # 21 runs, with 1 s to start each
+    assert f"Verdicts at the load of the trace in {path}: with the change" in output
+    assert "sdc: 33 % of the I/Os are writes, which were not replayed." in output
+    assert "measured with 8K reads of a trace, 600 a second, at most 1 in flight" in output
+
+
+def test_late_replay_is_compared(bench: Bench, capsys: Capture, tmp_path: Path) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(90_000, every_us=11))
+    main([*VERIFY, "--trace", str(path)])
+    output = " ".join(capsys.readouterr().out.split())
+    assert "sda: the replay fell behind" in output
+    assert "Little's law" not in output
+    assert "no verdict" not in output
+
+
+@pytest.mark.parametrize(
+    ("options", "lost", "message"),
+    [
+        ((), 0, "add --verify"),
+        (("--verify", "--watch", "load.json"), 0, "omit --watch"),
+        (("--verify",), 5, "lacks 5 % of the disk's events"),
+    ],
+)
+def test_unusable_trace_changes_nothing(
+    bench: Bench,
+    capsys: Capture,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    lost: int,
+    message: str,
+) -> None:
+    path = save(tmp_path / "disk.trace", steady_ios(900), lost=lost)
+    assert main([*APPLY, *options, "--trace", str(path)]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert bench.values("nomerges") == [0, 0]
+    assert bench.probed == []
+
+
 def test_unrecorded_disk_is_not_changed(bench: Bench, capsys: Capture, tmp_path: Path) -> None:
     load = record(bench, tmp_path / "load.json", 0.0)
     assert main([*APPLY, "--watch", load]) == 2
@@ -794,7 +852,13 @@ def test_empty_disk_writes_need_name(
 
 @pytest.mark.parametrize(
     "options",
-    [("--keep-worse",), ("--file", "/srv"), ("--destructive", "sda"), ("--watch", "load.json")],
+    [
+        ("--keep-worse",),
+        ("--file", "/srv"),
+        ("--destructive", "sda"),
+        ("--watch", "load.json"),
+        ("--trace", "t"),
+    ],
 )
 def test_probe_options_require_probe(
     bench: Bench, capsys: Capture, options: tuple[str, ...]
