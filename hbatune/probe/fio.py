@@ -233,11 +233,15 @@ def _make_figures(counts: Sequence[Count], block_size: float) -> Figures:
 
 def _make_replay_figures(run: Count, jobs: Sequence[_Job], seconds: float, rate: float) -> Figures:
     """Return the figures of a replay: fio's time includes the lead-in, and the sizes differ."""
-    transferred = sum(side.io_bytes for job in jobs for side in job.sides)
+    transferred, end = 0, run.seconds
+    for job in jobs:
+        if job.jobname == END_JOB:
+            end = job.job_runtime / 1000
+        else:
+            transferred += sum(side.io_bytes for side in job.sides)
     if run.ios < round(rate * seconds):
         # Each job still had an I/O in flight at the end, which counts, and so does its time.
-        ends = (job.job_runtime / 1000 for job in jobs if job.jobname == END_JOB)
-        seconds += max(0.0, run.seconds - next(ends, run.seconds))
+        seconds += max(0.0, run.seconds - end)
     return _make_figures([replace(run, seconds=seconds)], transferred / run.ios)
 
 

@@ -119,7 +119,11 @@ def format_log(trace: Trace, numbers: list[int], lead_in_ms: int, size: int) -> 
         lines.append(f"disk wait {lead_in_ms + trace.arrivals_us[number] // 1000} 0")
         lines.append(f"disk {'write' if trace.writes[number] else 'read'} {offset} {length}")
     end_ms = lead_in_ms + round(1000 * trace.header.seconds)
-    return "\n".join([*lines, f"disk wait {end_ms} 0", "disk close", ""])
+    lines.append(f"disk wait {end_ms} 0")
+    if not numbers:
+        # fio 3.39 opens the disk of a log without I/O for writes. An engine without a disk does it.
+        lines.append("disk read 0 512")
+    return "\n".join([*lines, "disk close", ""])
 
 
 def place_io(offset: int, length: int, size: int) -> tuple[int, int]:

@@ -133,7 +133,7 @@ def test_replay_counts_differences(tmp_path: Path) -> None:
     assert (reading.trace.rate, reading.trace.unwritten, reading.trace.lost) == (75.0, 0.25, 0.2)
     logs, moved = format_logs(reading, 16 * 512 * 60)
     assert moved == 15
-    assert sum(log.count(" read ") for log in logs) == 75
+    assert sum(log.count(" read ") for log in logs[:-1]) == 75
     writing = make_replay(path, writes=True)
     assert writing.trace is not None
     assert (writing.trace.rate, writing.trace.unwritten) == (100.0, 0.0)
