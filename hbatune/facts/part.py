@@ -39,7 +39,6 @@ class KnownMachine:
         self._endpoints = {endpoint.target: endpoint for endpoint in machine.endpoints}
         self.adapters = {adapter.target: adapter for adapter in machine.adapters}
         self._branches = tuple(_iterate_branches(machine))
-        self._routes = Routes(self._branches, {})
 
     @property
     def machine(self) -> model.Machine:
@@ -69,8 +68,6 @@ class KnownMachine:
 
     def ways(self, branches: Collection[Branch], read: Mapping[str, Attributes]) -> Routes:
         """Return the routes to disks on these branches, using the attributes in ``read``."""
-        if all(map(self._routes.knows, branches)):
-            return self._routes.reading(read)
         # The first disk of a host identifies it better than the host itself.
         return Routes((*branches, *self._branches), read)
 

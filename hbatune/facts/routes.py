@@ -232,19 +232,6 @@ class Routes:
         self._hosts = _rank(hosts)
         self._controllers = _rank(controllers)
 
-    def knows(self, branch: Branch) -> bool:
-        """Return whether the rank of the branch's SCSI host is known, if it has one."""
-        if branch.host is None:
-            return True
-        ranked = self._hosts.get(branch.host)
-        return ranked is not None and ranked[0] == self._format_adapter(branch)
-
-    def reading(self, read: Mapping[str, Attributes]) -> "Routes":
-        """Return the same routes with other attributes, on which ranks of hosts do not depend."""
-        routes = Routes((), read)
-        routes._hosts, routes._controllers = self._hosts, self._controllers
-        return routes
-
     def of_disk(self, directory: str, place: Place, attributes: Attributes) -> str:
         """Return the route to a block device with these ``attributes``."""
         branch = place.branch
