@@ -106,7 +106,9 @@ def read_attributes(
     try:
         directory = os.open(sysfs_dir, _OPEN)
     except OSError as error:
-        return dict.fromkeys(attributes, explain_failed_device(error))
+        # The device may be removed.
+        reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
+        return dict.fromkeys(attributes, Missing(reason, error.errno))
     try:
         behind, safe, queue = _split(tuple(attributes))
         values: Attributes = {}
@@ -261,12 +263,6 @@ def _read_content(file: int) -> bytes:
 def _decode_text(data: bytes) -> str:
     """Decode names from the kernel. They may hold any byte, but JSON allows no lone surrogates."""
     return data.decode("utf-8", "backslashreplace").strip()
-
-
-def explain_failed_device(error: OSError) -> Missing:
-    """Return the ``Missing`` for a device whose directory cannot be read: it may be removed."""
-    reason = Reason.VANISHED if error.errno in _VANISHED_ERRNOS else Reason.UNREADABLE
-    return Missing(reason, error.errno)
 
 
 def _convert_error(error: OSError) -> Missing:

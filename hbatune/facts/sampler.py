@@ -255,20 +255,17 @@ def read_reset_counts() -> dict[str, int]:
     return counts
 
 
-def read_disk_sample(sysfs: Path | str) -> DiskSample | model.Missing:
-    """Read the counters of the block device whose sysfs directory is ``sysfs``.
+def read_disk_sample(sysfs: Path | str) -> DiskSample | None:
+    """Return the counters of the block device with this sysfs directory, or None if unreadable.
 
     With ``queue/iostats`` at 0, all of them stop counting (block/blk-mq.c: blk_do_io_stat).
     """
     directory = Path(sysfs)
-    try:
+    with suppress(OSError, ValueError):
         # Documentation/block/stat.rst: the fields of /proc/diskstats after the name.
         counters = (directory / "stat").read_text(encoding="ascii").split()
         return parse_disk_sample(directory.name, counters, None)
-    except OSError as error:
-        return attributes.explain_failed_device(error)
-    except ValueError as error:
-        return model.Missing(model.Reason.UNPARSABLE, text=str(error))
+    return None
 
 
 class CpuTime(Struct, frozen=True):

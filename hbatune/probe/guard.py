@@ -150,7 +150,7 @@ def find_busy_subjects(
     for subject in subjects:
         members = [member for member in subject.members if iostats.read(member.attributes) != 0]
         counted[subject.target] = [member.sysfs for member in members]
-    series: dict[str, list[sampler.DiskSample | model.Missing]] = {}
+    series: dict[str, list[sampler.DiskSample | None]] = {}
     for directory in chain.from_iterable(counted.values()):
         series[directory] = []
     started = clock.now()
@@ -172,9 +172,9 @@ def find_busy_subjects(
 
 
 def _find_refusal(
-    target: str, readings: Sequence[sampler.DiskSample | model.Missing], seconds: float
+    target: str, readings: Sequence[sampler.DiskSample | None], seconds: float
 ) -> Skipped | None:
-    samples = [sample for sample in readings if isinstance(sample, sampler.DiskSample)]
+    samples = [sample for sample in readings if sample is not None]
     if len(samples) < len(readings):
         return Skipped(target, Skip.UNREADABLE)
     # The kernel adds up the time of an I/O when it completes, so the ticks do not show hung I/O.

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from hbatune.facts import sampler
-from hbatune.facts.model import Attribute, Kind, Missing, Reason
+from hbatune.facts.model import Attribute, Kind
 from hbatune.facts.sampler import DiskSample, read_disk_sample
 from hbatune.probe.guard import Clock, find_busy_subjects
 from hbatune.probe.result import Load, Skip, Skipped, Subject
 from tests.unit.machines import endpoint
 
-Reader = Callable[[str], DiskSample | Missing]
+Reader = Callable[[str], DiskSample | None]
 STAT = "  5040 11 300962 1130 2291 400 60232 3000 2 1860 4130 0 0 0 0 12 100\n"
 
 
@@ -26,35 +26,27 @@ def test_counters_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_removed_device_is_vanished(tmp_path: Path) -> None:
-    sample = read_disk_sample(tmp_path / "sda")
-    assert isinstance(sample, Missing)
-    assert sample.reason is Reason.VANISHED
+def test_removed_device_has_no_counters(tmp_path: Path) -> None:
+    assert read_disk_sample(tmp_path / "sda") is None
 
 
-def test_unreadable_counter_is_reported(tmp_path: Path) -> None:
-    device(tmp_path)
-    (tmp_path / "stat").unlink()
+def test_unreadable_file_has_no_counters(tmp_path: Path) -> None:
     (tmp_path / "stat").mkdir()
-    sample = read_disk_sample(tmp_path)
-    assert isinstance(sample, Missing)
-    assert sample.reason is Reason.UNREADABLE
+    assert read_disk_sample(tmp_path) is None
 
 
 @pytest.mark.parametrize("stat", ["1 2 3", "", STAT.replace("1860", "x")])
-def test_invalid_counters_are_unparsable(tmp_path: Path, stat: str) -> None:
-    sample = read_disk_sample(device(tmp_path, stat))
-    assert isinstance(sample, Missing)
-    assert sample.reason is Reason.UNPARSABLE
+def test_invalid_counters_are_not_used(tmp_path: Path, stat: str) -> None:
+    assert read_disk_sample(device(tmp_path, stat)) is None
 
 
-def replay(**series: list[DiskSample | Missing]) -> Reader:
+def replay(**series: list[DiskSample | None]) -> Reader:
     """Return a reader that answers with these samples, by the last part of the directory."""
-    waiting: dict[str, Iterator[DiskSample | Missing]] = {k: iter(v) for k, v in series.items()}
+    waiting: dict[str, Iterator[DiskSample | None]] = {k: iter(v) for k, v in series.items()}
     return lambda directory: next(waiting[Path(directory).name])
 
 
-def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[DiskSample | Missing]:
+def samples(*ticks: int, in_flight: tuple[int, ...] = (0, 0, 0, 0)) -> list[DiskSample | None]:
     """Return samples of a device with these busy times, in milliseconds since boot."""
     return [
         DiskSample("", 0, 0, 0, 0, 0, 0, pending, used)
@@ -121,7 +113,7 @@ def test_disabled_counters_give_no_verdict() -> None:
 
 
 def test_unreadable_counters_give_no_verdict() -> None:
-    readings: list[DiskSample | Missing] = [*samples(1, 1, 1, 1)[:3], Missing(Reason.VANISHED)]
+    readings: list[DiskSample | None] = [*samples(1, 1, 1, 1)[:3], None]
     assert verdict(replay(sda=readings), DISK) == Skipped("sda", Skip.UNREADABLE)
 
 

@@ -15,7 +15,7 @@ from hbatune.probe.run import choose_subjects, estimate_seconds, probe_subject
 from tests.unit.machines import adapter, attributes, endpoint, machine
 
 RECORDED = Path(__file__).parent / "recorded" / "fio-3.33-1-jobs.json"
-Reader = Callable[[str], DiskSample | Missing]
+Reader = Callable[[str], DiskSample | None]
 STILL = Clock(now=lambda: 0.0, sleep=lambda _: None)
 SHORT = Workload(ramp=0, runtime=0.1)
 
@@ -25,7 +25,7 @@ def sample_disk(in_flight: int = 0) -> DiskSample:
     return DiskSample("", 0, 0, 0, 0, 0, 0, in_flight, 0)
 
 
-def idle(_: str) -> DiskSample | Missing:
+def idle(_: str) -> DiskSample | None:
     """Say of every device that nobody uses it."""
     return sample_disk()
 
@@ -102,7 +102,7 @@ def test_small_blocks_are_not_run(disks: list[Subject], tmp_path: Path) -> None:
 def test_busy_disk_is_skipped(
     disks: list[Subject], tmp_path: Path, sampled_by: Callable[[Reader], None]
 ) -> None:
-    def read(sysfs: str) -> DiskSample | Missing:
+    def read(sysfs: str) -> DiskSample | None:
         return sample_disk(4 if sysfs.endswith("sda") else 0)
 
     sampled_by(read)
@@ -128,7 +128,7 @@ def test_unsafe_name_is_skipped(disks: list[Subject], tmp_path: Path) -> None:
 
 
 def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:
-    def read(sysfs: str) -> DiskSample | Missing:
+    def read(sysfs: str) -> DiskSample | None:
         return sample_disk(0 if sysfs.endswith("sdb") else 4)
 
     host = machine(endpoint(target="sda"), endpoint(target="sdb"))
@@ -138,7 +138,7 @@ def test_idle_disk_precedes_busy(sampled_by: Callable[[Reader], None]) -> None:
 
 
 def test_unprobeable_disk_is_not_sampled(sampled_by: Callable[[Reader], None]) -> None:
-    def read(_: str) -> DiskSample | Missing:
+    def read(_: str) -> DiskSample | None:
         raise AssertionError("was sampled")
 
     hung = endpoint(state=Missing(Reason.UNREADABLE))
