@@ -173,15 +173,15 @@ DepthDefault = Callable[[Endpoint, Parameters, Pci | None], int | None]
 """Returns the initial depth of an endpoint, from its driver's options and its adapter's ids."""
 
 
+def get_number(parameters: Parameters, name: str) -> int:
+    """Return the value of a module's option, or 0 if it is missing or not a number."""
+    option = parameters.get(name)
+    return int(option.text) if isinstance(option, Attribute) and option.text.isdecimal() else 0
+
+
 def read_option_depth(name: str) -> DepthDefault:
     """Return a function that reads the initial depth of LUNs from an option of the module."""
-
-    def read_depth(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:
-        option = parameters.get(name)
-        text = option.text if isinstance(option, Attribute) else ""
-        return int(text) if text.isdecimal() and int(text) > 0 else None
-
-    return read_depth
+    return lambda endpoint, parameters, pci: get_number(parameters, name) or None
 
 
 def read_ncq_depth(endpoint: Endpoint, parameters: Parameters, pci: Pci | None) -> int | None:

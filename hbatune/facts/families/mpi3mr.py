@@ -5,7 +5,7 @@ names by subsystem are from the PCI id database of 2023-04-10.
 """
 
 from hbatune.facts import family
-from hbatune.facts.model import Attribute, Protocol, Role
+from hbatune.facts.model import Protocol, Role
 
 _LSI = 0x1000
 _SAS4116 = 0x00A5
@@ -26,8 +26,7 @@ def _count_polled(parameters: family.Parameters, vectors: int) -> int:
 
     mpi3mr_fw.c: mpi3mr_calc_poll_queues, which counts the admin vector as well.
     """
-    option = parameters.get("poll_queues")
-    requested = int(option.text) if isinstance(option, Attribute) and option.text.isdecimal() else 0
+    requested = family.get_number(parameters, "poll_queues")
     return requested if requested < vectors - 1 else 0
 
 
