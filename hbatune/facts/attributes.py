@@ -329,12 +329,7 @@ def parse_integer(attributes: AnyAttributes, name: str, base: int = 10) -> int |
 
 def parse_flag(attributes: Attributes, name: str) -> bool | Missing:
     """Return the attribute as 0 or 1."""
-    return parse_word(attributes, name, {"0": False, "1": True})
-
-
-def parse_word(attributes: Attributes, name: str, values: Mapping[str, bool]) -> bool | Missing:
-    """Return the value of the attribute's text."""
-    return parse_text(attributes, name, values.__getitem__)
+    return parse_text(attributes, name, {"0": False, "1": True}.__getitem__)
 
 
 def parse_leading_number(attributes: Attributes, name: str) -> float | Missing:

@@ -105,7 +105,7 @@ def build_endpoint(
         driver = model.get_fact(adapter.driver) if adapter else None
         described = classify.describe_unknown(evidence, driver or "unknown")
     revision = get_word(survey, "device/rev") or get_word(survey, "device/firmware_rev")
-    zoned = attributes.parse_word(survey, "queue/zoned", _ZONED)
+    zoned = attributes.parse_text(survey, "queue/zoned", _ZONED.__getitem__)
     return Endpoint(
         target=name,
         id=f"{_build_stable_name(name, place, survey)}@{routes.of_disk(directory, place, survey)}",
@@ -220,7 +220,7 @@ def build_map(
         host=None,
         size=_get_size(survey),
         rotational=attributes.parse_flag(survey, "queue/rotational"),
-        zoned=attributes.parse_word(survey, "queue/zoned", _ZONED),
+        zoned=attributes.parse_text(survey, "queue/zoned", _ZONED.__getitem__),
         state=SUSPENDED if is_suspended else get_text(survey, "device/state"),
         tags=attributes.parse_integer(survey, model.TAG_COUNT_FILE),
         hw_queues=attributes.count_words(survey, "mq/"),
