@@ -22,7 +22,7 @@ from hbatune.facts.attributes import ABSENT, Attributes, Survey, get_text, get_w
 from hbatune.facts.devices import list_names, read_mount_options
 from hbatune.facts.ids import escape_text
 from hbatune.facts.kernel_log import Counts, add_counts, read_kernel_log
-from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason
+from hbatune.facts.model import Adapter, Endpoint, Machine, Missing, Protocol, Reason, get_fact
 from hbatune.facts.services import IRQBALANCE, TUNED, Irqbalance, ProvenService
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.tuned import is_one_shot, read_tuned_profile
@@ -264,6 +264,7 @@ def observe_health(
         if isinstance(get_text(survey.get(path[0], {}), _VECTORS), Missing):
             configs[path[0]] = (attributes.PCI_CONFIG,)
     offers = survey_requests(configs, deadline=deadline, worker_pool=worker_pool)
+    survey |= {directory: survey[directory] | config for directory, config in offers.items()}
     log = read_kernel_log() if with_log else ABSENT
     has_our_rules = any(map(_OURS.search, list_names(_FOLDERS[0])))  # udev's library loads slowly
     daemons = services.find_services(DAEMONS)
@@ -275,7 +276,8 @@ def observe_health(
     folders = (*os.get_exec_path(), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin")
     return health.Health(
         adapters={
-            a.target: _check_adapter(a, paths[a.target], survey, offers) for a in machine.adapters
+            adapter.target: _check_adapter(machine, adapter, paths[adapter.target], survey)
+            for adapter in machine.adapters
         },
         disks={e.target: _check_disk(e, survey.get(e.sysfs, {}), log) for e in machine.endpoints},
         mounts=tuple(starmap(health.Mount, read_mount_options(points).items())),
@@ -303,9 +305,6 @@ def _build_requests(
         family = families.family_named(adapter.family)
         for directory in paths[adapter.target]:
             yield directory, _PORT_ATTRIBUTES
-        folder = _get_parameters_dir(adapter)
-        if os.path.isdir(folder):
-            yield folder, tuple(option.name for option in family.options)
         for host in adapter.hosts:
             if family.credits or family.inspected:
                 yield f"{_HOSTS}/{host.name}", (*family.credits, *family.inspected)
@@ -318,11 +317,12 @@ def _build_requests(
 
 
 def _check_adapter(
-    adapter: Adapter, path: tuple[str, ...], survey: Survey, offers: Survey
+    machine: Machine, adapter: Adapter, path: tuple[str, ...], survey: Survey
 ) -> health.AdapterHealth:
     family = families.family_named(adapter.family)
     function = survey.get(path[0], {}) if path else {}
-    parameters = survey.get(_get_parameters_dir(adapter), {})
+    # By its driver's name: a module with another name, such as xen_blkfront, is not read.
+    parameters = machine.parameters_by_module.get(get_fact(adapter.driver) or "", {})
     port = root = None
     if path[1:]:
         above = survey.get(path[1], {})
@@ -364,7 +364,7 @@ def _check_adapter(
         options={option.name: _get_escaped(parameters, option.name) for option in family.options},
         credits=credits,
         link_errors=link_errors,
-        offers_msi=has_msi(offers.get(path[0], {})) if path else ABSENT,
+        offers_msi=has_msi(function),
         inspected=inspected,
         rates=rates,
     )
@@ -394,13 +394,6 @@ def _get_cache_path(endpoint: Endpoint) -> str:
     if endpoint.address:
         return f"device/scsi_disk/{endpoint.address}/cache_type"
     return "queue/write_cache"
-
-
-def _get_parameters_dir(adapter: Adapter) -> str:
-    """Return the directory of a module's options, or an empty text for an unknown driver."""
-    if isinstance(adapter.driver, Missing):
-        return ""
-    return f"/sys/module/{adapter.driver.replace('-', '_')}/parameters"
 
 
 def _list_links(host: str) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
