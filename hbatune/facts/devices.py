@@ -21,6 +21,7 @@ from hbatune.errors import UsageError
 from hbatune.facts import routes
 from hbatune.facts.attributes import get_word, read_attributes, read_bytes, read_text
 from hbatune.facts.ids import escape_text
+from hbatune.facts.names import group_items
 from hbatune.facts.routes import Branch, Place, get_kernel_name
 from hbatune.workers import Pool, Replied, Stuck
 
@@ -333,12 +334,8 @@ def find_disk_directory(name: str) -> str | None:
 
 def find_hidden_paths(heads: Iterable[str], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return each NVMe head with its hidden paths."""
-    paths: dict[str, tuple[str, ...]] = dict.fromkeys(heads, ())
-    for name in sorted(names):
-        head = find_head(name)
-        if head in paths:
-            paths[head] += (name,)
-    return paths
+    paths = group_items(sorted(names), find_head)
+    return {head: tuple(paths.get(head, ())) for head in heads}
 
 
 def find_head(name: str) -> str | None:

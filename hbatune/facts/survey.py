@@ -12,6 +12,7 @@ from msgspec import Struct
 from hbatune.errors import HbatuneError
 from hbatune.facts.attributes import Attributes, read_attributes
 from hbatune.facts.model import Missing, MissingText, Reason
+from hbatune.facts.names import group_items
 from hbatune.workers import Died, Finished, Pool, Replied, Stuck, Unstarted, WorkerPool
 
 Requests = Mapping[str, tuple[str, ...]]  # attributes to read, by directory
@@ -171,18 +172,15 @@ class _Survey:
     def _without_failed_adapters(self, chunk: _Chunk) -> _Chunk:
         if chunk.instead is not None or not self._strikes:
             return chunk
-        answering: list[tuple[str, int]] = []
-        failed: list[tuple[str, int]] = []
-        for request in chunk.requests:
-            if self._strikes.get(_get_adapter_dir(request[0]), 0) < _STRIKES:
-                answering.append(request)
-            else:
-                failed.append(request)
-        if failed:
+        groups = group_items(chunk.requests, lambda request: self._has_failed(request[0]))
+        if failed := groups.get(True):
             missing = Missing(Reason.UNREADABLE, errno.ETIMEDOUT, MissingText.SILENT_ADAPTER)
             self._waiting.append(_Chunk(failed, missing))
-            chunk.requests = answering
+            chunk.requests = groups.get(False, [])
         return chunk
+
+    def _has_failed(self, directory: str) -> bool:
+        return self._strikes.get(_get_adapter_dir(directory), 0) >= _STRIKES
 
 
 def _get_adapter_dir(directory: str) -> str:
