@@ -116,7 +116,6 @@ def _gather_disks(
     disks = add_siblings(disks, filter(None, stacks))
     directories, _ = part.find_related_disks(disks)
     wanted = directories.keys()
-    # The ids of NVMe with several paths depend on all devices.
     if disks - wanted or any(map(routes.is_head, directories.values())):
         return None
     selected: dict[str, Place] = {}

@@ -9,10 +9,11 @@ command to the adapter. The meters of a single disk and of some CPUs are for pro
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import sub
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from hbatune.facts import adapters, attributes, health, model
 from hbatune.facts.attributes import Attributes, parse_integer
@@ -277,11 +278,7 @@ class CpuTime(Struct, frozen=True):
 
     def since(self, earlier: "CpuTime") -> "CpuTime":
         """Return the time passed since ``earlier``."""
-        return CpuTime(
-            self.total - earlier.total,
-            self.idle - earlier.idle,
-            self.interrupts - earlier.interrupts,
-        )
+        return CpuTime(*map(sub, astuple(self), astuple(earlier)))
 
 
 def read_cpu_time(cpus: Collection[int] = ()) -> CpuTime | None:
