@@ -164,7 +164,9 @@ def classify_by_channel(protocols: Mapping[int, Protocol]) -> Classifier:
 
 
 def limit_ncq_depth(pci: Pci | None, host: Host, evidence: Evidence) -> int | Missing:
-    """Return the drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
+    if not evidence.is_ata:
+        return host.can_queue
     # 32 is ATA_MAX_QUEUE (linux/ata.h).
     return 32 if evidence.ncq_depth is None else evidence.ncq_depth
 

@@ -3,17 +3,12 @@
 They have the SAS transport class. libata handles SATA drives, so NCQ gives their depth.
 """
 
-from hbatune.facts import classify, family
-from hbatune.facts.model import Endpoint, Host, Missing, Pci, Protocol
+from hbatune.facts import family
+from hbatune.facts.model import Endpoint, Pci, Protocol
 
 _INITIAL_DEPTH = 256  # drivers/scsi/libsas/sas_scsi_host.c: SAS_DEF_QD
 _HISILICON = "hisi_sas_v3_hw"
 _HISILICON_DEPTH = 64  # drivers/scsi/hisi_sas/hisi_sas_main.c: hisi_sas_slave_configure
-
-
-def _limit_depth(pci: Pci | None, host: Host, evidence: classify.Evidence) -> int | Missing:
-    """Return a SATA drive's own depth, above which libata clamps or refuses (libata-scsi.c)."""
-    return family.limit_ncq_depth(pci, host, evidence) if evidence.is_ata else host.can_queue
 
 
 def _get_default_depth(
@@ -29,7 +24,7 @@ def _get_default_depth(
 FAMILY = family.Family(
     name="libsas",
     drivers=frozenset({"aic94xx", "hisi_sas_v3_hw", "isci", "mvsas", "pm80xx"}),
-    depth_cap=_limit_depth,
+    depth_cap=family.limit_ncq_depth,
     depth_default=_get_default_depth,
     # The other drivers' vectors are unknown and are not changed.
     # drivers/scsi/isci/init.c: isci_setup_interrupts
