@@ -134,15 +134,12 @@ def _gather_disks(
             selected[directory] = place
     maps = {name: directory for name, directory in devices.maps.items() if name in wanted}
     devices = replace(devices, places=selected, maps=maps)
-    needed = frozenset(list_branches(selected))
-    branches = tuple(_select_branches(branches, needed))
-    adapters = group_branches(needed)
+    adapters = {place.branch.adapter for place in selected.values()}
     groups = {name: group for name, group in group_branches(branches).items() if name in adapters}
     requests = assembly.list_requests(devices, branches, groups, request)
     for directory, place in lookalikes.items():
         if place.branch.transport == "fc":
             assembly.add_requests(requests, {directory: (routes.find_port_name_file(place),)})
-    assembly.add_requests(requests, routes.list_route_attributes(list_branches(lookalikes)))
     survey = request.read(devices, requests)
     disk_routes = Routes(branches, survey)
     if disk_routes.of_disks(selected) & disk_routes.of_disks(lookalikes):
@@ -150,16 +147,6 @@ def _gather_disks(
     machine = assembly.build_machine(devices, branches, groups, survey, request)
     chosen = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in wanted)
     return replace(machine, endpoints=chosen) if len(chosen) == len(wanted) else None
-
-
-def _select_branches(branches: Iterable[Branch], needed: Collection[Branch]) -> Iterator[Branch]:
-    """Yield the needed branches, and the first of each other host and controller, in order."""
-    served = set()
-    for branch in branches:
-        server = (branch.adapter, branch.host, branch.controller)
-        if branch in needed or server not in served:
-            yield branch
-        served.add(server)
 
 
 def _find_lookalikes(devices: Devices, places: Mapping[str, Place]) -> Iterator[tuple[str, Place]]:
