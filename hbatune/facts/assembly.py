@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hbatune.facts.ids import escape_text
 from hbatune.facts.model import Attribute, Endpoint, Kind, Machine, Storage, TargetKind, Vector
 from hbatune.facts.names import matches_glob
 from hbatune.facts.processors import read_cpu_list, read_processors
-from hbatune.facts.routes import Branch, Routes, get_class_dir, get_kernel_name
+from hbatune.facts.routes import Routes, get_class_dir, get_kernel_name
 from hbatune.facts.survey import survey_requests
 from hbatune.facts.vectors import has_read_only_modes, read_vectors
 from hbatune.workers import WorkerPool
@@ -55,16 +55,15 @@ class ReadRequest(Struct, frozen=True):
 
 def build_machine(
     devices: Devices,
-    branches: Sequence[Branch],
     groups: Mapping[str, AdapterBranches],
     survey: Survey,
     request: ReadRequest,
 ) -> Machine:
     """Build the machine from the survey; only ``groups`` get vectors and controls."""
     servers = {}
-    for target, group in adapters.group_branches(branches).items():
+    for target, group in adapters.group_branches(devices.branches).items():
         servers[target] = adapters.build_adapter(target, group, survey)
-    disk_routes = Routes(branches, survey)
+    disk_routes = Routes(devices.branches, survey)
     by_name = build_endpoints(devices, survey, servers, request.requested, disk_routes)
     points = find_mounts(devices.stack, devices.disks)
     volumes = find_volumes(devices.stack, devices.disks)
@@ -120,23 +119,20 @@ def without_attributes(machine: Machine) -> Machine:
 
 
 def list_requests(
-    devices: Devices,
-    branches: Iterable[Branch],
-    groups: Mapping[str, AdapterBranches],
-    request: ReadRequest,
+    devices: Devices, groups: Mapping[str, AdapterBranches], request: ReadRequest
 ) -> Requests:
     """Return the attributes to read from each directory."""
     requests = list_disk_requests(devices, request.requested)
-    for branch in branches:
+    for branch in devices.branches:
         if branch.pci:
             requests[branch.pci] = adapters.PCI_ATTRIBUTES
         if branch.controller:
             requests[branch.controller] = adapters.list_controller_attributes()
-    for server in adapters.group_branches(branches).values():
+    for server in adapters.group_branches(devices.branches).values():
         names = adapters.list_host_attributes(server)
         for host in server.hosts:
             requests[get_class_dir(host, "scsi_host")] = names
-    add_requests(requests, routes.list_route_attributes(branches))
+    add_requests(requests, routes.list_route_attributes(devices.branches))
     add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
     disks = {*map(get_kernel_name, devices.places), *devices.maps}
     for _, directory, lowers in list_stacks(devices.stack, devices.disks):

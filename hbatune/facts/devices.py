@@ -486,14 +486,14 @@ class Devices(Struct, frozen=True):
     """The devices of a machine, and how they are stacked, by kernel name.
 
     ``disks`` are the directories of all whole block devices, ``maps`` the directories of devices
-    that join paths. ``places`` are the possible endpoints, by directory. ``servers`` are the
-    branches that end in a SCSI host or an NVMe controller.
+    that join paths. ``places`` are the possible endpoints, by directory. ``branches`` are first
+    the endpoints' branches, and then those that end in a SCSI host or an NVMe controller.
     """
 
     disks: Mapping[str, str]
     places: Mapping[str, Place]
     maps: Mapping[str, str]
-    servers: tuple[Branch, ...]
+    branches: tuple[Branch, ...]
     stack: Stack
 
 
@@ -531,12 +531,13 @@ def find_devices() -> Devices:
                 maps[name] = directory
     hosts = (name.rpartition("/scsi_host/")[0] for name in list_directories("scsi_host"))
     branches = map(routes.parse_branch, [*hosts, *list_directories("nvme")])
-    servers = dict.fromkeys(branch for branch in branches if not _is_switch_port(branch))
+    servers = [branch for branch in branches if not _is_switch_port(branch)]
+    servers.sort(key=lambda server: server.adapter or "")
     return Devices(
         disks=disks,
         places=places,
         maps=heads | maps,
-        servers=tuple(sorted(servers, key=lambda server: server.adapter or "")),
+        branches=tuple(dict.fromkeys((*list_branches(places), *servers))),
         stack=Stack(slaves, find_hidden_paths(heads, disks), find_pools() | _find_btrfs()),
     )
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from hbatune.facts import assembly, part, routes
 from hbatune.facts.adapters import group_branches
 from hbatune.facts.assembly import ReadRequest
-from hbatune.facts.devices import Devices, find_devices, list_branches, list_stacks
+from hbatune.facts.devices import Devices, find_devices, list_stacks
 from hbatune.facts.model import Machine, TargetKind
 from hbatune.facts.names import add_siblings
 from hbatune.facts.part import InsufficientFactsError, KnownMachine
-from hbatune.facts.routes import Branch, Place, Routes, get_kernel_name
+from hbatune.facts.routes import Place, Routes, get_kernel_name
 from hbatune.workers import WorkerPool
 
 _DEV = "/dev/"
@@ -66,27 +66,25 @@ def gather_machine(
     if scope.known_machine is not None:
         return _gather_known(scope.known_machine, scope.disks, request)
     devices = find_devices()
-    branches = tuple(dict.fromkeys((*list_branches(devices.places), *devices.servers)))
-    if scope.disks and (machine := _gather_disks(devices, branches, scope.disks, request)):
+    if scope.disks and (machine := _gather_disks(devices, scope.disks, request)):
         return machine
-    groups = group_branches(branches)
-    survey = request.read(devices, assembly.list_requests(devices, branches, groups, request))
-    return assembly.build_machine(devices, branches, groups, survey, request)
+    groups = group_branches(devices.branches)
+    survey = request.read(devices, assembly.list_requests(devices, groups, request))
+    return assembly.build_machine(devices, groups, survey, request)
 
 
 def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
     """Return only these disks and their related devices, or raise InsufficientFactsError."""
     devices = part.find_related_devices(cached, names)
-    branches = list_branches(devices.places)
     requests = assembly.list_disk_requests(devices, request.requested)
-    assembly.add_requests(requests, routes.list_route_attributes(branches))
+    assembly.add_requests(requests, routes.list_route_attributes(devices.branches))
     survey = request.read(devices, requests)
     servers = {}
-    for branch in branches:
+    for branch in devices.branches:
         if branch.adapter:
             servers[branch.adapter] = cached.adapters[branch.adapter]
     endpoints = assembly.build_endpoints(
-        devices, survey, servers, request.requested, cached.ways(branches, survey)
+        devices, survey, servers, request.requested, cached.ways(devices.branches, survey)
     )
     if cached.is_ambiguous(endpoints):
         raise InsufficientFactsError("the id of a disk is not unique")
@@ -100,9 +98,7 @@ def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadReque
     )
 
 
-def _gather_disks(
-    devices: Devices, branches: Sequence[Branch], names: Iterable[str], request: ReadRequest
-) -> Machine | None:
+def _gather_disks(devices: Devices, names: Iterable[str], request: ReadRequest) -> Machine | None:
     """Return the machine with only these disks and their stacks; ``devices`` are all of it.
 
     None if a name is not a disk or another disk may have the same route. None for NVMe with several
@@ -135,16 +131,17 @@ def _gather_disks(
     maps = {name: directory for name, directory in devices.maps.items() if name in wanted}
     devices = replace(devices, places=selected, maps=maps)
     adapters = {place.branch.adapter for place in selected.values()}
-    groups = {name: group for name, group in group_branches(branches).items() if name in adapters}
-    requests = assembly.list_requests(devices, branches, groups, request)
+    all_groups = group_branches(devices.branches)
+    groups = {name: group for name, group in all_groups.items() if name in adapters}
+    requests = assembly.list_requests(devices, groups, request)
     for directory, place in lookalikes.items():
         if place.branch.transport == "fc":
             assembly.add_requests(requests, {directory: (routes.find_port_name_file(place),)})
     survey = request.read(devices, requests)
-    disk_routes = Routes(branches, survey)
+    disk_routes = Routes(devices.branches, survey)
     if disk_routes.of_disks(selected) & disk_routes.of_disks(lookalikes):
         return None
-    machine = assembly.build_machine(devices, branches, groups, survey, request)
+    machine = assembly.build_machine(devices, groups, survey, request)
     chosen = tuple(endpoint for endpoint in machine.endpoints if endpoint.target in wanted)
     return replace(machine, endpoints=chosen) if len(chosen) == len(wanted) else None
 

@@ -169,4 +169,4 @@ def find_related_devices(cached: KnownMachine, names: Iterable[str]) -> Devices:
     places = {path: routes.parse_place(path) for name, path in disks.items() if name not in maps}
     if not all(cached.has_server(place.branch) for place in places.values()):
         raise InsufficientFactsError("a disk is on a new adapter or host")
-    return Devices(disks, places, joining, (), Stack(maps, {}))
+    return Devices(disks, places, joining, devices.list_branches(places), Stack(maps, {}))

@@ -34,7 +34,7 @@ def encoded(source=devices.list_directories) -> bytes:  # type: ignore[no-untype
         {
             **{
                 name: getattr(enumerated_devices, name)
-                for name in ("disks", "places", "maps", "servers")
+                for name in ("disks", "places", "maps", "branches")
             },
             "below": enumerated_devices.stack.below,
             "holders": {

@@ -37,7 +37,7 @@ from hbatune.act import chain, interrupts, system
 from hbatune.act.paths import Paths
 from hbatune.cli import main, parser
 from hbatune.facts import adapters, assembly, machine, part
-from hbatune.facts.devices import Devices, Stack
+from hbatune.facts.devices import Devices, Stack, list_branches
 from hbatune.facts.processors import read_processors
 from hbatune.facts.routes import parse_place
 from hbatune.policy import library as policy_library
@@ -409,7 +409,7 @@ def _devices(tree: Tree) -> Devices:
         disks=disks,
         places=places,
         maps={MAP: disks[MAP]},
-        servers=tuple({place.branch for place in places.values()}),
+        branches=list_branches(places),
         stack=Stack({MAP: below}, {}),
     )
 
@@ -421,12 +421,11 @@ def _part(tree: Tree, names: Iterable[str]) -> Devices:
     if wanted & joined:
         wanted |= joined
     disks = {name: disk for name, disk in all_devices.disks.items() if name in wanted}
+    places = {disk: place for disk, place in all_devices.places.items() if disk in disks.values()}
     return Devices(
         disks=disks,
-        places={
-            disk: place for disk, place in all_devices.places.items() if disk in disks.values()
-        },
+        places=places,
         maps={name: map_paths for name, map_paths in all_devices.maps.items() if name in wanted},
-        servers=(),
+        branches=list_branches(places),
         stack=all_devices.stack,
     )
