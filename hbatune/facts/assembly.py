@@ -127,12 +127,11 @@ def list_requests(
         if branch.pci:
             requests[branch.pci] = adapters.PCI_ATTRIBUTES
         if branch.controller:
-            requests[branch.controller] = adapters.list_controller_attributes()
+            add_requests(requests, {branch.controller: adapters.list_controller_attributes()})
     for server in adapters.group_branches(devices.branches).values():
         names = adapters.list_host_attributes(server)
         for host in server.hosts:
             requests[get_class_dir(host, "scsi_host")] = names
-    add_requests(requests, routes.list_route_attributes(devices.branches))
     add_requests(requests, dict.fromkeys(_select_witnesses(devices).values(), (_QUEUES,)))
     disks = {*map(get_kernel_name, devices.places), *devices.maps}
     for _, directory, lowers in list_stacks(devices.stack, devices.disks):
@@ -145,8 +144,8 @@ def list_requests(
 
 
 def list_disk_requests(devices: Devices, requested: tuple[str, ...]) -> Requests:
-    """Return the attributes to read from disks, maps and SAS ports, except those for routes."""
-    requests: Requests = {}
+    """Return the attributes to read from disks, maps and SAS ports, and for routes."""
+    requests = routes.list_route_attributes(devices.branches)
     for directory, place in devices.places.items():
         requests[directory] = _merge_names(endpoints.list_attributes(place), requested)
         if place.branch.sas_port:

@@ -76,9 +76,7 @@ def gather_machine(
 def _gather_known(cached: KnownMachine, names: Iterable[str], request: ReadRequest) -> Machine:
     """Return only these disks and their related devices, or raise InsufficientFactsError."""
     devices = part.find_related_devices(cached, names)
-    requests = assembly.list_disk_requests(devices, request.requested)
-    assembly.add_requests(requests, routes.list_route_attributes(devices.branches))
-    survey = request.read(devices, requests)
+    survey = request.read(devices, assembly.list_disk_requests(devices, request.requested))
     servers = {}
     for branch in devices.branches:
         if branch.adapter:
