@@ -198,14 +198,14 @@ class Health(Struct, frozen=True):
     module_options: tuple[ModuleOptionLine, ...] = ()
 
 
-# The severities of errors, with the name of each in the last line of ``aer_dev_*``.
-SEVERITIES = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
-BUS_ERROR_ATTRIBUTES = tuple(map("aer_dev_{}".format, SEVERITIES))
+# The counts of PCI Express error reporting, each with its name in the last line of ``aer_dev_*``.
+BUS_COUNTERS = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+BUS_ERROR_ATTRIBUTES = tuple(map("aer_dev_{}".format, BUS_COUNTERS))
 
 
 def parse_bus_errors(function: Attributes) -> Errors:
     """Return the totals of ``aer_dev_*``, which are in the last line of each."""
-    totals = {name: _parse_total(function, name, label) for name, label in SEVERITIES.items()}
+    totals = {name: _parse_total(function, name, label) for name, label in BUS_COUNTERS.items()}
     return Errors(**totals)
 
 
@@ -223,7 +223,6 @@ def _parse_total(function: Attributes, name: str, severity: str) -> int | Missin
 
 LOG_COUNTER_PREFIX = "logged "  # before the type, in the name of a count from the kernel's log
 ROOT_COUNTER_PREFIX = "root "  # before a root port's counts, which include all devices below it
-BUS_COUNTERS = ("correctable", "nonfatal", "fatal")  # the counts of PCI Express error reporting
 # The counters for which a single increase is a failure.
 LOST_IO = "io_fail_no_available_path_count"  # I/O of an NVMe head that found no path and failed
 SERIOUS_COUNTERS = frozenset({"timeouts", "nonfatal", "fatal", LOST_IO})
