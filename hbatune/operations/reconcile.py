@@ -307,8 +307,7 @@ def run_pass(
         plan, skipped = _plan_writes(situation, full_plan, scope, put_back=request.put_back)
         drift = [row for row in plan.drift if _is_in_scope(row, situation, scope)]
         todo = [row for row in drift if row.key not in skipped]
-        choice = _Choice(situation, plan, todo, skipped, reserved)
-        done = _write_rows(context, choice, request.unmarked, worker_pool, last)
+        done = _write_rows(context, situation, plan, todo, skipped, facts, request.unmarked, last)
         changed = {row.key: row for row in drift}
         unfinished = set(reserved)
         for key, row in done.items():
@@ -416,31 +415,23 @@ def _is_in_scope(row: Row, situation: Situation, judgement: PassScope) -> bool:
     return chosen and not situation.rollbacks.covers(row.id) and not judgement.ignored(row)
 
 
-class _Choice(Struct, frozen=True):
-    """The rows of a plan to write, the keys of skipped rows, and the ids of reserved targets."""
-
-    situation: Situation
-    plan: Plan
-    todo: Collection[Row]
-    skipped: Collection[RowKey]
-    reserved: Collection[str]
-
-
 def _write_rows(
     context: Context,
-    choice: _Choice,
+    situation: Situation,
+    plan: Plan,
+    todo: Collection[Row],
+    skipped: Collection[RowKey],
+    facts: PassFacts,
     unmarked: Collection[str],
-    worker_pool: WorkerPool,
     last: MachineCache,
 ) -> Mapping[RowKey, Row]:
-    """Write the chosen rows that memory permits; return them with outcomes, by id and setting."""
-    situation, plan, todo = choice.situation, choice.plan, choice.todo
+    """Write the rows ``todo`` that memory permits; return them with outcomes, by id and setting."""
     machine, is_full = situation.machine, situation.part is None
     written = {row.key for row in todo}
     # A skipped interrupt has not been placed. For interrupts that are reserved, or that this pass
     # does not write, nothing changes for irqbalance.
-    interrupt_rows = [row for row in plan.rows if row.key not in choice.skipped]
-    ids = {vector.id for vector in machine.vectors} - set(choice.reserved)
+    interrupt_rows = [row for row in plan.rows if row.key not in skipped]
+    ids = {vector.id for vector in machine.vectors} - facts.held
     for row in interrupt_rows:
         if row.state is State.DRIFT and row.key not in written:
             ids.discard(row.id)
@@ -466,7 +457,7 @@ def _write_rows(
     act = situation.config.act
     # The daemon lifts nothing, so every rollback stops it.
     guard = rollback_record.RollbackRecords().guard(context.paths, named=False)
-    with context.writing(Phase.WRITING, len(drifting), act, worker_pool, guard) as means:
+    with context.writing(Phase.WRITING, len(drifting), act, facts.worker_pool, guard) as means:
         if not is_full:
             read = {endpoint.sysfs: endpoint.attributes for endpoint in machine.endpoints}
             endpoint_ids = [endpoint.id for endpoint in machine.endpoints]
