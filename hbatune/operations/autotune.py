@@ -190,14 +190,17 @@ class DiskSearch:
         if self._means.beside is None:
             self._note_unjudged(NotJudged(tournaments.WRITE_SETTINGS, Unjudged.NEEDS_WRITES))
             return
-        outcome = None
+        outcome: Skipped | None = None
         try:
             self.found.schedulers = self._play_tournament(
                 tournaments.list_write_candidates(self._subject.endpoint, self._rows),
                 lambda _, seconds: self._probes.probe_beside(seconds),
                 lambda figures: 1e6 / figures.p99_us,
             )
-        except disk_probes.NotWritableError as error:
+        except disk_probes.SearchEndedError as error:
+            # Nothing may be written to the disk, which ends only this part.
+            if not isinstance(error.outcome, Skipped) or error.outcome.reason is Skip.BUSY:
+                raise
             outcome = error.outcome
         if self.found.schedulers is None:
             reason = Unjudged.NO_CHOICE if outcome is None else Unjudged.NOT_WRITABLE

@@ -127,14 +127,6 @@ class SearchEndedError(Exception):
         self.end, self.outcome, self.doubtful = end, outcome, doubtful
 
 
-class NotWritableError(Exception):
-    """Nothing may be written to the disk."""
-
-    def __init__(self, outcome: Skipped) -> None:
-        super().__init__(outcome.reason)
-        self.outcome = outcome
-
-
 class DiskProbes:
     """One disk, the experiment with it, and its probes; ``first`` is the first one that reads.
 
@@ -190,21 +182,14 @@ class DiskProbes:
         return result
 
     def probe_beside(self, seconds: float) -> ProbeResult:
-        """Probe with a bulk writer and with the values set; NotWritableError if not permitted."""
+        """Make one probe with a bulk writer and the values set; raise if the search has to end."""
         endpoint = self._subject.endpoint
         scheduler = self._taken.get(table.SCHEDULER, limits.find_scheduler(endpoint.attributes))
         ramp = RAMP_S + (get_preferred_seconds(endpoint) if scheduler == limits.BFQ else 0.0)
         workload = replace(WRITER_WORKLOAD, ramp=ramp, runtime=WRITER_TIME_FACTOR * seconds)
         make = self._means.beside
         assert make is not None
-
-        def probe_with_writer(ready: Subject) -> ProbeOutcome:
-            outcome = make(ready, workload)
-            if isinstance(outcome, Skipped) and outcome.reason is not Skip.BUSY:
-                raise NotWritableError(outcome)
-            return outcome
-
-        return self._probe_until_trusted(probe_with_writer, workload)
+        return self._probe_until_trusted(lambda ready: make(ready, workload), workload)
 
     def _probe_until_trusted(
         self, make: Callable[[Subject], ProbeOutcome], workload: Workload
