@@ -46,8 +46,8 @@ def record_rollback(context: Context, config: Config, targets: Sequence[str] = (
     ids: tuple[str, ...] | None = None
     if targets:
         with WorkerPool() as worker_pool:
-            machine = situation.unlocked_means(paths, worker_pool).gather((), config.act)
-        filed, _ = journal.load_with_current_ids(paths.journal, machine)
+            scan = situation.unlocked_means(paths, worker_pool)
+            machine, filed = scan.gather_journal((), (), config.act)
         ids = tuple(sorted(_find_ids(targets, machine, filed) or ()))
     record = partial(rollback_record.record_rollback, paths, ids)
     return context.attempt(Task.RECORD_ROLLBACK, record)
@@ -138,8 +138,7 @@ def preview_rollback(
     config = read_configuration(context, targets)
     with WorkerPool() as worker_pool:
         scan = situation.unlocked_means(paths, worker_pool)
-        machine = scan.gather((), config.act)
-        filed, _ = journal.load_with_current_ids(paths.journal, machine)
+        machine, filed = scan.gather_journal((), (), config.act)
         _note_losses(context, filed)
         ids = _find_ids(targets, machine, filed)
         with _make_means(context, Journal(""), config, worker_pool) as means:
@@ -155,8 +154,7 @@ def restore_all(context: Context, config: Config) -> tuple[Restored, ...]:
     """
     with context.lock(), WorkerPool() as worker_pool:
         scan = situation.locked_means(context.paths, context.patience, worker_pool)
-        machine = scan.gather((), config.act)
-        filed, _ = journal.load_with_current_ids(context.paths.journal, machine)
+        machine, filed = scan.gather_journal((), (), config.act)
         _note_losses(context, filed)
         with _make_means(context, filed, config, worker_pool) as means:
             rows = restore_values(plan_rollback(machine, filed, means, stuck=scan.stuck), means)

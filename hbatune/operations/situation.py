@@ -235,6 +235,24 @@ class ScanMeans(Struct, frozen=True):
             worker_pool=self.worker_pool,
         )
 
+    def gather_journal(
+        self,
+        disks: Collection[str],
+        attributes: Sequence[str],
+        act: configuration.ActConfig,
+        of: Mapping[TargetKind, Sequence[str]] | None = None,
+    ) -> tuple[Machine, Journal]:
+        """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
+
+        Everything is gathered if an earlier run has left unconfirmed writes, which every command
+        reports.
+        """
+        machine = self.gather(attributes, act, Scope(disks), of)
+        filed, _ = journal.load_with_current_ids(self.paths.journal, machine)
+        if disks and any(entry.doubt is not None for entry in filed.entries):
+            return self.gather_journal((), attributes, act, of)
+        return machine, filed
+
 
 class SituationRequest(Struct, frozen=True, kw_only=True):
     """The machine, the profile and the targets of a situation.
@@ -272,13 +290,11 @@ def read_situation(request: SituationRequest) -> Situation:
     names = request.targets
     changed = journal.list_changed_settings(files.journal, assembly.read_boot_id())
     wanted = list_needed_settings(profile, config.site, changed) | set(request.extra_settings)
-
-    def gather(disks: Collection[str]) -> Machine:
-        attributes = table.list_attributes(wanted) + ((BLOCK_SIZE_FILE,) if request.probes else ())
-        return means.gather(attributes, config.act, Scope(disks), list_adapter_attributes(wanted))
+    attributes = table.list_attributes(wanted) + ((BLOCK_SIZE_FILE,) if request.probes else ())
+    adapter_files = list_adapter_attributes(wanted)
 
     def scan(disks: Collection[str]) -> Situation:
-        machine, filed = load_machine_journal(gather, disks, files)
+        machine, filed = means.gather_journal(disks, attributes, config.act, adapter_files)
         machine = interrupts.with_records(machine, filed, files.locked)
         return make_situation(config, profile, machine, names, means, filed)
 
@@ -307,21 +323,6 @@ def locked_means(paths: Paths, patience: float, worker_pool: WorkerPool) -> Scan
 def unlocked_means(paths: Paths, worker_pool: WorkerPool | None = None) -> ScanMeans:
     """Return the means of a scan without the lock. It settles no claims: that kills writers."""
     return ScanMeans(paths, tuple(lock.find_outstanding_claims(paths.claims)), worker_pool)
-
-
-def load_machine_journal(
-    gathered: Callable[[Collection[str]], Machine], disks: Collection[str], files: Paths
-) -> tuple[Machine, Journal]:
-    """Return the machine with these disks, or with all if ``disks`` is empty, and its journal.
-
-    Everything is gathered if an earlier run has left unconfirmed writes, which every command
-    reports.
-    """
-    machine = gathered(disks)
-    filed, _ = journal.load_with_current_ids(files.journal, machine)
-    if disks and any(entry.doubt is not None for entry in filed.entries):
-        return load_machine_journal(gathered, (), files)
-    return machine, filed
 
 
 def list_needed_settings(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
-from hbatune.act.journal import Journal, load_with_current_ids
+from hbatune.act.journal import Journal
 from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
 from hbatune.act.rollback_record import RollbackRecords
@@ -280,8 +280,8 @@ def read_measured_host(
         )
     if loaded is None:
         situations.require_readable(paths)
-        machine = situations.unlocked_means(paths).gather((), load_configuration().act)
-        filed, _ = load_with_current_ids(paths.journal, machine)
+        means = situations.unlocked_means(paths)
+        machine, filed = means.gather_journal((), (), load_configuration().act)
     else:
         machine, filed = loaded.machine, Journal(loaded.machine.boot_id)
     return MeasuredHost(machine=machine, journal=filed, records=records, yardsticks=yardsticks)

@@ -8,7 +8,7 @@ from hbatune.facts.model import Machine
 from tests.unit.machines import attributes
 
 See = Callable[[Machine], None]
-_COMMANDS = tuple(f"cli.commands.{name}" for name in ("history", "list", "watch"))
+_COMMANDS = tuple(f"cli.commands.{name}" for name in ("history", "watch"))
 """The commands that read the machine without an operation."""
 
 

@@ -8,13 +8,13 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from hbatune.act import lock, rollback_record
+from hbatune.act import rollback_record
 from hbatune.act.paths import Paths
 from hbatune.cli import arguments
 from hbatune.facts import model, names
 from hbatune.facts.assembly import without_attributes
 from hbatune.facts.classify import name_array
-from hbatune.facts.machine import Scope, gather_machine
+from hbatune.facts.machine import Scope
 from hbatune.facts.names import group_items, natural_key
 from hbatune.facts.targets import choose_targets
 from hbatune.operations import situation
@@ -111,19 +111,13 @@ def _without_media(machine: model.Machine, disks: Collection[model.Endpoint]) ->
 
 def _gather_facts(names: Collection[str]) -> model.Machine:
     """Return the facts of the named disks, or all, and report an earlier run's incomplete work."""
-    stuck, files = lock.find_outstanding_claims(Paths.claims), Paths()
-    deadline = load_configuration().act.deadline_seconds
-
-    def gather_disks(disks: Collection[str]) -> model.Machine:
-        # A read from a disk with a stuck write would block as well, until its deadline.
-        avoid = situation.map_stuck_disks(stuck)
-        return gather_machine(_DEPTH.paths, Scope(disks), deadline=deadline, avoid=avoid)
-
+    files, act = Paths(), load_configuration().act
+    means = situation.unlocked_means(files)
     if (path := situation.find_unreadable(files)) is not None:
         print_note(f"{path} is root's to read: what an earlier run may have left is not shown")
-        return gather_disks(names)
-    machine, journal = situation.load_machine_journal(gather_disks, names, files)
-    print_leftovers(journal, rollback_record.load(files), machine, stuck)
+        return means.gather(_DEPTH.paths, act, Scope(names))
+    machine, journal = means.gather_journal(names, _DEPTH.paths, act)
+    print_leftovers(journal, rollback_record.load(files), machine, means.stuck)
     return machine
 
 
