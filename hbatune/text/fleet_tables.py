@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -91,9 +91,8 @@ def list_audit_rows(audit: audits.Audit) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of an audit's tables, by section: outliers first, unusable files last."""
     rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for outlier in audit.odd:
-        values = (format_fact_values(outlier.found), format_values(outlier.usual))
-        share = f"{outlier.agreeing}/{outlier.compared}"
-        rows["odd"].append((outlier.host, *values, share, name_fact(outlier)))
+        fact, *values = _format_outlier(outlier)
+        rows["odd"].append((outlier.host, *values, f"{outlier.agreeing}/{outlier.compared}", fact))
     for host in audit.lone:
         rows["lone"].append((host.host, format_adapters(host.adapters), describe_nearest(host)))
     for drift in audit.drift:
@@ -220,9 +219,15 @@ def command_on(host: audits.AuditedHost, words: str) -> str:
 
 def describe_outlier(outlier: audits.Outlier) -> str:
     """Describe a fact in which a host differs from its peers."""
-    values, usual = format_fact_values(outlier.found), format_values(outlier.usual)
+    fact, values, usual = _format_outlier(outlier)
     share = f"{outlier.agreeing} of {format_count(outlier.compared, 'host')}"
-    return f"{name_fact(outlier)} is {values}, and {usual} on {share}"
+    return f"{fact} is {values}, and {usual} on {share}"
+
+
+def _format_outlier(outlier: audits.Outlier) -> tuple[str, str, str]:
+    """Return the name of the fact, the values of the host and the usual values."""
+    fact, usual = f"{outlier.what} of {outlier.subject}", map(_format_scalar, outlier.usual)
+    return fact, format_fact_values(outlier.found), ", ".join(usual)
 
 
 def format_fact_values(values: Sequence[Valued]) -> str:
@@ -230,16 +235,6 @@ def format_fact_values(values: Sequence[Valued]) -> str:
     if len(values) == 1:
         return _format_scalar(values[0].value)
     return ", ".join(map(_format_valued, values))
-
-
-def format_values(values: Iterable[Scalar]) -> str:
-    """Return values as text."""
-    return ", ".join(map(_format_scalar, values))
-
-
-def name_fact(odd: audits.Outlier) -> str:
-    """Return the name and the subject of a fact."""
-    return f"{odd.what} of {odd.subject}"
 
 
 def format_adapters(names: Sequence[str]) -> str:
