@@ -96,7 +96,7 @@ def apply_profile(context: Context, request: ApplyRequest) -> ApplyResult:
         losses = situation.journal.losses
         if any(loss.kind is not journal.LossKind.DAMAGED for loss in losses):
             raise journal.LostError(losses)
-        context.note_traces(situation)
+        context.note(situation.traces)
         plan = situation.plan(named=bool(request.targets), disrupt=request.disrupt)
         require_affordable(plan)
         require_writable(situation.machine, {row.id for row in plan.drift})

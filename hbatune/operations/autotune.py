@@ -314,7 +314,7 @@ def search_disks(context: Context, request: AutotuneRequest) -> AutotuneResult:
             probes=True,
         )
         situation = read_situation(wanted)
-        context.note_traces(situation)
+        context.note(situation.traces)
         if not situation.chosen.endpoints:
             problem = f"there is no disk to search at {', '.join(request.targets)}"
             raise UsageError(problem, hint="name a disk: `hbatune list` shows them")

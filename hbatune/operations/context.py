@@ -9,24 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hbatune.act import rollback_record, system
 from hbatune.act.executor import Means
-from hbatune.act.journal import Journal, Loss
-from hbatune.act.lock import Claim, Lock
+from hbatune.act.journal import Loss
+from hbatune.act.lock import Lock
 from hbatune.act.paths import Paths
 from hbatune.errors import HbatuneError
 from hbatune.facts import model, services
+from hbatune.operations.situation import Traces
 from hbatune.plan.rows import Restored
-from hbatune.policy.config import ActConfig, UnmatchedName
+from hbatune.policy.config import ActConfig
 from hbatune.workers import WorkerPool
-
-if TYPE_CHECKING:
-    from hbatune.operations.situation import Situation
 
 
 class Task(Enum):
@@ -180,21 +178,6 @@ class SearchLonger(Struct, frozen=True):
     seconds: float
 
 
-class InterruptedRuns(Struct, frozen=True):
-    """The traces of earlier runs: ``stuck`` are writers that are still in the kernel."""
-
-    journal: Journal
-    rollbacks: rollback_record.RollbackRecords
-    machine: model.Machine
-    stuck: tuple[Claim, ...]
-
-
-class UnmatchedNames(Struct, frozen=True):
-    """Names in [site] that match nothing on this machine."""
-
-    names: tuple[UnmatchedName, ...]
-
-
 class RollbackResult(Struct, frozen=True):
     """The result of a rollback, and a note if the rollback was part of another operation.
 
@@ -231,7 +214,7 @@ Message = (
 )
 """A note with one sentence. ``text/notes`` prints the other notes as lists and tables."""
 
-Note = Message | InterruptedRuns | UnmatchedNames | RollbackResult
+Note = Message | Traces | RollbackResult
 
 
 class Advance(Protocol):
@@ -314,12 +297,6 @@ class Context(Struct, frozen=True, kw_only=True):
             return True
         self.note(CommandFailed(ran, reloading))
         return False
-
-    def note_traces(self, situation: "Situation") -> None:
-        """Report traces of earlier runs, and names in [site] that match nothing."""
-        traces = (situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-        self.note(InterruptedRuns(*traces))
-        self.note(UnmatchedNames(situation.unmatched))
 
     def attempt(self, task: Task, action: Callable[[], object]) -> bool:
         """Do a part of an operation; return whether it succeeded. An error is a note."""

@@ -14,7 +14,7 @@ from hbatune.facts import assembly, model
 from hbatune.facts.survey import NoWorkerError
 from hbatune.facts.targets import find_named_targets
 from hbatune.operations import boot_files, situation
-from hbatune.operations.context import Context, Event, InterruptedRuns, Phase, RollbackResult, Task
+from hbatune.operations.context import Context, Event, Phase, RollbackResult, Task
 from hbatune.plan.rows import Restored
 from hbatune.policy.config import Config, find_configuration_file, load_configuration
 from hbatune.policy.toml_files import PolicyError
@@ -100,7 +100,7 @@ def restore_targets(
         filed, earlier = journal.load_with_current_ids(paths.journal, machine)
         if earlier is not None and earlier.entries:
             context.note_event(Event.JOURNAL_OUTDATED)
-        context.note(InterruptedRuns(filed, rollback_record.load(paths), machine, stuck))
+        context.note(situation.Traces(filed, rollback_record.load(paths), machine, stuck))
         ids = _find_ids(targets, machine, filed)
         filed = filed.trying(ids)
         finished = recorded

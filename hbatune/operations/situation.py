@@ -50,6 +50,19 @@ class PartialScan(Struct, frozen=True):
     matcher: match.Matcher
 
 
+class Traces(Struct, frozen=True):
+    """The traces of earlier runs on a machine, and the names in [site] that match nothing on it.
+
+    ``stuck`` are writers that are still in the kernel.
+    """
+
+    journal: Journal
+    rollbacks: RollbackRecords
+    machine: Machine
+    stuck: tuple[lock.Claim, ...]
+    unmatched: tuple[configuration.UnmatchedName, ...] = ()
+
+
 class Situation(Struct, frozen=True):
     """A machine and its profile, with the traces of earlier runs.
 
@@ -143,6 +156,11 @@ class Situation(Struct, frozen=True):
     def unmatched(self) -> tuple[configuration.UnmatchedName, ...]:
         """The names in [site] that match nothing on this machine."""
         return match.list_unmatched_names(self.machine, self.site)
+
+    @property
+    def traces(self) -> Traces:
+        """The traces of earlier runs and the unmatched names, which every command reports."""
+        return Traces(self.journal, self.rollbacks, self.machine, self.stuck, self.unmatched)
 
     def _make_site_rules(self) -> Mapping[str, Rule]:
         if not (self.site.array or self.site.members):

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from hbatune import __version__
 from hbatune.act import interrupts, journal, marks, rollback_record, system
 from hbatune.act.journal import Journal
-from hbatune.act.lock import Claim
 from hbatune.act.paths import Paths
-from hbatune.act.rollback_record import RollbackRecords
 from hbatune.checks.finding import CheckInput, Finding
 from hbatune.errors import UsageError
 from hbatune.facts import assembly, devices, health, model
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
     from hbatune.probe.history import Record
 
 
-ShowTraces = Callable[[Journal, RollbackRecords, model.Machine, Sequence[Claim]], None]
-"""Shows the traces of an earlier run: the claims are of workers still in the kernel."""
+ShowTraces = Callable[[situations.Traces], None]
+"""Shows the traces of an earlier run."""
 
 
 def take_snapshot(show_traces: ShowTraces) -> Snapshot:
@@ -70,7 +68,7 @@ def _read_host(
     filed, _ = journal.load_with_current_ids(paths.journal, gathered)
     machine = interrupts.with_records(gathered, filed, paths.locked)
     record = rollback_record.load(paths)
-    show_traces(filed, record, machine, means.stuck)
+    show_traces(situations.Traces(filed, record, machine, means.stuck))
     options = system.read_module_options(paths.modprobe)
     snapshot = Snapshot(
         machine=machine,

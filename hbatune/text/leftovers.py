@@ -1,11 +1,11 @@
 """Notes on incomplete work of an earlier run. Every command prints them, so none stays hidden."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hbatune.act.journal import Journal, LostError
 from hbatune.act.lock import Claim
-from hbatune.act.rollback_record import RollbackRecords, UnreadableRecordError
+from hbatune.act.rollback_record import UnreadableRecordError
 from hbatune.errors import HbatuneError
 from hbatune.facts.model import Machine
 from hbatune.facts.targets import list_targets
@@ -15,24 +15,23 @@ from hbatune.shipped import fill_message, load_texts
 from hbatune.text.terminal import print_note
 
 if TYPE_CHECKING:
-    from hbatune.operations.situation import Situation  # heavy, and the daemon needs only names
+    # Heavy, and the daemon needs only names.
+    from hbatune.operations.situation import Situation, Traces
 
 
 def print_situation(situation: "Situation") -> None:
     """Print the incomplete work of an earlier run, and names and settings that are ignored."""
-    print_leftovers(situation.journal, situation.rollbacks, situation.machine, situation.stuck)
-    print_unmatched(situation.unmatched)
+    print_leftovers(situation.traces)
     print_not_understood(situation.not_understood)
     if situation.profile.is_stored:
         print_note(fill_message("rule_changes", "stored"))
 
 
-def print_leftovers(
-    journal: Journal, records: RollbackRecords, machine: Machine, stuck: Sequence[Claim]
-) -> None:
-    """Print the incomplete work of an earlier run, whose ``stuck`` workers wait in the kernel."""
-    if records.damaged:
-        _print_error(UnreadableRecordError(records.damaged))
+def print_leftovers(traces: "Traces") -> None:
+    """Print the incomplete work of an earlier run, and names that are ignored."""
+    journal, stuck = traces.journal, traces.stuck
+    if traces.rollbacks.damaged:
+        _print_error(UnreadableRecordError(traces.rollbacks.damaged))
     if journal.losses:
         _print_error(LostError(journal.losses))
     run = journal.run
@@ -43,7 +42,8 @@ def print_leftovers(
     for claim in stuck:
         waits = texts["adapter-waits"] if claim.locks and claim.id in locking else ""
         print_note(texts["stuck"].format(claim=claim, waits=waits))
-    _report_doubts(journal, machine, stuck)
+    _report_doubts(journal, traces.machine, stuck)
+    print_unmatched(traces.unmatched)
 
 
 def _print_error(error: HbatuneError) -> None:

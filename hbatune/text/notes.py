@@ -9,11 +9,12 @@ from hbatune.facts import model, services
 from hbatune.facts.names import natural_key
 from hbatune.operations import context
 from hbatune.operations.context import Event, Message, Note
+from hbatune.operations.situation import Traces
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.shipped import load_texts
 from hbatune.text import plan_tables
 from hbatune.text.basic_output import format_count, is_quiet
-from hbatune.text.leftovers import print_leftovers, print_unmatched
+from hbatune.text.leftovers import print_leftovers
 from hbatune.text.plan_tables import fold_rows, format_value, group_equal_rows
 from hbatune.text.tables import Table, make_columns
 from hbatune.text.terminal import print_line, print_note, show_section
@@ -87,10 +88,8 @@ def _explain_row(row: Restored) -> str:
 def show_note(note: Note) -> None:
     """Print a note: as a message, a table or a line on standard output."""
     match note:
-        case context.InterruptedRuns():
-            print_leftovers(note.journal, note.rollbacks, note.machine, note.stuck)
-        case context.UnmatchedNames():
-            print_unmatched(note.names)
+        case Traces():
+            print_leftovers(note)
         case context.RollbackResult():
             show_restored(note.rows, note.machine, lost=bool(note.losses))
         case context.EventNote(event=Event.FILE_REMOVED):

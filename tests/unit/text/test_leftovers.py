@@ -9,6 +9,7 @@ from hbatune.act.chain import Chain
 from hbatune.act.journal import Entry, Journal
 from hbatune.act.lock import ClaimTable
 from hbatune.act.rollback_record import RollbackRecords
+from hbatune.operations.situation import Traces
 from hbatune.text.leftovers import print_leftovers
 from hbatune.workers import find_this_process
 from tests.unit.machines import machine
@@ -33,6 +34,6 @@ def test_stuck_write_names_what_waits(
         table.started(writer, Chain("sda", "id-sda", "a", None, "/sys/block/sda", (), turn=turn))
     filed = Journal("boot", entries=(Entry("id-sda", "sda", "a", setting, 1, 2, doubt=writer),))
     claims = lock.find_outstanding_claims(path)
-    print_leftovers(filed, RollbackRecords(), machine(), claims)
+    print_leftovers(Traces(filed, RollbackRecords(), machine(), tuple(claims)))
     printed = " ".join(capsys.readouterr().err.split())
     assert printed.endswith(f"hbatune skips its settings until its I/O ends{text}")

@@ -12,6 +12,7 @@ from hbatune.errors import HbatuneError
 from hbatune.facts.services import HIDDEN_PROCESSES, Irqbalance
 from hbatune.operations import context
 from hbatune.operations.context import Event, EventNote, Message, Note, Task, TaskFailed
+from hbatune.operations.situation import Traces
 from hbatune.plan.rows import Outcome, Restored
 from hbatune.shipped import load_texts
 from hbatune.text.notes import format_note, show_note, show_restored
@@ -45,8 +46,7 @@ SENTENCES: list[Message] = [
 
 
 SHOWN: list[Note] = [
-    context.InterruptedRuns(Journal("boot"), RollbackRecords(), machine(), ()),
-    context.UnmatchedNames(()),
+    Traces(Journal("boot"), RollbackRecords(), machine(), ()),
     context.RollbackResult((), machine(), finished=True),
     EventNote(Event.FILE_REMOVED, FILE),
 ]
