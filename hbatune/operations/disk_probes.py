@@ -173,11 +173,9 @@ class DiskProbes:
     def probe(self, depth: int, seconds: float) -> ProbeResult:
         """Make one probe that reads, with the values set; raise if the search has to end."""
         workload = replace(with_duration(self._means.workload, seconds), depth=depth, jobs=1)
-
-        def read(ready: Subject) -> ProbeOutcome:
-            return running.probe_subject(ready, workload, look=self.first is None)
-
-        result = self._probe_until_trusted(read, workload)
+        result = self._probe_until_trusted(
+            lambda ready: running.probe_subject(ready, workload, look=self.first is None), workload
+        )
         self.first = self.first or result
         return result
 

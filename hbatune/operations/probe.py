@@ -443,7 +443,6 @@ def list_apply_records(
     context: Context, situation: Situation, rows: Sequence[Row], verified: VerificationResult
 ) -> Iterator[history.Record]:
     """Yield records of the verdicts of an apply with these rows."""
-    machine = situation.machine
     command = "apply --verify" if verified.thorough else "apply"
     for proof in verified.proofs:
         changes, reverted = [], []
@@ -456,19 +455,10 @@ def list_apply_records(
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
-        yield history.Record(
-            time=context.clock(),
-            command=command,
-            kernel=machine.kernel,
-            boot_id=machine.boot_id,
-            profile=situation.profile.name,
-            target=proof.target,
-            id=proof.id,
-            result=result,
-            proof=proof,
-            settings=tuple(changes),
-            reverted=tuple(reverted),
-        )
+        profile, time = situation.profile.name, context.clock()
+        record = history.make_record(situation.machine, profile, command, proof, time)
+        settings = tuple(changes)
+        yield replace(record, result=result, settings=settings, reverted=tuple(reverted))
 
 
 def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -> Together:

@@ -232,11 +232,13 @@ class HistoryError(HbatuneError):
 
 
 def make_record(
-    machine: Machine, profile: str | None, command: str, result: ProbeResult, timestamp: float
+    machine: Machine, profile: str | None, command: str, result: ProbeResult | Proof, time: float
 ) -> Record:
-    """Return the record of one probe. ``timestamp`` is in seconds since the epoch."""
-    kernel, boot_id, target = machine.kernel, machine.boot_id, result.target
-    return Record(timestamp, command, kernel, boot_id, profile, target, result.id, result)
+    """Return the record of one probe or proof. ``time`` is in seconds since the epoch."""
+    origin = (time, command, machine.kernel, machine.boot_id, profile, result.target, result.id)
+    if isinstance(result, Proof):
+        return Record(*origin, result.last, result)
+    return Record(*origin, result)
 
 
 def load(path: Path) -> History:
