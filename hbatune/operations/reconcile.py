@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from hbatune.act import files, journal, lock, marks, rollback_record, writer
 from hbatune.act.journal import Journal, JournalError, LostError
 from hbatune.act.kept_journal import KeptJournal
-from hbatune.act.paths import Paths
 from hbatune.errors import UsageError
 from hbatune.facts.families import family_named
 from hbatune.facts.machine import Scope
@@ -290,7 +289,11 @@ def run_pass(
         machine, is_full = situation.machine, situation.part is None
         reserved = frozenset(lock.read_held_ids(paths.holds))
         full_plan = situation.plan(reconcile=request.put_back)
-        recorded = _add_udev_baselines(situation, request.unmarked, paths)
+        # Of other disks, only hbatune restores values.
+        resettable = [disk for disk in machine.endpoints if family_named(disk.family).resets]
+        recorded = marks.with_udev_baselines(
+            situation.journal, resettable, paths.spent, unmarked=request.unmarked
+        )
         facts = PassFacts(
             machine,
             full_plan.rows,
@@ -330,15 +333,6 @@ def run_pass(
     else:
         last.take_part(machine, plan, request.names or ())
     return PassResult(machine, plan.rows, changed, done, whole=is_full)
-
-
-def _add_udev_baselines(situation: Situation, unmarked: Collection[str], paths: Paths) -> Journal:
-    """Return the journal with udev's baselines of disks whose driver restores values, if any."""
-    machine = situation.machine
-    endpoints = [disk for disk in machine.endpoints if family_named(disk.family).resets]
-    if not endpoints:
-        return situation.journal
-    return marks.with_udev_baselines(situation.journal, endpoints, paths.spent, unmarked=unmarked)
 
 
 def _find_drivers_values(machine: Machine, plan: Plan, recorded: Journal) -> Mapping[RowKey, Value]:
