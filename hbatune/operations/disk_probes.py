@@ -172,7 +172,8 @@ class DiskProbes:
 
     def probe(self, depth: int, seconds: float) -> ProbeResult:
         """Make one probe that reads, with the values set; raise if the search has to end."""
-        workload = replace(with_duration(self._means.workload, seconds), depth=depth, jobs=1)
+        shape = self._means.workload
+        workload = replace(shape, ramp=RAMP_S, runtime=seconds, depth=depth, jobs=1)
         result = self._probe_until_trusted(
             lambda ready: running.probe_subject(ready, workload, look=self.first is None), workload
         )
@@ -226,11 +227,6 @@ def get_preferred_seconds(endpoint: Endpoint) -> float:
     return PREFERRED_S[endpoint.rotational is not False]
 
 
-def with_duration(workload: Workload, seconds: float) -> Workload:
-    """Return the workload for a probe of this number of seconds."""
-    return replace(workload, ramp=RAMP_S, runtime=seconds)
-
-
 def estimate_search(
     workload: Workload, endpoint: Endpoint, rows: Iterable[Row], *, with_writer: bool
 ) -> SearchEstimate:
@@ -239,10 +235,11 @@ def estimate_search(
     depth = REFINING_PROBES if has_range else 0
     settings = _estimate_tournament(tournaments.list_read_candidates(endpoint, rows))
     schedulers = 0
-    seconds = (depth + settings) * running.estimate_seconds(1, with_duration(workload, PROBE_S))
+    probe = replace(workload, ramp=RAMP_S, runtime=PROBE_S)
+    seconds = (depth + settings) * running.estimate_seconds(1, probe)
     if with_writer:
         schedulers = _estimate_tournament(tournaments.list_write_candidates(endpoint, rows))
-        probe = with_duration(WRITER_WORKLOAD, WRITER_TIME_FACTOR * PROBE_S)
+        probe = replace(WRITER_WORKLOAD, ramp=RAMP_S, runtime=WRITER_TIME_FACTOR * PROBE_S)
         writer_seconds = running.estimate_seconds(1, probe)
         attribute = endpoint.attributes.get(limits.SCHEDULER_FILE)
         if isinstance(attribute, Attribute) and limits.BFQ in setting.parse_choices(attribute.text):
