@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.lab.guest.command import configure, hbatune
+from tests.lab.guest.known import forget, profile
 from tests.lab.guest.traced_loads import (
     LOADS,
     capture_load,
@@ -11,6 +13,7 @@ from tests.lab.guest.traced_loads import (
     make_twins,
     replay_trace,
 )
+from tests.lab.guest.values import put
 
 KERNELS = ("newest",)
 
@@ -33,3 +36,21 @@ def test_replay_reads_what_was_read(scsi_debug: Callable[..., list[str]], tmp_pa
     _, replayed = replay_trace(file, second, copy, "--destructive")
     assert sum(replayed.writes) == sum(captured.writes) > 0
     assert Counter(captured.sectors) <= Counter(replayed.sectors)
+
+
+def test_change_is_compared_at_trace(
+    scsi_debug: Callable[..., list[str]], tmp_path: Path, rolled_back: None
+) -> None:
+    """One command at a time is too few for the recorded load."""
+    first, second = make_twins(scsi_debug)
+    file = tmp_path / "db.trace"
+    capture_load(first, LOADS["steady"], file, 3)
+    put(second, "device/queue_depth", "1")
+    words = profile("deep", "queue_depth", 32)
+    configure("[probe]\nverify_pairs = 8\nverify_seconds = 0.5\n")
+    done = hbatune("apply", *words, "--verify", "--trace", str(file), "--json", second)
+    forget("deep")
+    assert done.code == 0, done.out + done.err
+    [proof] = done.json["verdicts"]
+    assert proof["last"]["workload"]["trace"]["path"] == str(file)
+    assert proof["verdict"]["word"] == "improved"
