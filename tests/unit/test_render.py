@@ -87,7 +87,8 @@ def test_replay_has_job_for_each_log() -> None:
         assert not any(line.startswith(("filename", "time_based", "iodepth")) for line in lines)
         jobs = lines[lines.index("replay_redirect=/dev/a:b") + 1 :]
         first, second = ([f"[replay-{n}]", direction, f"read_iolog=log-{n}"] for n in (0, 1))
-        assert jobs == [*first, *second, "[end]", "new_group=1", direction, "read_iolog=log-2"]
+        last = ["[end]", "new_group=1", "ioengine=null", direction, "read_iolog=log-2"]
+        assert jobs == [*first, *second, *last]
 
 
 def test_missing_template_value_raises() -> None:
