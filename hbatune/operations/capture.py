@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterator
 
 from hbatune.act.block_trace import CAPTURE_EVENTS, BlockEvent, BlockTrace, pair_requests
 from hbatune.errors import HbatuneError
+from hbatune.facts.attributes import get_text
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Endpoint, Missing
-from hbatune.facts.sampler import SampledPlaces, Sampler
 from hbatune.operations.why import choose_traced_disk, removed_at_end
 from hbatune.probe.trace_file import Trace, TraceBuilder, TraceHeader
 
-_INSTANCE = "hbatune-capture"
+_INSTANCE, _NUMBER = "hbatune-capture", "dev"
 _PAUSE_S = 0.02
 """Seconds between two looks at the kernel's buffers. At 100,000 I/Os per second on one CPU, its
 buffer of 512 KiB is full after 30 ms."""
@@ -27,19 +27,14 @@ def capture_ios(names: Collection[str], seconds: int, advance: Callable[[str], N
     caller holds the lock of traces. Raises UsageError unless the names mean one disk, and
     HbatuneError if the kernel does not allow a trace.
     """
-    disk = choose_traced_disk(gather_machine(()), names, "capture")
-    trace = BlockTrace(_INSTANCE, CAPTURE_EVENTS, _find_device(disk))
+    disk = choose_traced_disk(gather_machine((_NUMBER,)), names, "capture")
+    device = get_text(disk.attributes, _NUMBER)
+    if isinstance(device, Missing):
+        raise HbatuneError(f"{disk.target} was removed")
+    trace = BlockTrace(_INSTANCE, CAPTURE_EVENTS, device)
     with removed_at_end(trace, disk.target):
         trace.start()
         return _record(trace, disk, seconds, advance)
-
-
-def _find_device(disk: Endpoint) -> str:
-    sampler = Sampler(SampledPlaces({disk.target: disk.id}))
-    disks = sampler.sample(time.monotonic(), time.time()).disks
-    if disk.id not in disks:
-        raise HbatuneError(f"{disk.target} was removed")
-    return disks[disk.id].device
 
 
 def _record(

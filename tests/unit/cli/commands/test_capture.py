@@ -9,13 +9,11 @@ import pytest
 
 from hbatune.act.block_trace import BlockEvent
 from hbatune.cli import main
-from hbatune.facts.sampler import Sample, SampledPlaces
 from hbatune.operations import capture
 from hbatune.probe import trace_file
 from hbatune.probe.trace_file import load_trace
-from tests.unit.machines import endpoint, machine
+from tests.unit.machines import attributes, endpoint, machine
 from tests.unit.traced_disk import BEGIN_US, SimulatedDisk
-from tests.unit.watch_samples import counted
 
 Capture = pytest.CaptureFixture[str]
 IOS = 400
@@ -51,14 +49,6 @@ class FakeTrace:
         self.removed += 1
 
 
-class FakeSampler:
-    def __init__(self, places: SampledPlaces) -> None:
-        self.ids = list(places.disks.values())
-
-    def sample(self, at: float, moment: float) -> Sample:
-        return Sample(at, moment, dict.fromkeys(self.ids, counted(device="8:0")))
-
-
 Command = Callable[..., int]
 
 
@@ -74,8 +64,8 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     clock = SimpleNamespace(monotonic=lambda: seconds, sleep=sleep, time=lambda: 1.0)
     monkeypatch.setattr(capture, "time", clock)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(capture, "Sampler", FakeSampler)
-    monkeypatch.setattr(capture, "gather_machine", lambda *arguments: machine(endpoint()))
+    disk = endpoint(attributes=attributes(dev="8:0"))
+    monkeypatch.setattr(capture, "gather_machine", lambda *arguments: machine(disk))
     monkeypatch.chdir(tmp_path)
 
     def run(trace: FakeTrace, *words: str) -> int:
