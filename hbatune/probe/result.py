@@ -92,6 +92,11 @@ class Pattern(StrEnum):
     WRITE = "write"
     RANDOM_MIX = "randrw"  # reads and writes, by the workload's percentage of reads
 
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the addresses are in order."""
+        return self in (Pattern.READ, Pattern.WRITE)
+
 
 class Zone(Struct, frozen=True, forbid_unknown_fields=True):
     """The percentage of I/Os to a zone of this many bytes; None for the remaining bytes."""

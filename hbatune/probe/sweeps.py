@@ -22,7 +22,7 @@ MAX_SWEEP_RUNS = 64
 SUFFICIENT_FRACTION = 0.95  # the fraction of the maximum IOPS at which more jobs are not worthwhile
 MAX_PAUSE_S = 900.0  # maximum seconds of idle time between two runs of a sweep
 
-_RANDOM, _IN_ORDER = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE), (Pattern.READ, Pattern.WRITE)
+_CORNERS = (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE, Pattern.READ, Pattern.WRITE)
 
 
 class SweptParameter(StrEnum):
@@ -89,22 +89,6 @@ class Sweep(Struct, frozen=True):
     def workload(self) -> Workload:
         """The workload of the first run."""
         return self.results[0].workload
-
-
-class Corners(Struct, frozen=True):
-    """The depth sweeps of one command on one disk, of random and of sequential I/Os.
-
-    ``random`` sweeps are compared by IOPS, ``sequential`` ones by throughput (D4-8). Reads come
-    first in both.
-    """
-
-    random: tuple[Sweep, ...]
-    sequential: tuple[Sweep, ...]
-
-    @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """All sweeps."""
-        return (*self.random, *self.sequential)
 
 
 def list_depth_sweeps(results: Iterable[ProbeResult]) -> list[Sweep]:
@@ -174,21 +158,25 @@ def find_sweeps(records: Iterable[Record]) -> list[Sweep]:
     return sorted(latest.values(), key=lambda sweep: -sweep.time)
 
 
-def find_corners(sweeps: Iterable[Sweep]) -> list[Corners]:
-    """Return the depth sweeps that belong together, the latest first."""
-    depths = [sweep for sweep in sweeps if sweep.swept is SweptParameter.DEPTH]
-    unset = [sweep for sweep in depths if sweep.workload.queue_depth is None]
+def find_corners(sweeps: Iterable[Sweep]) -> list[tuple[Sweep, ...]]:
+    """Return the depth sweeps of random and sequential I/Os that belong together, the latest first.
+
+    They are of one command on one disk. Random ones come first, and reads before writes.
+    """
+    unset = [sweep for sweep in sweeps if sweep.workload.queue_depth is None]
     corners = []
-    for group in group_items(unset, lambda sweep: _make_command_key(sweep.records[0])).values():
-        random, sequential = _select_patterns(group, _RANDOM), _select_patterns(group, _IN_ORDER)
-        if random and sequential:
-            corners.append(Corners(random, sequential))
-    return sorted(corners, key=lambda corner: -corner.sweeps[0].time)
+    for group in _group_by_command(unset).values():
+        members = [sweep for sweep in group if sweep.workload.pattern in _CORNERS]
+        members.sort(key=lambda sweep: _CORNERS.index(sweep.workload.pattern))
+        if len({sweep.workload.pattern.is_sequential for sweep in members}) == 2:
+            corners.append(tuple(members))
+    return sorted(corners, key=lambda members: -members[0].time)
 
 
-def _select_patterns(sweeps: Sequence[Sweep], patterns: tuple[Pattern, ...]) -> tuple[Sweep, ...]:
-    selected = [sweep for sweep in sweeps if sweep.workload.pattern in patterns]
-    return tuple(sorted(selected, key=lambda sweep: patterns.index(sweep.workload.pattern)))
+def _group_by_command(sweeps: Iterable[Sweep]) -> dict[object, list[Sweep]]:
+    """Return the recorded depth sweeps, by the key of their command."""
+    depths = [sweep for sweep in sweeps if sweep.swept is SweptParameter.DEPTH]
+    return group_items(depths, lambda sweep: _make_command_key(sweep.records[0]))
 
 
 def list_lone_results(records: Iterable[Record], sweeps: Sequence[Sweep]) -> list[Record]:
@@ -235,17 +223,10 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
 
     A sweep without a recorded knee gets one without a range: the windows are not stored.
     """
-    knees: dict[object, list[Record]] = {}
-    for record in ordered:
-        if record.result is None and record.proof is None and record.together is None:
-            knees.setdefault(_make_command_key(record), []).append(record)
-    groups: dict[object, list[Sweep]] = {}
-    for sweep in sweeps:
-        if sweep.swept is SweptParameter.DEPTH:
-            groups.setdefault(_make_command_key(sweep.records[0]), []).append(sweep)
-        else:
-            yield sweep
-    for key, group in groups.items():
+    bare = [r for r in ordered if r.result is None and r.proof is None and r.together is None]
+    knees = group_items(bare, _make_command_key)
+    yield from (sweep for sweep in sweeps if sweep.swept is not SweptParameter.DEPTH)
+    for key, group in _group_by_command(sweeps).items():
         recorded = knees.get(key, [])
         # Knees are matched by position, so all have to fit, or none is used.
         recorded_depths = [record.queue_depth for record in recorded]
@@ -259,7 +240,7 @@ def _attach_knees(sweeps: Sequence[Sweep], ordered: Iterable[Record]) -> Iterato
             yield replace(sweep, knee=usable, ranged=knee is not None)
 
 
-def _make_command_key(record: Record) -> tuple[object, ...]:
+def _make_command_key(record: Record) -> object:
     return record.id, record.boot_id, record.command, record.time
 
 

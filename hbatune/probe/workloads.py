@@ -171,7 +171,7 @@ def _check_zones(file: TomlFile, number: int, table: RunTable) -> None:
         raise error("each zone but the last has bytes; the last is all the rest")
     if sum(zone.share for zone in zones) != 100:
         raise error("the shares of zones have to add up to 100")
-    if table.pattern in (Pattern.READ, Pattern.WRITE):
+    if table.pattern.is_sequential:
         raise error("zones are for random I/Os")
 
 
@@ -257,7 +257,7 @@ def _find_hidden(name: str, rows: Sequence[Row], workload: Workload) -> Unexerci
         return Unexercised(name, Hidden.AWAKE)
     if name == "scheduler" and not workload.writes:
         return Unexercised(name, Hidden.READS_ALONE)
-    if name == "nomerges" and workload.pattern not in (Pattern.READ, Pattern.WRITE):
+    if name == "nomerges" and not workload.pattern.is_sequential:
         return Unexercised(name, Hidden.UNMERGED)
     return None
 

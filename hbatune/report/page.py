@@ -9,7 +9,7 @@ from msgspec import Struct, convert
 from hbatune.operations.snapshot import MeasuredHost
 from hbatune.probe import comparison, history
 from hbatune.probe.result import ProbeResult
-from hbatune.probe.sweeps import Corners, Sweep, find_corners, find_sweeps
+from hbatune.probe.sweeps import Sweep, find_corners, find_sweeps
 from hbatune.shipped import load_texts
 from hbatune.text.probe_tables import describe_stale
 
@@ -30,14 +30,14 @@ class ReportData(MeasuredHost, frozen=True, kw_only=True):
         return find_sweeps(self.records)
 
     @property
-    def corners(self) -> list[Corners]:
+    def corners(self) -> list[tuple[Sweep, ...]]:
         """The latest sweeps of random and sequential I/Os by one command."""
         return find_corners(self.sweeps)
 
     @property
     def corner_sweeps(self) -> list[Sweep]:
         """All sweeps of ``corners``."""
-        return [sweep for corners in self.corners for sweep in corners.sweeps]
+        return [sweep for corners in self.corners for sweep in corners]
 
     @property
     def disk(self) -> str:

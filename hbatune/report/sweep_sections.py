@@ -10,7 +10,7 @@ from hbatune.facts.names import group_items
 from hbatune.probe.comparison import Goal, Standing, compute_mix_cost
 from hbatune.probe.knee import Knee
 from hbatune.probe.result import Figures, Pattern, ProbeResult, Workload
-from hbatune.probe.sweeps import Corners, Sweep, SweptParameter, advise_jobs, group_by_jobs
+from hbatune.probe.sweeps import Sweep, SweptParameter, advise_jobs, group_by_jobs
 from hbatune.report import charts, page, svg
 from hbatune.report.charts import Dot, Series, draw_curves
 from hbatune.shipped import load_texts
@@ -352,37 +352,39 @@ def _draw_several(
 
 def make_corner_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on random and sequential reads and writes, the latest disk first."""
-    measured_corners = [corner for corner in data.corners if all(map(_is_drawable, corner.sweeps))]
+    measured_corners = [corner for corner in data.corners if all(map(_is_drawable, corner))]
     more = "more disks are in `hbatune history`."
     return page.make_blocks(_make_corners_block, data, measured_corners, more)
 
 
-def _make_corners_block(data: page.ReportData, corners: Corners) -> page.Block:
-    last = corners.sweeps[-1].records[-1]
+def _make_corners_block(data: page.ReportData, corners: Sequence[Sweep]) -> page.Block:
+    last = corners[-1].records[-1]
+    random = [sweep for sweep in corners if not sweep.workload.pattern.is_sequential]
+    sequential = corners[len(random) :]
     # The bandwidth of the disk's narrowest link in GB/s.
-    standing = data.standing(corners.sequential[0].results[0])
+    standing = data.standing(sequential[0].results[0])
     links = () if standing is None else standing.links
     ceiling = min((link.ceiling for link in links), default=None)
     axis = "depth, I/Os in flight"
-    random = _draw_several("corners-random", corners.random, _name_load, axis, _get_iops)
-    sequential = _draw_several(
+    iops = _draw_several("corners-random", random, _name_load, axis, _get_iops)
+    throughput = _draw_several(
         "corners-sequential",
-        corners.sequential,
+        sequential,
         _name_load,
         axis,
         lambda load: load.bandwidth / 1e9,
         ceiling,
     )
     notes = []
-    for sweep in corners.sweeps:
+    for sweep in corners:
         if (knee := sweep.knee) is not None:
             standing = data.standing(max(sweep.results, key=lambda result: result.figures.iops))
             notes.append(f"{_name_load(sweep)}: {probe_tables.describe_knee(knee, standing)}.")
     return page.Block(
         name=last.target,
         notes=(*notes, units.format_conditions(last), *data.list_stale(last)),
-        figures=(random, sequential),
-        folded=(_make_joined_table(corners.sweeps, "Load", _name_load),),
+        figures=(iops, throughput),
+        folded=(_make_joined_table(corners, "Load", _name_load),),
     )
 
 
