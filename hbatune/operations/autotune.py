@@ -29,7 +29,7 @@ from hbatune.plan.rows import Row
 from hbatune.policy.config import find_configuration_file, load_configuration
 from hbatune.policy.match import SiteNames, build_traits, find_objective
 from hbatune.probe import run as running
-from hbatune.probe.history import Record, ValueChange, make_record
+from hbatune.probe.history import Record, ValueChange
 from hbatune.probe.result import (
     Doubt,
     Figures,
@@ -458,15 +458,17 @@ def _make_writing_probe(
 
 
 def _make_records(context: Context, done: AutotuneResult) -> Iterator[Record]:
-    situation, timestamp = done.situation, context.clock()
+    machine, profile = done.situation.machine, done.situation.profile.name
+    origin = (context.clock(), COMMAND, machine.kernel, machine.boot_id, profile)
     written = () if done.rules is None else done.rules.written
     rules = {rule.target: rule.file for rule in written}
     for disk in done.disks:
         if disk.result is not None and disk.counts:
-            name = situation.profile.name
-            entry = make_record(situation.machine, name, COMMAND, disk.result, timestamp)
-            yield replace(
-                entry,
+            yield Record(
+                *origin,
+                disk.result.target,
+                disk.result.id,
+                disk.result,
                 settings=tuple(disk.better),
                 rule=rules.get(disk.target),
                 search=tournaments.make_stored_search(disk),

@@ -221,22 +221,20 @@ def _keep_runs(context: Context, name: str, probed: ProbeRuns) -> None:
 
     ``name`` is the name of the workload. The knees follow the results, and adapters come last.
     """
-    command, time = f"probe {name}", context.clock()
+    machine = probed.machine
     profile = None if probed.profile is None else probed.profile.name
-    machine, records = probed.machine, []
-    for result in probed.results:
-        records.append(history.make_record(machine, profile, command, result, time))
+    origin = (context.clock(), f"probe {name}", machine.kernel, machine.boot_id, profile)
+    records = [history.Record(*origin, r.target, r.id, r) for r in probed.results]
     # Knees are stored, because the windows they are computed from are not.
     for sweep in probed.sweeps:
         last = sweep.results[-1]
-        record = history.make_record(machine, profile, command, last, time)
+        load = last.workload
         # Without its result, which the records above already contain.
-        record = replace(record, result=None, knee=sweep.knee, workload=last.workload)
-        records.append(replace(record, queue_depth=last.workload.queue_depth))
+        record = history.Record(*origin, last.target, last.id, None, knee=sweep.knee)
+        records.append(replace(record, queue_depth=load.queue_depth, workload=load))
     for full in probed.together.results if probed.together else ():
-        kernel, boot_id, id = machine.kernel, machine.boot_id, f"{ADAPTER_ID}{full.adapter}"
-        origin = (time, command, kernel, boot_id, profile, full.adapter, id)
-        records.append(history.Record(*origin, result=None, together=make_kept_together(full)))
+        subject, stored = (full.adapter, f"{ADAPTER_ID}{full.adapter}"), make_kept_together(full)
+        records.append(history.Record(*origin, *subject, None, together=stored))
     keep_records(context, records)
 
 
@@ -444,6 +442,7 @@ def list_apply_records(
 ) -> Iterator[history.Record]:
     """Yield records of the verdicts of an apply with these rows."""
     command = "apply --verify" if verified.thorough else "apply"
+    machine, profile = situation.machine, situation.profile.name
     for proof in verified.proofs:
         changes, reverted = [], []
         for row in rows:
@@ -455,10 +454,9 @@ def list_apply_records(
         result = proof.last
         if result is not None:  # measured after the apply, so with its values
             result = replace(result, settings=merge_written(result.settings, rows))
-        profile, time = situation.profile.name, context.clock()
-        record = history.make_record(situation.machine, profile, command, proof, time)
-        settings = tuple(changes)
-        yield replace(record, result=result, settings=settings, reverted=tuple(reverted))
+        origin = (context.clock(), command, machine.kernel, machine.boot_id, profile)
+        values = (tuple(changes), tuple(reverted))
+        yield history.Record(*origin, proof.target, proof.id, result, proof, *values)
 
 
 def _probe_together(context: Context, probed: ProbeRuns, names: Sequence[str]) -> Together:

@@ -231,16 +231,6 @@ class HistoryError(HbatuneError):
     """The history cannot be read or written; the old file is unchanged."""
 
 
-def make_record(
-    machine: Machine, profile: str | None, command: str, result: ProbeResult | Proof, time: float
-) -> Record:
-    """Return the record of one probe or proof. ``time`` is in seconds since the epoch."""
-    origin = (time, command, machine.kernel, machine.boot_id, profile, result.target, result.id)
-    if isinstance(result, Proof):
-        return Record(*origin, result.last, result)
-    return Record(*origin, result)
-
-
 def load(path: Path) -> History:
     """Return the history, or an empty one if no file exists.
 

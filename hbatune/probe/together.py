@@ -8,13 +8,13 @@ single rates.
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from hbatune.facts.model import Link
 from hbatune.loader import Figure
 from hbatune.probe.comparison import compute_link_ceiling
 from hbatune.probe.history import Bottleneck, KeptTogether
-from hbatune.probe.result import Doubt, Figures, ProbeResult, Served, Workload, find_doubt
+from hbatune.probe.result import Doubt, Figures, ProbeResult, Workload, find_doubt
 
 DISK_BOUND_FRACTION = 0.95
 """The fraction of the disks' sum at or above which only the disks are the bottleneck."""
@@ -48,14 +48,10 @@ class TogetherResult(Struct, frozen=True):
 
 def make_kept_together(measured: TogetherResult) -> KeptTogether:
     """Return the stored part of a result."""
-    served: dict[str, Served] = {}
-    for result in measured.alone:
-        for adapter in result.served:
-            served.setdefault(adapter.adapter, adapter)
     fields = asdict(measured) | {
-        "figures": replace(measured.figures, windows=()),
         "alone_iops": tuple(result.figures.iops for result in measured.alone),
-        "served": served.get(measured.adapter),
+        # The adapter is the only one that serves these disks.
+        "served": next(iter(measured.alone[0].served), None),
     }
     return KeptTogether(**{name: fields[name] for name in KeptTogether.__struct_fields__})
 
