@@ -332,7 +332,7 @@ def _read_version(path: str, changed: int) -> tuple[tuple[int, ...], str]:
 def measure(
     fio: Fio,
     target: str,
-    node: str,
+    nodes: tuple[str, ...],
     size: int,
     workload: Workload,
     *,
@@ -340,26 +340,25 @@ def measure(
     write: bool = False,
     cpus: str | None = None,
     involved: tuple[int, ...] = (),
-    other_nodes: tuple[str, ...] = (),
     prepare: Prepare = lambda: None,
 ) -> Figures | Failed | Skipped:
-    """Run the workload on ``node`` and return its figures.
+    """Run the workload on all ``nodes`` concurrently and return the figures of all together.
 
     ``prepare`` is called while fio starts, which does no I/O before it gets its job. If it returns
-    a reason, the job is not run. The job also runs on ``other_nodes``, and the figures cover all
-    nodes. ``size`` is the node's in bytes. fio runs only on ``cpus``, if they are given. The time
-    of interrupts is counted on the CPUs ``involved``, or on all CPUs if that is empty. Without
-    ``write``, fio itself refuses a workload that writes; a caller that allows writes must have
-    checked that the device is empty (``guard``). The logs of a replay are files beside its output.
+    a reason, the job is not run. ``size`` is the smallest node's in bytes. fio runs only on
+    ``cpus``, if they are given. The time of interrupts is counted on the CPUs ``involved``, or on
+    all CPUs if that is empty. Without ``write``, fio itself refuses a workload that writes; a
+    caller that allows writes must have checked that the device is empty (``guard``). The logs of a
+    replay are files beside its output.
 
     Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.
     """
-    values = {"workload": workload, "node": node, "size": size, "cpus": cpus, "others": other_nodes}
+    values = {"workload": workload, "size": size, "cpus": cpus}
     logs, moved = format_logs(workload, size)
-    job = render_template("templates", "probe.fio.j2", logs=len(logs), **values)
+    job = render_template("templates", "probe.fio.j2", logs=len(logs), nodes=nodes, **values)
     try:
-        for path in (node, *other_nodes):
+        for path in nodes:
             os.stat(path)  # fio calls a missing file EINVAL
         # A fio that could not be killed may still write its files while the folder is removed.
         import tempfile  # not for a daemon that starts, whose memory counts

@@ -95,7 +95,7 @@ def probe_subject(
         measured = fio.measure(
             executable,
             target,
-            node,
+            (node,),
             size,
             workload,
             write=write,
@@ -184,14 +184,13 @@ def probe_together(
         return fio.measure(
             executable,
             target,
-            nodes[0],
+            tuple(nodes),
             min(sizes),
             workload,
             write=workload.writes,
             cpus=join_cpus(first.cpus) if enough else None,
             # One CPU that serves all interrupts is a limit, even if the others are idle.
             involved=first.serving,
-            other_nodes=tuple(nodes[1:]),
         )
 
 
@@ -202,7 +201,7 @@ def probe_file(target: str, path: str, size: int, workload: Workload) -> ProbeOu
         return executable
     if size < workload.least_bytes:
         return Skipped(target, Skip.TOO_SMALL)
-    measured = fio.measure(executable, target, path, size, workload, write=workload.writes)
+    measured = fio.measure(executable, target, (path,), size, workload, write=workload.writes)
     if not isinstance(measured, Figures):
         return measured
     return ProbeResult(target, f"{FILE_ID}{target}", workload, measured, executable.version, ())

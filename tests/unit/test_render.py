@@ -16,7 +16,7 @@ def job(node: str, workload: Workload | None = None, logs: int = 0) -> list[str]
     text = render_template(
         "templates",
         "probe.fio.j2",
-        node=node,
+        nodes=(node,),
         workload=workload or Workload(),
         size=SIZE,
         cpus=None,
@@ -95,7 +95,7 @@ def test_missing_template_value_raises() -> None:
     with pytest.raises(jinja2.UndefinedError):
         render_template("templates", "probe.fio.j2", workload=Workload(), size=SIZE, cpus=None)
     with pytest.raises(jinja2.UndefinedError):
-        render_template("templates", "probe.fio.j2", node="/dev/sda", size=SIZE, cpus=None)
+        render_template("templates", "probe.fio.j2", nodes=("/dev/sda",), size=SIZE, cpus=None)
 
 
 def test_zoned_mix_is_one_job() -> None:

@@ -62,7 +62,7 @@ class Fake:
 
     def measure(self, *, margin: float = 30.0) -> Figures | Failed | Skipped:
         """Run it as a probe would."""
-        return fio.measure(usable(), "sda", str(self.node), SIZE, SHORT, margin=margin)
+        return fio.measure(usable(), "sda", (str(self.node),), SIZE, SHORT, margin=margin)
 
 
 def usable() -> fio.Fio:
@@ -95,10 +95,10 @@ def disk() -> Iterator[Path]:
 def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
     before = disk.read_bytes()
     writing = Workload(Pattern.RANDOM_MIX, ramp=0, runtime=0.2, reads=50)
-    refused = fio.measure(usable(), "sda", str(disk), SIZE, writing)
+    refused = fio.measure(usable(), "sda", (str(disk),), SIZE, writing)
     assert isinstance(refused, Failed)
     assert disk.read_bytes() == before
-    done = fio.measure(usable(), "sda", str(disk), SIZE, writing, write=True)
+    done = fio.measure(usable(), "sda", (str(disk),), SIZE, writing, write=True)
     assert isinstance(done, Figures)
     assert disk.read_bytes() != before
     assert sum(window.ios for window in done.windows) in range(done.ios - 8, done.ios + 1)
@@ -106,7 +106,7 @@ def test_fio_refuses_unpermitted_writes(disk: Path) -> None:
 
 def test_fio_runs_on_given_cpus(fake: Fake) -> None:
     fake.script("grep cpus_allowed= >&2; exit 7")
-    outcome = fio.measure(usable(), "sda", str(fake.node), SIZE, SHORT, cpus="0,2-3")
+    outcome = fio.measure(usable(), "sda", (str(fake.node),), SIZE, SHORT, cpus="0,2-3")
     assert isinstance(outcome, Failed)
     assert "cpus_allowed=0,2-3" in (outcome.text or "")
 
@@ -116,7 +116,7 @@ def test_real_fio_preserves_data(disk: Path) -> None:
     before = disk.read_bytes()
     # Long enough that what is in flight as the ramp ends is lost in it, however busy the machine.
     workload = Workload(ramp=0.1, runtime=1.0, jobs=2)
-    outcome = fio.measure(usable(), "sda", str(disk), SIZE, workload)
+    outcome = fio.measure(usable(), "sda", (str(disk),), SIZE, workload)
     assert isinstance(outcome, Figures)
     assert 0 < outcome.p50_us <= outcome.p95_us <= outcome.p99_us <= outcome.p999_us
     assert outcome.ios == pytest.approx(outcome.iops * outcome.runtime, rel=0.2)
@@ -129,7 +129,7 @@ def test_real_fio_preserves_data(disk: Path) -> None:
 
 @real_fio
 def test_real_windows_sum_to_run(disk: Path) -> None:
-    outcome = fio.measure(usable(), "sda", str(disk), SIZE, Workload(ramp=0.4, runtime=1.0))
+    outcome = fio.measure(usable(), "sda", (str(disk),), SIZE, Workload(ramp=0.4, runtime=1.0))
     assert isinstance(outcome, Figures)
     assert len(outcome.windows) > 1
     assert sum(window.seconds for window in outcome.windows) == pytest.approx(outcome.runtime)
@@ -144,7 +144,7 @@ def test_real_fio_replays_trace(disk: Path, tmp_path: Path) -> None:
     # Overlapping I/Os need several jobs, and half of the addresses are beyond the file's end.
     path = save(tmp_path / "disk.trace", steady_ios(120, every_us=500, writes=40))
     reading = make_replay(path)
-    outcome = fio.measure(usable(), "sda", str(disk), SIZE // 2, reading)
+    outcome = fio.measure(usable(), "sda", (str(disk),), SIZE // 2, reading)
     assert isinstance(outcome, Figures)
     assert outcome.moved == 16
     assert (outcome.ios, outcome.runtime) == (80, 1.0)
@@ -153,9 +153,9 @@ def test_real_fio_replays_trace(disk: Path, tmp_path: Path) -> None:
     assert 0 < outcome.p50_us <= outcome.p999_us
     assert disk.read_bytes() == before
     writing = make_replay(path, writes=True)
-    assert isinstance(fio.measure(usable(), "sda", str(disk), SIZE, writing), Failed)
+    assert isinstance(fio.measure(usable(), "sda", (str(disk),), SIZE, writing), Failed)
     assert disk.read_bytes() == before
-    outcome = fio.measure(usable(), "sda", str(disk), SIZE, writing, write=True)
+    outcome = fio.measure(usable(), "sda", (str(disk),), SIZE, writing, write=True)
     assert isinstance(outcome, Figures)
     assert outcome.ios == 120
     assert disk.read_bytes() != before
@@ -168,7 +168,7 @@ def test_replay_may_open_many_files(fake: Fake, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
     try:
-        fio.measure(usable(), "sda", str(fake.node), SIZE, make_replay(path))
+        fio.measure(usable(), "sda", (str(fake.node),), SIZE, make_replay(path))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (fake.directory / "limit").read_text().strip() == str(hard)
@@ -358,7 +358,7 @@ def test_interrupt_at_launch_ends_fio(
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        fio.measure(program, "sda", str(fake.node), SIZE, SHORT)
+        fio.measure(program, "sda", (str(fake.node),), SIZE, SHORT)
     assert [process.alive() for process in started] == [False]
 
 
@@ -373,7 +373,7 @@ def test_refused_fio_gets_no_job(fake: Fake) -> None:
         return Skipped("sda", Skip.BUSY)
 
     program = usable()
-    outcome = fio.measure(program, "sda", str(fake.node), SIZE, SHORT, prepare=refuse)
+    outcome = fio.measure(program, "sda", (str(fake.node),), SIZE, SHORT, prepare=refuse)
     assert outcome == Skipped("sda", Skip.BUSY)
     assert not job.read_text()
     [pid] = started
@@ -390,14 +390,14 @@ def test_fio_gets_empty_signal_mask(fake: Fake) -> None:
         f"open({str(mask)!r}, 'w').write(str(len(signal.pthread_sigmask(0, ()))))\n"
     )
     path.chmod(0o755)
-    fio.measure(fio.Fio(str(path), "3.33"), "sda", str(fake.node), SIZE, SHORT)
+    fio.measure(fio.Fio(str(path), "3.33"), "sda", (str(fake.node),), SIZE, SHORT)
     assert mask.read_text() == "0"
 
 
 CALLER = """
 from hbatune.probe import fio
 from hbatune.probe.result import Workload
-fio.measure(fio.find("sda"), "sda", {node!r}, 1048576, Workload(), margin=1000)
+fio.measure(fio.find("sda"), "sda", ({node!r},), 1048576, Workload(), margin=1000)
 """
 
 
