@@ -421,10 +421,7 @@ def _find_stale_reasons(record: Record, machine: Machine) -> Iterator[StaleReaso
     adapters = machine.adapters_by_target
     if record.id.startswith(ADAPTER_ID):
         served = None if record.together is None else record.together.served
-        if record.target not in adapters:
-            yield StaleReason(Stale.GONE)
-        elif served is not None:
-            yield from _compare_adapters(served, adapters[record.target])
+        yield from _compare_adapters(served, adapters.get(record.target))
         return
     # Without the disk its adapter is unknown: driver and firmware are no longer comparable.
     if not any(endpoint.id == record.id for endpoint in machine.endpoints):
@@ -435,9 +432,10 @@ def _find_stale_reasons(record: Record, machine: Machine) -> Iterator[StaleReaso
             yield from _compare_adapters(served, adapters.get(served.adapter))
 
 
-def _compare_adapters(recorded: Served, current: Adapter | None) -> Iterator[StaleReason]:
+def _compare_adapters(recorded: Served | None, current: Adapter | None) -> Iterator[StaleReason]:
     if current is None:
         yield StaleReason(Stale.GONE)
+    if current is None or recorded is None:
         return
     before = _join_facts(recorded.driver, recorded.driver_version)
     after = _join_facts(current.driver, current.driver_version)

@@ -40,12 +40,9 @@ _SWEPT = ("rate", "queue_depth", "reads", "block_size", "jobs", "depth")
 
 
 class RunTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[run]]``: bytes per I/O, I/Os in flight per job, seconds; lists are swept.
+    """One ``[[run]]`` with the fields of ``Workload``; lists are swept.
 
-    ``reads`` is the percentage of reads in a mix. ``zones`` are the percentages of all I/Os by
-    zone, starting at the first byte. ``queue_depth`` is the endpoint's own depth during the run.
-    With a ``rate``, in I/Os per second of all jobs, ``depth`` is the maximum number that may wait.
-    A ``writer`` writes during the run.
+    The ``zones`` start at the first byte. The default ``depth`` depends on the ``rate``.
     """
 
     pattern: Pattern
