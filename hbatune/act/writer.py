@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import PurePath
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -298,13 +297,18 @@ def read_baselines(
 ) -> list[Entry]:
     """Return the current values of all settings that the chains may change and that can be set."""
     entries: list[Entry] = []
-    affected: dict[Chain, Collection[str]] = {}
+    affected: dict[Chain, tuple[str, ...]] = {}
+    raw, unread = dict[str, setting.Attributes](), dict[str, Collection[str]]()
     for chain in chains:
-        affected[chain] = list_affected_settings(step.setting for step in chain.steps)
-    requested = {chain.sysfs: names for chain, names in affected.items()}
-    current = read_current_values(requested, means.deadline, means.worker_pool, means.read)
+        names = affected[chain] = list_affected_settings(step.setting for step in chain.steps)
+        if chain.sysfs in means.read and _has_all(means.read[chain.sysfs], _list_files(names)):
+            raw[chain.sysfs] = means.read[chain.sysfs]
+        else:
+            unread[chain.sysfs] = names
+    if unread:
+        raw |= read_raw(unread, means.deadline, means.worker_pool)
     for chain, names in affected.items():
-        values = current[chain.sysfs]
+        values = parse_values(raw[chain.sysfs])
         scheduler = values.get("scheduler")
         # A scheduler that is read only because others depend on it is not changed by this chain.
         for name, value in select_values(values, names).items():
@@ -323,24 +327,6 @@ def list_baseline_files(names: frozenset[str]) -> tuple[str, ...]:
     """Return the files, below a disk's directory, of the baselines that these writes need."""
     of_disks = (name for name in names if table.find_target_kind(name) is TargetKind.ENDPOINT)
     return _list_files(list_affected_settings(of_disks))
-
-
-def read_current_values(
-    wanted: Mapping[str, Collection[str]],
-    deadline: float,
-    worker_pool: WorkerPool | None = None,
-    already: Mapping[str, setting.Attributes] = MappingProxyType({}),
-) -> dict[str, dict[str, Value]]:
-    """Return, by directory, the values in the settings' files; ``already`` are read attributes."""
-    raw, unread = dict[str, setting.Attributes](), dict[str, Collection[str]]()
-    for directory, names in wanted.items():
-        if directory in already and _has_all(already[directory], _list_files(names)):
-            raw[directory] = already[directory]
-        else:
-            unread[directory] = names
-    if unread:
-        raw |= read_raw(unread, deadline, worker_pool)
-    return {directory: parse_values(attributes) for directory, attributes in raw.items()}
 
 
 def select_values(values: Mapping[str, Value], names: Collection[str]) -> dict[str, Value]:

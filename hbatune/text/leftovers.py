@@ -74,14 +74,14 @@ def _report_doubts(journal: Journal, machine: Machine, stuck: Iterable[Claim]) -
     doubtful = [e for e in journal.entries if e.doubt is not None and e.id not in waiting]
     if not doubtful:
         return
-    from hbatune.act.writer import read_current_values  # rarely needed, and heavy
+    from hbatune.act.writer import parse_values, read_raw  # rarely needed, and heavy
 
     directories = {target.id: target.directory for target in list_targets(machine).values()}
     for entry in doubtful:
         if (directory := directories.get(entry.id)) is not None:
             # A short deadline: this is only a note, and the disk may still be unresponsive.
-            values = read_current_values({directory: (entry.setting,)}, deadline=1.0)
-            current = values[directory].get(entry.setting)
+            raw = read_raw({directory: (entry.setting,)}, deadline=1.0)
+            current = parse_values(raw[directory]).get(entry.setting)
             late = f"{entry.target}: the late write of {entry.setting}"
             if current == entry.value:
                 print_note(f"{late} has landed: it is {current} now")

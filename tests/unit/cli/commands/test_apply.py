@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hbatune.act.lock import read_held_ids
 from hbatune.act.paths import Paths
-from hbatune.act.writer import read_current_values
+from hbatune.act.writer import parse_values, read_raw
 from hbatune.cli import main
 from hbatune.facts.model import Machine, Protocol, Storage
 from hbatune.probe import run
@@ -112,7 +112,8 @@ class Bench:
 
     def value(self, target: str, setting: str) -> object:
         [disk] = [candidate for candidate in self.disks if candidate.name == target]
-        return read_current_values({str(disk.path): (setting,)}, 10.0)[str(disk.path)][setting]
+        path = str(disk.path)
+        return parse_values(read_raw({path: (setting,)}, 10.0)[path])[setting]
 
     def values(self, setting: str) -> list[object]:
         return [self.value(disk.name, setting) for disk in self.disks]
