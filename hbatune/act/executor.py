@@ -59,7 +59,7 @@ class Means(Struct, frozen=True):
     ) -> bytes | None:
         """Make the journal durable, or raise JournalError; return ``over`` for the next save."""
         if self.save is None:
-            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)
+            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)[0]
         self.save(recorded, keep_room)
         return None
 

@@ -250,8 +250,7 @@ class _Stored(Struct, frozen=True):
 
 def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
     """Return the intact part of the file's ``data``. Raises UnusableFileError if it is unusable."""
-    opened = journal_format.open_document(data)
-    head, entries = opened.head, opened.entries
+    head, entries, damaged = journal_format.open_document(data)
     if head is None:
         head = msgspec.json.encode(_Header(SCHEMA, boot_id))
         # Only the trace proves that the journal is of this boot.
@@ -259,7 +258,7 @@ def _parse_content(path: Path, data: bytes, boot_id: str) -> _Stored:
     document = journal_format.with_entries(head, entries)
     # Within bounds: the checksums prove that hbatune wrote each line.
     header = loader.decode(head, _Header)
-    return _Stored(data, document, header, _describe_damage(path, opened.damaged))
+    return _Stored(data, document, header, _describe_damage(path, damaged))
 
 
 def _decode_change(text: bytes) -> Change | None:
@@ -267,12 +266,6 @@ def _decode_change(text: bytes) -> Change | None:
         loader.require_bounded(text, loader.SMALL_BOUNDS)
         return loader.decode(text, Change)
     return None
-
-
-def read_sequence(data: bytes) -> int:
-    """Return the sequence number of the journal's file with this content, or 0."""
-    head = journal_format.open_document(data.partition(b"\n")[0]).head if b"\n" in data else None
-    return 0 if head is None else loader.decode(head, _Header).sequence
 
 
 def _describe_damage(path: Path, damaged: Collection[tuple[int, bytes]]) -> Loss | None:
@@ -381,16 +374,18 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
 
 def save(
     path: Path, journal: Journal, *, keep_room: bool = False, over: bytes | None = None
-) -> bytes:
-    """Make the journal durable, and return the file's content; JournalError if that fails.
+) -> tuple[bytes, int]:
+    """Make the journal durable; return the file's content, and its sequence number or 0.
 
-    ``over`` is the present content, if the caller has just written it under the same lock. An
-    empty journal has no file. Content that a newer version wrote stays in it. Afterwards there
-    is no log. A damaged file is kept under another name. ``keep_room`` reserves the space for
-    the saves at the end of the run and of a rollback, in case the disk fills up during the run.
+    ``over`` is the present content, if the caller has just written it under the same lock. Raises
+    JournalError if that fails. An empty journal has no file. Content that a newer version wrote
+    stays in it. Afterwards there is no log. A damaged file is kept under another name.
+    ``keep_room`` reserves the space for the saves at the end of the run and of a rollback, in case
+    the disk fills up during the run.
     """
     stored = _read_current(path, journal.boot_id, over)
-    journal = replace(journal, sequence=stored.header.sequence)
+    sequence = stored.header.sequence
+    journal = replace(journal, sequence=sequence)
     document = loader.encode_merged(journal, stored.document)
     is_logged = find_log(path).exists()
     full = journal.entries or journal.run or journal.reverted or journal.losses
@@ -402,7 +397,7 @@ def save(
         # The trace first: a trace without its file would be a loss.
         if is_empty and journal_format.remove_trace(path):
             files.remove(path)
-            data = b""
+            data, sequence = b"", 0
         elif document != stored.document or is_logged or stored.loss is not None:
             sequence = journal_format.make_sequence()
             data = journal_format.seal_document(document, sequence)
@@ -420,7 +415,7 @@ def save(
             rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise UnwritableJournalError(path, error) from error
-    return data
+    return data, sequence
 
 
 def settle(path: Path, boot_id: str) -> None:

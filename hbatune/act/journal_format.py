@@ -15,21 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from hbatune import loader
 from hbatune.act import files
 
 CHECKSUM_FIELD = b',"sum":"'
 _ENTRIES, _COPY = b',"entries":[', b'],"copy":'
-
-
-class OpenedDocument(Struct, frozen=True):
-    """The intact parts of a sealed document: ``head`` are the fields except the entries."""
-
-    head: bytes | None
-    entries: list[bytes]
-    damaged: list[tuple[int, bytes]]
 
 
 def seal(text: bytes) -> bytes:
@@ -65,28 +57,28 @@ def seal_document(document: bytes, sequence: int) -> bytes:
     return b"%b%b\n%b\n%b%b}\n" % (head[:-1], _ENTRIES, lines, _COPY, head)
 
 
-def open_document(data: bytes) -> OpenedDocument:
-    """Return the intact parts of a sealed document."""
+def open_document(data: bytes) -> tuple[bytes | None, list[bytes], list[tuple[int, bytes]]]:
+    """Return the head, which has all fields except the entries, the entries, and damaged lines."""
     lines = data.removesuffix(b"\n").split(b"\n")
     first, last = lines[0], lines[-1]
     copy = unseal(last.rpartition(_COPY)[2].removesuffix(b"}"))
     heads = [unseal(first.partition(_ENTRIES)[0] + b"}"), copy]
-    opened = OpenedDocument(heads[0] or heads[1], [], [])
+    entries, damaged = list[bytes](), list[tuple[int, bytes]]()
     for number, line in enumerate(lines, 1):
         entry = unseal(line.removesuffix(b","))
         if entry is not None:
-            opened.entries.append(entry)
+            entries.append(entry)
             continue
         if number == 1:
             intact = heads[0] is not None and line.endswith(_ENTRIES)
         elif number == len(lines):
             intact = heads[1] is not None and line.startswith(_COPY)
         else:
-            intact = not line and not opened.entries
+            intact = not line and not entries
         if not intact:
-            opened.entries.extend(find_intact_objects(line, b"id"))
-            opened.damaged.append((number, line))
-    return opened
+            entries += find_intact_objects(line, b"id")
+            damaged.append((number, line))
+    return heads[0] or heads[1], entries, damaged
 
 
 def with_entries(head: bytes, entries: list[bytes]) -> bytes:
