@@ -19,23 +19,19 @@ from msgspec.structs import replace
 
 from hbatune.facts import sampler
 
-LATENCY_EVENTS = (
+CAPTURE_EVENTS = (
     "block_bio_queue",
-    "block_bio_remap",
     "block_split",
     "block_bio_backmerge",
     "block_bio_frontmerge",
     "block_rq_merge",
     "block_rq_complete",
 )
+"""The events for the I/Os of one disk. All have its number, also on a partition."""
+STAGE_EVENTS = (*CAPTURE_EVENTS, "block_getrq", "block_rq_issue", "block_rq_requeue")
+"""The events for the stages of one disk's requests."""
+LATENCY_EVENTS = (*CAPTURE_EVENTS, "block_bio_remap")
 """The events for latencies from the entry into the block layer to the completion."""
-STAGE_EVENTS = (
-    *(event for event in LATENCY_EVENTS if event != "block_bio_remap"),
-    *("block_getrq", "block_rq_issue", "block_rq_requeue"),
-)
-"""The events for the stages of one disk's requests. All have its number, also on a partition."""
-CAPTURE_EVENTS = tuple(event for event in LATENCY_EVENTS if event != "block_bio_remap")
-"""The events for the I/Os of one disk, as for the stages."""
 MAX_EVENTS = 20_000
 """Events to read of one trace, the earliest first."""
 # include/trace/events/block.h. The name of a process is too short to contain a match.
