@@ -272,9 +272,3 @@ def _pair_requests(
                     io.device, io.completed = device, time
                     io.sector, io.sectors = sector, event.sectors
                     yield pending.pop(position)
-
-
-def pair_events(events: Iterable[BlockEvent]) -> Iterator[tuple[str, int]]:
-    """Yield the device, ``8:0``, and the microseconds of each request of a trace."""
-    for io in pair_requests(events):
-        yield io.device.replace(",", ":"), io.completed - io.queued

@@ -13,7 +13,7 @@ from msgspec import Struct, json
 
 from hbatune import loader
 from hbatune.act import files
-from hbatune.act.block_trace import BlockTrace, pair_events
+from hbatune.act.block_trace import BlockTrace, pair_requests
 from hbatune.probe.result import Histogram
 
 SCHEMA = "hbatune.latency/2"
@@ -121,8 +121,9 @@ class LatencySampler:
 
     def _store_sample(self, current_time: float) -> None:
         counts: Counts = {}
-        for device, micros in pair_events(self._trace.stop()):
-            ios, latency = counts.setdefault(device, {}), round_latency(micros)
+        for request in pair_requests(self._trace.stop()):
+            ios = counts.setdefault(request.device.replace(",", ":"), {})
+            latency = round_latency(request.completed - request.queued)
             ios[latency] = ios.get(latency, 0) + 1
         sample = Interval(current_time, PERIOD_S, counts)
         self.intervals = (*self.intervals, sample)[-KEPT_INTERVALS:]

@@ -10,7 +10,7 @@ from hbatune.act.block_trace import (
     LATENCY_EVENTS,
     STAGE_EVENTS,
     BlockTrace,
-    pair_events,
+    pair_requests,
     parse_events,
     remove_leftovers,
     trace_requests,
@@ -27,14 +27,15 @@ def lines(*events: str) -> list[bytes]:
 
 
 def pair(*events: str) -> list[tuple[str, int]]:
-    return list(pair_events(parse_events(lines(*events))))
+    requests = pair_requests(parse_events(lines(*events)))
+    return [(request.device, request.completed - request.queued) for request in requests]
 
 
 @pytest.mark.parametrize("completion", ["() 2048 + 8 [0]", "() 2048 + 8 none,0,0 [0]"])
 def test_completed_io_has_latency(completion: str) -> None:
     """Linux 6.10 and newer print the I/O priority as well."""
     begun = "bio_queue: 8,16 RA 2048 + 8 [fio]"
-    assert pair(begun, f"rq_complete: 8,16 RA {completion}") == [("8:16", 10)]
+    assert pair(begun, f"rq_complete: 8,16 RA {completion}") == [("8,16", 10)]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_remapped_io_counts_below() -> None:
         "bio_queue: 8,16 R 2048 + 8 [fio]",
         "rq_complete: 8,0 R () 4096 + 8 [0]",
         "rq_complete: 8,16 R () 2048 + 8 [0]",
-    ) == [("8:0", 30), ("8:16", 20)]
+    ) == [("8,0", 30), ("8,16", 20)]
 
 
 def test_merged_io_counts_once_with_first_start() -> None:
@@ -76,7 +77,7 @@ def test_merged_io_counts_once_with_first_start() -> None:
         "rq_complete: 8,0 W () 8 + 32 [0]",
         "rq_complete: 8,0 W () 24 + 8 [0]",
         "rq_complete: 8,0 W () 32 + 8 [0]",
-    ) == [("8:0", 70)]
+    ) == [("8,0", 70)]
 
 
 def test_parts_of_split_io_have_its_start() -> None:
@@ -85,7 +86,7 @@ def test_parts_of_split_io_have_its_start() -> None:
         "split: 8,0 R 0 / 32 [fio]",
         "rq_complete: 8,0 R () 0 + 32 [0]",
         "rq_complete: 8,0 R () 32 + 32 [0]",
-    ) == [("8:0", 20), ("8:0", 30)]
+    ) == [("8,0", 20), ("8,0", 30)]
 
 
 def test_stages_and_counts_of_requests() -> None:
