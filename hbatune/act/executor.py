@@ -54,14 +54,12 @@ class Means(Struct, frozen=True):
     unmarked: frozenset[str] = frozenset()
     guard: rollback_record.RollbackGuard = rollback_record.UNGUARDED
 
-    def save_journal(
-        self, recorded: Journal, *, keep_room: bool = False, over: bytes | None = None
-    ) -> bytes | None:
-        """Make the journal durable, or raise JournalError; return ``over`` for the next save."""
+    def save_journal(self, recorded: Journal, *, keep_room: bool = False) -> None:
+        """Make the journal durable, or raise JournalError."""
         if self.save is None:
-            return journal.save(self.journal, recorded, keep_room=keep_room, over=over)[0]
-        self.save(recorded, keep_room)
-        return None
+            journal.save(self.journal, recorded, keep_room=keep_room)
+        else:
+            self.save(recorded, keep_room)
 
 
 STUCK_LIMIT = 3

@@ -372,18 +372,14 @@ def _load(path: Path, boot_id: str) -> tuple[Journal, Journal | None]:
     return replace(current, entries=tuple(entries.values())), None
 
 
-def save(
-    path: Path, journal: Journal, *, keep_room: bool = False, over: bytes | None = None
-) -> tuple[bytes, int]:
-    """Make the journal durable; return the file's content, and its sequence number or 0.
+def save(path: Path, journal: Journal, *, keep_room: bool = False) -> tuple[int, int]:
+    """Make the journal durable; return the file's size and sequence number. Raises JournalError.
 
-    ``over`` is the present content, if the caller has just written it under the same lock. Raises
-    JournalError if that fails. An empty journal has no file. Content that a newer version wrote
-    stays in it. Afterwards there is no log. A damaged file is kept under another name.
-    ``keep_room`` reserves the space for the saves at the end of the run and of a rollback, in case
-    the disk fills up during the run.
+    An empty journal has no file. Content that a newer version wrote stays in it. Afterwards there
+    is no log. A damaged file is kept under another name. ``keep_room`` reserves the space for
+    the saves at the end of the run and of a rollback, in case the disk fills up during the run.
     """
-    stored = _read_current(path, journal.boot_id, over)
+    stored = _read_current(path, journal.boot_id)
     sequence = stored.header.sequence
     journal = replace(journal, sequence=sequence)
     document = loader.encode_merged(journal, stored.document)
@@ -415,7 +411,7 @@ def save(
             rollback_record.reserve_space(path.parent, {entry.id for entry in journal.entries})
     except OSError as error:
         raise UnwritableJournalError(path, error) from error
-    return data, sequence
+    return len(data), sequence
 
 
 def settle(path: Path, boot_id: str) -> None:
@@ -433,11 +429,10 @@ def _keep_damaged(path: Path) -> None:
             return
 
 
-def _read_current(path: Path, boot_id: str, over: bytes | None) -> _Stored:
-    """Return the present content (``over`` if known), or nothing if it is unreadable or older."""
+def _read_current(path: Path, boot_id: str) -> _Stored:
+    """Return the present content, or nothing if it is unreadable or older."""
     with suppress(OSError, loader.UnusableFileError):
-        data = loader.read_bytes(path, loader.STATE_BOUNDS.bytes) if over is None else over
-        stored = _parse_content(path, data, boot_id)
+        stored = _parse_content(path, loader.read_bytes(path, loader.STATE_BOUNDS.bytes), boot_id)
         if (stored.header.schema, stored.header.boot_id) == (SCHEMA, boot_id):
             return stored
     return _Stored(b"", b"")

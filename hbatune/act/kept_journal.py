@@ -126,8 +126,8 @@ class KeptJournal:
             self._rewrite(self._merge_entries(self._journal))
 
     def _rewrite(self, complete: Journal, *, keep_room: bool = True) -> None:
-        data, sequence = journal.save(self._path, complete, keep_room=keep_room)
-        self._adopt(complete, sequence, len(data))
+        size, sequence = journal.save(self._path, complete, keep_room=keep_room)
+        self._adopt(complete, sequence, size)
         self._seen = self._read_signatures()
 
     def _append(self, line: bytes, *, keep_room: bool) -> None:

@@ -147,7 +147,7 @@ def write_plan(
     begun = recorded.begun(run, before)
     # Durable before the first write, with space reserved for the last save. From now on a rollback
     # finds every baseline, even if this process is killed or the disk is full.
-    over = means.save_journal(begun, keep_room=True)
+    means.save_journal(begun, keep_room=True)
     # A setting that cannot be read has no baseline. A chain that may change it could not be
     # restored, and is not started.
     recorded_keys = begun.by_key.keys()
@@ -163,7 +163,7 @@ def write_plan(
     rows = (*add_outcomes(plan.rows, report), *_report_followers(plan, chains, before, report))
     try:
         entries = _select_entries(begun.entries, recorded, chains, report, wanted)
-        means.save_journal(begun.ended(entries), over=over)
+        means.save_journal(begun.ended(entries))
     except JournalError as error:
         raise UnfinishedError(rows, error) from error
     return rows
