@@ -270,9 +270,10 @@ def _is_kernel_change(
 class Experiment:
     """Some ``settings`` of the target ``id`` while a ``command`` tries several values of them.
 
-    If others change one of them, nothing is tried after that. After the experiment ``failed``
-    has the settings that do not have their earlier values. Raises UsageError if the settings
-    are on a read-only file system, JournalError or HoldError, before anything is changed.
+    If others change one of them, it is in ``conflicts``, and nothing is tried after that. After the
+    experiment ``failed`` has the settings that do not have their earlier values. Raises UsageError
+    if the settings are on a read-only file system, JournalError or HoldError, before anything is
+    changed.
     """
 
     def __init__(
@@ -296,16 +297,11 @@ class Experiment:
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
         self._errors: int | None = None
-        self._conflicts: dict[str, WriteResult] = {}
+        self.conflicts: dict[str, WriteResult] = {}
         self._written: set[str] = set()  # including settings that those writes may have reset
         self._stuck: dict[Key, Process] = {}
         self._known: frozenset[Key] = frozenset()
         self.failed: dict[str, WriteResult] = {}
-
-    @property
-    def has_conflict(self) -> bool:
-        """Whether others have changed one of the settings."""
-        return bool(self._conflicts)
 
     def __enter__(self) -> Self:
         writer.require_writable(self._machine, (self._target.id,))
@@ -335,7 +331,7 @@ class Experiment:
                 is_unchanged = result.outcome is Outcome.STUCK and not is_among(name, self._written)
                 if result.outcome not in DONE_OUTCOMES and not is_unchanged:
                     self.failed[name] = result
-            self.failed |= self._conflicts
+            self.failed |= self.conflicts
             updated = (self._update_entry(entry, report) for entry in self._journal.entries)
             journal.save(self._means.journal, self._journal.ended(filter(None, updated)))
         finally:
@@ -350,10 +346,10 @@ class Experiment:
         lacking = values.keys() - self._before
         if lacking:  # without a baseline it could not be restored
             return {name: WriteResult(name, Outcome.REFUSED, errno.ENODATA) for name in lacking}
-        if not self._stuck and not self._conflicts:
+        if not self._stuck and not self.conflicts:
             self._read_settings()
-        if self._conflicts:
-            return {name: WriteResult(name, Outcome.CONFLICT) for name in values} | self._conflicts
+        if self.conflicts:
+            return {name: WriteResult(name, Outcome.CONFLICT) for name in values} | self.conflicts
         changed = values.items() - self._before.items()
         unaffected = _exclude_values(self._before, list_affected_settings(dict(changed)))
         report = self._apply_goal({**unaffected, **values})
@@ -376,7 +372,7 @@ class Experiment:
         for name in sorted(comparable, key=lambda name: find_setting(name).order):
             last, value = self._now[name], current[name]
             # A value that the change of another setting has reset is not a decision.
-            if is_among(name, list_affected_settings(self._conflicts)):
+            if is_among(name, list_affected_settings(self.conflicts)):
                 continue
             if not has_changed(find_setting(name), Step(name, last, last), value):
                 continue
@@ -388,7 +384,7 @@ class Experiment:
     def _note_conflict(self, result: WriteResult) -> None:
         """Exclude a value that others have set, and its effects, from the end of the experiment."""
         assert result.found is not None
-        self._conflicts[result.setting] = result
+        self.conflicts[result.setting] = result
         unaffected = _exclude_values(self._before, find_setting(result.setting).resets)
         self._before = unaffected | {result.setting: result.found}
 
@@ -433,7 +429,7 @@ class Experiment:
             return replace(entry, doubt=report.stuck[entry.key])
         # Entries that were in the journal before are an earlier run's and stay.
         was_recorded = entry.key in self._known
-        affected = list_affected_settings(self._conflicts)
+        affected = list_affected_settings(self.conflicts)
         if entry.id == self._target.id and is_among(entry.setting, affected):
             is_changed = was_recorded or is_among(entry.setting, self._written)
             return replace(entry, **DISOWNED_FIELDS) if is_changed else None

@@ -160,7 +160,7 @@ class DiskProbes:
             return True
         results = self._experiment.take(values)
         self._taken = dict(values)
-        if self._experiment.has_conflict:
+        if self._experiment.conflicts:
             raise SearchEndedError(End.CONFLICT)
         if any(result.outcome is Outcome.STUCK for result in results.values()):
             raise SearchEndedError(End.STUCK)

@@ -419,7 +419,7 @@ def _set_depth(subject: Subject, experiment: Experiment, depth: int | None) -> S
     if isinstance(legal, FixedSetting) or legal.value != depth:
         return Skipped(target, Skip.FIXED_DEPTH, describe_limit(legal.limit))
     result = experiment.take({DEPTH: depth})[DEPTH]
-    if experiment.has_conflict:
+    if experiment.conflicts:
         return Skipped(target, Skip.CONFLICT, str(result.found))
     if result.found != depth:
         return Skipped(target, Skip.FIXED_DEPTH, str(result.outcome))

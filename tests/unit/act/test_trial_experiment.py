@@ -211,7 +211,7 @@ def test_foreign_change_during_run_stays(bench: Bench) -> None:
         (bench.disk.path / DEPTH).write_text("40")
         [result] = experiment.take({"queue_depth": 32}).values()
         assert (result.outcome, result.found) == (Outcome.CONFLICT, 40)
-        assert experiment.has_conflict
+        assert experiment.conflicts
         [result] = experiment.take({"queue_depth": 10}).values()
         assert result.outcome is Outcome.CONFLICT, "nothing is tried after that"
         assert bench.disk.value(DEPTH) == "40"
