@@ -1,7 +1,7 @@
 """The lock of the machine, held targets, and the claims of workers.
 
 One hbatune at a time changes the machine. ``Lock`` keeps a second run, or a second daemon, out.
-``HeldTargets`` names the targets that a run is switching, so the daemon does not repair them. A
+``hold_targets`` names the targets that a run is switching, so the daemon does not repair them. A
 claim is the target that a worker writes to: a later run then knows what a stuck worker may set.
 """
 
@@ -12,8 +12,8 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -205,26 +205,25 @@ class HoldError(HbatuneError):
     """The held targets cannot be recorded, so nothing is switched."""
 
 
-class HeldTargets:
-    """This process's hold on targets: a file with their ids, void once the process has ended."""
+@contextmanager
+def hold_targets(folder: Path, ids: Iterable[str]) -> Iterator[None]:
+    """Hold these targets during the block: a file has their ids, and is void without its process.
 
-    def __init__(self, folder: Path, ids: Iterable[str]) -> None:
-        self._path = folder / str(os.getpid())
-        self._ids = tuple(dict.fromkeys(ids))
-
-    def take(self) -> None:
-        """Record the targets as held. HoldError if the file cannot be written."""
-        try:
-            files.replace(self._path, msgspec.json.encode(Hold(find_this_process(), self._ids)))
-        except OSError as error:
-            hint = f"{suggest_remedy(error, self._path)}; the applied values remain"
-            problem = f"{self._path} cannot be written: {error.strerror}"
-            raise HoldError(problem, hint=hint) from error
-
-    def release(self) -> None:
-        """End the hold. A file that cannot be removed holds nothing once this process has ended."""
+    HoldError if the file cannot be written.
+    """
+    path, hold = folder / str(os.getpid()), Hold(find_this_process(), tuple(dict.fromkeys(ids)))
+    try:
+        files.replace(path, msgspec.json.encode(hold))
+    except OSError as error:
+        hint = f"{suggest_remedy(error, path)}; the applied values remain"
+        problem = f"{path} cannot be written: {error.strerror}"
+        raise HoldError(problem, hint=hint) from error
+    try:
+        yield
+    finally:
+        # A file that cannot be removed holds nothing once this process has ended.
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def read_held_ids(folder: Path) -> frozenset[str]:

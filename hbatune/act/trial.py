@@ -9,6 +9,7 @@ A value that an administrator or another tool changes during the run is not over
 import errno
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
@@ -104,7 +105,7 @@ class Trial:
         self._known = list_targets(machine)
         # A stopped trial must still restore everything, so it ignores the stop.
         self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._held = lock.HeldTargets(holds, (row.id for row in self.rows))
+        self._holds = holds
         self._sides = {Side.BEFORE: _group_by_target(before)}
         self._now: dict[str, dict[str, Value]] = {}
         self._stuck: dict[Key, Process] = {}
@@ -122,11 +123,14 @@ class Trial:
         # drift.
         run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, ())
-        _hold_and_save(self._held, self._means, self._journal)
+        with ExitStack() as stack:
+            stack.enter_context(lock.hold_targets(self._holds, (row.id for row in self.rows)))
+            journal.save(self._means.journal, self._journal)
+            self._hold = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with self._hold:
             # Also after an exception: a trial ends with everything as applied.
             conflicts = len(self._conflicts)
             self.failed = self.switch(self._applied, Side.AFTER)
@@ -144,8 +148,6 @@ class Trial:
                     reverted[RevertedValue(row.id, row.setting, row.value)] = None
             recorded = replace(self._journal, reverted=tuple(reverted))
             journal.save(self._means.journal, recorded.ended(entries))
-        finally:
-            self._held.release()
 
     def switch(self, keys: Collection[Key], side: Side) -> dict[Key, WriteResult]:
         """Change these settings, and the settings that they reset, to one side.
@@ -292,7 +294,7 @@ class Experiment:
         self._command = command
         # A stopped experiment must still restore its settings, so it ignores the stop.
         self._means = replace(means, stop=lambda: False, progress=lambda chain: None)
-        self._held = lock.HeldTargets(holds, (id,))
+        self._holds = holds
         self._journal = Journal(machine.boot_id)
         self._before: dict[str, Value] = {}
         self._now: dict[str, Value] = {}
@@ -315,11 +317,14 @@ class Experiment:
         self._known = frozenset(recorded.by_key)
         run = Run(self._command, None, find_this_process(), time.time())
         self._journal = recorded.begun(run, entries)
-        _hold_and_save(self._held, self._means, self._journal)
+        with ExitStack() as stack:
+            stack.enter_context(lock.hold_targets(self._holds, (self._target.id,)))
+            journal.save(self._means.journal, self._journal)
+            self._hold = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with self._hold:
             # Also after an exception: the original values are restored before the hold ends.
             if not self._stuck:
                 self._read_settings()
@@ -334,8 +339,6 @@ class Experiment:
             self.failed |= self.conflicts
             updated = (self._update_entry(entry, report) for entry in self._journal.entries)
             journal.save(self._means.journal, self._journal.ended(filter(None, updated)))
-        finally:
-            self._held.release()
 
     def take(self, values: Mapping[str, Value]) -> dict[str, WriteResult]:
         """Set these values, and the other settings to their original values; return the results.
@@ -436,13 +439,3 @@ class Experiment:
         result = report.results.get(entry.key)
         is_restored = not report.stuck and (result is None or result.outcome in DONE_OUTCOMES)
         return None if is_restored and not was_recorded else entry
-
-
-def _hold_and_save(targets: lock.HeldTargets, means: Means, recorded: Journal) -> None:
-    """Hold the targets and save the journal; JournalError with the hold released."""
-    targets.take()
-    try:
-        journal.save(means.journal, recorded)
-    except journal.JournalError:
-        targets.release()
-        raise

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hbatune.act import lock
-from hbatune.act.lock import HeldTargets, Lock, LockFileError, read_held_ids
+from hbatune.act.lock import Lock, LockFileError, hold_targets, read_held_ids
 from hbatune.errors import suggest_remedy
 
 
@@ -101,10 +101,8 @@ def test_relocking_is_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_hold_is_ignored(tmp_path: Path) -> None:
-    held_targets = HeldTargets(tmp_path, ["a"])
-    held_targets.take()
-    (tmp_path / "1").write_text("{")
-    assert read_held_ids(tmp_path) == {"a"}
-    held_targets.release()
-    held_targets.release()
+    with hold_targets(tmp_path, ["a"]):
+        (tmp_path / "1").write_text("{")
+        assert read_held_ids(tmp_path) == {"a"}
+        (tmp_path / str(os.getpid())).unlink()
     assert read_held_ids(tmp_path) == read_held_ids(tmp_path / "none") == frozenset()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hbatune.act import interrupts, journal, marks, rollback_record, writer
 from hbatune.act.journal import Run
-from hbatune.act.lock import HeldTargets
+from hbatune.act.lock import hold_targets
 from hbatune.act.paths import Paths
 from hbatune.agent import passes
 from hbatune.agent.events import DeviceEvent
@@ -178,9 +178,8 @@ def test_drift_policy_applies_per_setting(
 
 
 def test_measured_disk_stays_unrepaired(bench: Bench) -> None:
-    held_targets = HeldTargets(Paths.holds, [bench.disks[0].endpoint().id])
-    held_targets.take()
-    handling = bench.handling(bench.run(START))
+    with hold_targets(Paths.holds, [bench.disks[0].endpoint().id]):
+        handling = bench.handling(bench.run(START))
     assert handling["sda", "nomerges"] is Handled.HELD
     assert bench.values("queue/nomerges") == ["0", "1"]
 
@@ -338,10 +337,8 @@ def test_drift_policy_exempts_kernel_resets(
 
 def test_measured_disk_stays_new(bench: Bench) -> None:
     bench.config = Config(daemon=DaemonConfig(drift=DriftReaction.IGNORE))
-    held_targets = HeldTargets(Paths.holds, [bench.disks[0].endpoint().id])
-    held_targets.take()
-    bench.run(START)
-    held_targets.release()
+    with hold_targets(Paths.holds, [bench.disks[0].endpoint().id]):
+        bench.run(START)
     bench.run(AUDIT)
     assert bench.values("queue/nomerges") == ["1", "1"]
 
