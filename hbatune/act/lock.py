@@ -66,11 +66,6 @@ class Lock:
         _locked_paths.add(self._path)
         return self
 
-    @property
-    def name(self) -> str:
-        """The name of the lock's file."""
-        return self._path.name
-
     def remove(self) -> None:
         """Remove the files of the held lock, after all other state. Raises LockFileError."""
         for path in self._descriptors:

@@ -356,7 +356,7 @@ def _remove_files(context: Context, root: Path, lock: Lock | None = None) -> boo
     # The state last: as long as any step before fails, an uninstallation can be repeated.
     files.remove_folder(join_root(root, paths.state))
     if lock is not None:
-        files.empty_folder(paths.run, keep=lock.name)
+        files.empty_folder(paths.run, keep=paths.lock.name)
         lock.remove()
     placement.remove_empty_folders(root, result.folders)
     return finished
