@@ -173,19 +173,17 @@ def take_turn(directory: str, seconds: float) -> Iterator[bool]:
     The turn is a lock on the ``directory``, which the kernel releases when its worker ends. The
     block also begins, with False, after these ``seconds``, or if the directory is missing.
     """
-    before, descriptor, has_turn = signal.signal(signal.SIGALRM, _expire), -1, False
-    try:
+    has_turn = False
+    with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, _expire))
         with suppress(OSError):
             descriptor = os.open(directory, os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.enter_context(close_on_exit(descriptor))
             signal.setitimer(signal.ITIMER_REAL, seconds)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             has_turn = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         yield has_turn
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _expire(signum: int, frame: object) -> None:
