@@ -55,7 +55,7 @@ class KeptJournal:
         self._adopt(current, recorded.sequence, signatures[0][1] if signatures[0] else 0)
         # A line has current ids: next to ids of an earlier version they would be two targets. An
         # existing log may end in a part of a line.
-        self._appendable &= earlier is None and recorded == current and not self.is_logged
+        self._appendable &= earlier is None and recorded == current and signatures[1] is None
         self._seen = signatures
 
     def recover(self, records: RollbackRecords) -> tuple[Loss, ...]:
@@ -77,11 +77,6 @@ class KeptJournal:
         if lost:
             self._rewrite(self._merge_entries(self._journal))
         return lost
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether there is a log."""
-        return journal.find_log(self._path).exists()
 
     def part(self, ids: Iterable[str]) -> Journal:
         """Return the journal with the entries of only these targets."""
@@ -122,7 +117,7 @@ class KeptJournal:
     def compact(self, machine: Machine) -> None:
         """Rewrite the journal, after a ``refresh``, if there is a log. Raises JournalError."""
         self.refresh(lambda: machine)
-        if self.is_logged:
+        if journal.find_log(self._path).exists():
             self._rewrite(self._merge_entries(self._journal))
 
     def _rewrite(self, complete: Journal, *, keep_room: bool = True) -> None:
