@@ -235,10 +235,10 @@ def test_rollback_works_on_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_apply_finishes_on_filling_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = journal.save
 
-    def save(path: Path, saved_journal: Journal, **options: Any) -> bytes:
-        data = real(path, saved_journal, **options)
+    def save(path: Path, saved_journal: Journal, **options: Any) -> tuple[int, int]:
+        saved = real(path, saved_journal, **options)
         monkeypatch.setattr(files, "_make_temporary", full)
-        return data
+        return saved
 
     monkeypatch.setattr(journal, "save", save)
     bench = Bench(tmp_path)
@@ -249,7 +249,7 @@ def test_apply_finishes_on_filling_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_unfinished_journal_preserves_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = journal.save
 
-    def save(path: Path, saved_journal: Journal, **options: Any) -> bytes:
+    def save(path: Path, saved_journal: Journal, **options: Any) -> tuple[int, int]:
         if saved_journal.run is None:
             raise journal.JournalError("the journal cannot be written: Input/output error")
         return real(path, saved_journal, **options)

@@ -80,10 +80,10 @@ def test_baseline_precedes_write(
     observations: list[tuple[str, tuple[Entry, ...]]] = []
     real = journal.save
 
-    def save(path: Path, saved_journal: Journal, **options: Any) -> bytes:
-        data = real(path, saved_journal, **options)
+    def save(path: Path, saved_journal: Journal, **options: Any) -> tuple[int, int]:
+        saved = real(path, saved_journal, **options)
         observations.append((sda.value("queue/nomerges"), filed(means).entries))
-        return data
+        return saved
 
     monkeypatch.setattr(journal, "save", save)
     host = machine(sda.endpoint())
