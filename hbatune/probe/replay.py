@@ -19,6 +19,8 @@ from hbatune.probe.trace_file import SECTOR_BYTES, Trace, load_trace, select_bus
 MAX_JOBS = 1024
 SLACK_US = 2000
 """The pause of a job between two I/Os: the precision of its waits, and a slightly slower disk."""
+_MAX_BUFFERS = 1 << 30
+"""Bytes that the buffers of all jobs may take. The file may be a stranger's."""
 _LEAD_IN_S = 1.0
 _IOS_PER_LEAD_IN_S = 200_000  # read from the logs while the first I/O waits
 _ALIGNMENT = 4096  # of an I/O at another address: no disk has larger logical blocks
@@ -37,6 +39,10 @@ def make_replay(path: Path, seconds: float | None = None, *, writes: bool = Fals
     numbers = [number for job in jobs for number in job]
     if not numbers:
         raise UsageError(f"{name!r} has no I/Os to replay", hint="--file also replays writes")
+    buffers = SECTOR_BYTES * sum(max(part.sizes[number] for number in job) for job in jobs)
+    if buffers > _MAX_BUFFERS:
+        problem = f"{name!r} takes {buffers >> 20} MiB of buffers, more than {_MAX_BUFFERS >> 20}"
+        raise UsageError(problem, hint="replay a part with fewer large I/Os: --runtime")
     reads = 1 - sum(part.writes[number] for number in numbers) / len(numbers)
     pattern = {0.0: Pattern.RANDOM_WRITE, 1.0: Pattern.RANDOM_READ}.get(reads)
     mean_kib = sum(part.sizes[number] for number in numbers) / len(numbers) / 2

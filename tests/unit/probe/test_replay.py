@@ -55,6 +55,14 @@ def test_excess_ios_wait_for_jobs() -> None:
     assert sorted(map(len, jobs)) == [1] * (MAX_JOBS - 10) + [2] * 10
 
 
+def test_trace_with_huge_buffers_is_refused(tmp_path: Path) -> None:
+    largest = 64 << 11  # 64 MiB
+    ios = [(number, 0, largest, 500_000, 0) for number in range(17)]
+    assert make_replay(save(tmp_path / "16.trace", ios[1:])).depth == 16
+    with pytest.raises(UsageError, match="1088 MiB of buffers"):
+        make_replay(save(tmp_path / "17.trace", ios))
+
+
 @given(st.integers(0, 1 << 24), st.integers(1, 1 << 12), st.integers(1, 1 << 12))
 def test_io_stays_on_target(offset: int, sectors: int, size: int) -> None:
     length, size = 512 * sectors, 4096 * size
