@@ -168,7 +168,8 @@ def compare_result(
         and workload.block_size == _BLOCK
         and workload.issued <= _DEEPEST
     )
-    figures = find_medium_figures(disk_traits, yardsticks) if comparable else None
+    is_documented = comparable and workload.trace is None
+    figures = find_medium_figures(disk_traits, yardsticks) if is_documented else None
     goal = None
     # An objective is for the load of the profile. Deeper ones fill a queue, and wait in it.
     if comparable and profile and workload.issued <= max(_USUAL, profile.probe.depth):
@@ -302,8 +303,9 @@ def find_raid_figures(
 
 def is_corner(workload: Workload) -> bool:
     """Return whether these are random I/Os of 4 KiB or sequential ones of 1 MiB, without a mix."""
-    size = _BLOCK if workload.pattern in (Pattern.RANDOM_READ, Pattern.RANDOM_WRITE) else _LARGE
-    return workload.pattern is not Pattern.RANDOM_MIX and workload.block_size == size
+    size = _LARGE if workload.pattern.is_sequential else _BLOCK
+    is_mix = workload.pattern is Pattern.RANDOM_MIX or workload.trace is not None
+    return not is_mix and workload.block_size == size
 
 
 def evaluate_objective(wanted: Objective, measured_ms: float) -> Goal:

@@ -14,7 +14,7 @@ from hbatune.probe.comparison import (
     compute_mix_cost,
     evaluate_objective,
 )
-from hbatune.probe.result import Figures, Pattern, ProbeResult, Subject, Workload
+from hbatune.probe.result import Figures, Pattern, ProbeResult, Subject, TracePart, Workload
 from tests.unit.machines import adapter, endpoint, link, machine
 from tests.unit.noisy_disks import figures
 from tests.unit.site_folder import SiteFolder
@@ -70,6 +70,14 @@ def test_different_workload_has_no_reference(stand, workload) -> None:  # type: 
     standing = stand(1.0, workload)
     assert (standing.document, standing.goal) == (None, None)
     assert standing.links, "bandwidth is bandwidth"
+
+
+def test_trace_has_objective_but_no_reference(stand) -> None:  # type: ignore[no-untyped-def]
+    """Its I/Os have any order and size."""
+    part = TracePart("/db.trace", rate=1000.0, unit=4096, unwritten=0.0, lost=0.0)
+    standing = stand(1.0, Workload(depth=32, trace=part))
+    assert standing.document is None
+    assert standing.goal.p99_ms == 2.0
 
 
 def test_depth_difference_is_reported(stand) -> None:  # type: ignore[no-untyped-def]
