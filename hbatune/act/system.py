@@ -161,9 +161,8 @@ def list_drift() -> Iterator[Drift]:
             with suppress(loader.UnusableFileError):  # a field is not text
                 entry = loader.decode(line, _DriftEntry)
                 if entry.writer is not None or entry.message_id == drifted:
-                    time = int(entry.micros) / 1_000_000
                     facts = (entry.target, entry.id, entry.setting, entry.writer, entry.message)
-                    yield Drift(time, *facts)
+                    yield Drift(int(entry.micros) / 1_000_000, *facts)
 
 
 def _is_udev_running() -> bool:

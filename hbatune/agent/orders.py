@@ -201,7 +201,7 @@ class PassReport(Struct, frozen=True):
     their counters. ``whole`` is whether the pass covered everything, not only a part.
 
     ``unmatched`` are the names in [site] that match nothing on the machine. ``later`` are the scans
-    after this pass. ``unwritten`` are hbatune's files that could not be written.
+    after this pass. ``unwritten`` files of hbatune could not be written. ``workers`` are its pids.
     """
 
     profile: str | None = None
@@ -223,6 +223,7 @@ class PassReport(Struct, frozen=True):
     levels: dict[str, DepthLevel] = {}
     resettable: dict[str, tuple[Value, ...]] = {}
     unmatched: tuple[UnmatchedName, ...] = ()
+    workers: tuple[int, ...] = ()
     later: tuple[DelayedScan, ...] = ()
     unwritten: tuple[UnwrittenFile, ...] = ()
 

@@ -28,6 +28,7 @@ from hbatune.probe import history
 from hbatune.settings.table import QUEUE_DEPTH, Cause
 from hbatune.watch.readings import Subjects
 from hbatune.watch.subjects import find_subjects
+from hbatune.workers.worker import list_worker_pids
 
 WRITER_WAIT_S = 0.5
 """Seconds to wait for the writers of an interrupted run."""
@@ -188,6 +189,7 @@ def _run_pass(order: Order, config: Config, profile: Profile, memory: Memory) ->
         levels=judge.levels,
         resettable=judge.resettable,
         unmatched=last.unmatched,
+        workers=list_worker_pids(),
     )
 
 

@@ -67,6 +67,16 @@ class Worker(Struct, eq=False):
         os.close(self.replies)
 
 
+_started: list[int] = []
+
+
+def list_worker_pids() -> tuple[int, ...]:
+    """Return the pids of this process's workers that were alive after the last call."""
+    pids = tuple(_started)
+    _started[:] = [pid for pid in pids if not has_ended(pid)]
+    return pids
+
+
 class WorkerPool:
     """Worker processes for several pools, one after another: a fork costs more than most tasks."""
 
@@ -147,6 +157,7 @@ class WorkerPool:
             _serve(tasks_in, replies_out, parent)
         os.close(tasks_in)
         os.close(replies_out)
+        _started.append(pid)
         # The parent has not waited for it, so the kernel has not reused the pid.
         return Worker(find_process(pid), tasks_out, replies_in)
 

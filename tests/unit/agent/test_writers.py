@@ -209,6 +209,16 @@ def test_own_ended_worker_is_recognized(bench: Bench) -> None:
     assert bench.scan(DRIFT) == [KERNEL]
 
 
+def test_unidentified_worker_of_pass_is_own(bench: Bench) -> None:
+    file = bench.folder / "queue/nr_requests"
+    with subprocess.Popen(["sh", "-c", f"echo 1 > {file}"]) as worker:
+        worker.wait()
+    bench.watch.take()
+    report = PassReport("test", 1, (DRIFT,), subjects=Subjects(), workers=(worker.pid,))
+    [change] = bench.watch.name_writers(report, time.monotonic()).changes
+    assert change.writer == KERNEL
+
+
 def test_other_command_is_hbatune(bench: Bench) -> None:
     """The process that holds the lock is another command of hbatune, also after its end."""
     folder = bench.folder / "queue"
