@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 
+from hbatune.probe.trace_file import select_busiest
 from tests.lab.guest.traced_loads import (
     LOADS,
     TraceFigures,
@@ -36,7 +37,8 @@ def test_replays_are_as_originals(scsi_debug: Callable[..., list[str]], tmp_path
             originals.append(measure_trace(trace))
         words = ["--destructive"] if "--rw=randrw" in load else []
         _, replayed = replay_trace(tmp_path / "0.trace", twin, tmp_path / "copy.trace", *words)
-        figures = compare_figures(originals, measure_trace(replayed))
+        # hbatune and udev read the disk before and after.
+        figures = compare_figures(originals, measure_trace(select_busiest(replayed, SECONDS)))
         results[name] = figures
         for figure, (difference, spread) in figures.items():
             if difference > max(TOLERANCE, spread):
