@@ -151,9 +151,9 @@ class WriterWatch:
         if self._descriptor < 0 or report.subjects is None:
             return report
         self.take()
-        for inode, (_, writer) in list(self._last.items()):
+        for inode, (_, last_writer) in list(self._last.items()):
             # A worker of the pass had ended before its event was read.
-            if writer.kind is orders.WriterKind.ENDED and writer.pid in report.workers:
+            if last_writer.kind is orders.WriterKind.ENDED and last_writer.pid in report.workers:
                 del self._last[inode]
         find_rules, has_other_sysfs = cache(_find_udev_rules), cache(_has_other_sysfs)
         changes = []

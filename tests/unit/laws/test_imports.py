@@ -30,7 +30,7 @@ MAX_LINES = {
     "history": 19400,
     "install": 23000,
     "list": 17700,
-    "probe": 26150,
+    "probe": 26200,
     "profiles": 9650,
     "report": 26500,
     "rollback": 21500,
