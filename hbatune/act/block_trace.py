@@ -203,7 +203,7 @@ class _Usage:
 
 
 class _Uncounted(_Usage):
-    """The number of requests or commands if nobody needs it. It takes no memory."""
+    """A usage that is not needed. It takes no memory."""
 
     def count(self, position: Position, time_us: int, change: int) -> None:
         """Count nothing."""
@@ -219,7 +219,7 @@ def pair_requests(events: Iterable[BlockEvent]) -> Iterator[TracedRequest]:
 
 
 def trace_requests(events: Iterable[BlockEvent]) -> list[TracedRequest]:
-    """Return the requests as ``pair_requests``, with the requests and commands beside them."""
+    """Return the requests like ``pair_requests``, with ``allocated`` and ``issued``."""
     requests, commands = _Usage(), _Usage()
     completed = list(_pair_requests(events, requests, commands))
     for io in completed:

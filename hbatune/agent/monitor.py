@@ -120,7 +120,7 @@ class MetricsMonitor:
 
     @property
     def standing(self) -> tuple[Alert, ...]:
-        """The active alerts, also those of an earlier daemon before the first pass."""
+        """The active alerts. Before the first pass, they are the alerts of an earlier daemon."""
         return self._raised if self._watch is None else self._watch.standing
 
     @property

@@ -201,7 +201,7 @@ class PassReport(Struct, frozen=True):
     their counters. ``whole`` is whether the pass covered everything, not only a part.
 
     ``unmatched`` are the names in [site] that match nothing on the machine. ``later`` are the scans
-    after this pass. ``unwritten`` files of hbatune could not be written. ``workers`` are its pids.
+    after this pass. ``unwritten`` files could not be written. ``workers`` are the workers' pids.
     """
 
     profile: str | None = None

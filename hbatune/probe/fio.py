@@ -240,7 +240,7 @@ def _make_replay_figures(run: Count, jobs: Sequence[_Job], seconds: float, rate:
         else:
             transferred += sum(side.io_bytes for side in job.sides)
     if run.ios < round(rate * seconds):
-        # Each job still had an I/O in flight at the end, which counts, and so does its time.
+        # Each job still had an I/O in flight at the end. It counts, so its time counts, too.
         seconds += max(0.0, run.seconds - end)
     return _make_figures([replace(run, seconds=seconds)], transferred / run.ios)
 
@@ -349,7 +349,7 @@ def measure(
     ``cpus``, if they are given. The time of interrupts is counted on the CPUs ``involved``, or on
     all CPUs if that is empty. Without ``write``, fio itself refuses a workload that writes; a
     caller that allows writes must have checked that the device is empty (``guard``). The logs of a
-    replay are files beside its output.
+    replay are files in the same directory as its output.
 
     Returns within the workload's seconds plus ``margin`` and ``KILL_GRACE_S``, even if the device
     hangs. Raises ``UnsafeNameError`` for a node that a job file cannot name.

@@ -33,7 +33,7 @@ def make_replay(path: Path, seconds: float | None = None, *, writes: bool = Fals
     """
     name = os.path.abspath(path)
     if not name.isprintable():  # the history contains it
-        raise UsageError(f"{name!r} is no name for a trace", hint="rename the file")
+        raise UsageError(f"the name {name!r} is not printable", hint="rename the trace")
     part = load_part(name, seconds)
     jobs = deal_ios(part, writes=writes, slack_us=0)
     numbers = [number for job in jobs for number in job]

@@ -28,7 +28,7 @@ MAX_IOS = (MAX_BYTES - _MAX_HEADER_BYTES) // _IO_BYTES
 SECTOR_BYTES = 512  # in all of the kernel's events
 _MAX_IO_SECTORS = (64 << 20) // SECTOR_BYTES  # more than any driver's max_hw_sectors_kb
 _ZONE_SECTORS = (1 << 30) // SECTOR_BYTES
-"""Sectors of a zone that is moved as a whole, so that I/Os close together stay so."""
+"""Sectors of a zone. It is moved as a whole, so I/Os stay close together."""
 MAX_LOST_FRACTION = 0.01
 """The largest fraction of lost events with which a trace decides a verdict."""
 
@@ -125,7 +125,7 @@ def load_trace(path: Path) -> Trace:
         return _decode_trace(loader.read_bytes(path, MAX_BYTES))
     except loader.UnusableFileError as error:
         hint = "`hbatune capture DISK FILE` makes one"
-        raise UsageError(f"{str(path)!r} is no trace: {error}", hint=hint) from error
+        raise UsageError(f"{str(path)!r} is not a trace: {error}", hint=hint) from error
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
 

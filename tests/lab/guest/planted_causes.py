@@ -111,7 +111,7 @@ def plant_holding_scheduler(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
 
 @contextmanager
 def plant_slow_drive(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
-    """The drive alone: no limit is reached."""
+    """Only the drive is slow: no limit is reached."""
     disk = _add_lun(scsi_debug)
     with loaded(disk):
         yield disk, {"lever": "none", "cause": "drive"}
@@ -133,7 +133,7 @@ def plant_limited_cgroup(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
 
 @contextmanager
 def plant_throttled_writeback(scsi_debug: Loader) -> Iterator[tuple[str, Answer]]:
-    """Writes that writeback throttling delays, so that reads are fast."""
+    """Writes that writeback throttling delays. Reads stay fast."""
     disk = _add_lun(scsi_debug, queue__wbt_lat_usec="2000")
     reads = ("--readonly", "--rw=randread", "--direct=1", "--numjobs=2")
     writes = ("--rw=randwrite", "--fdatasync=64", "--numjobs=8")

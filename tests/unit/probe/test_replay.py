@@ -130,7 +130,7 @@ def test_trace_without_ios_is_refused(
 
 def test_unprintable_name_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "disk\n.trace", steady_ios(3))
-    with pytest.raises(UsageError, match="is no name for a trace"):
+    with pytest.raises(UsageError, match="is not printable"):
         make_replay(path)
 
 

@@ -821,7 +821,7 @@ def test_damaged_trace_is_usage_error(
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["probe", "--trace", str(path), "sda"]) == 2
     error = " ".join(capsys.readouterr().err.split())
-    assert "is no trace" in error
+    assert "is not a trace" in error
     assert "hbatune capture" in error
     assert "Traceback" not in error
 
