@@ -29,7 +29,7 @@ def capture_ios(names: Collection[str], seconds: int, advance: Callable[[str], N
     """
     disk = choose_traced_disk(gather_machine((_NUMBER,)), names, "capture")
     device = get_text(disk.attributes, _NUMBER)
-    if isinstance(device, Missing):
+    if isinstance(device, Missing) or isinstance(disk.size, Missing):
         raise HbatuneError(f"{disk.target} was removed")
     trace = BlockTrace(_INSTANCE, CAPTURE_EVENTS, device)
     with removed_at_end(trace, disk.target):

@@ -9,6 +9,7 @@ import pytest
 
 from hbatune.act.block_trace import BlockEvent
 from hbatune.cli import main
+from hbatune.facts.model import Missing, Reason
 from hbatune.operations import capture
 from hbatune.probe import trace_file
 from hbatune.probe.trace_file import load_trace
@@ -126,6 +127,17 @@ def test_existing_file_is_kept(command: Command, capsys: Capture) -> None:
     assert Path("db.trace").read_text() == "precious"
     assert command(trace, "--force") == 0
     assert load_trace(Path("db.trace")).header.ios == IOS
+
+
+def test_removed_disk_has_no_file(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    disk = endpoint(attributes=attributes(dev="8:0"), size=Missing(Reason.VANISHED))
+    monkeypatch.setattr(capture, "gather_machine", lambda *arguments: machine(disk))
+    trace = FakeTrace()
+    assert command(trace) == 1
+    assert "sda was removed" in capsys.readouterr().err
+    assert (trace.started, Path("db.trace").exists()) == (0, False)
 
 
 def test_anonymous_file_names_no_disk(command: Command) -> None:
