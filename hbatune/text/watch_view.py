@@ -21,7 +21,7 @@ from hbatune.facts.names import group_items, natural_key
 from hbatune.shipped import load_texts
 from hbatune.text import tables, terminal
 from hbatune.text.basic_output import format_count, make_console
-from hbatune.text.plan_tables import format_medium, format_speed, list_uses
+from hbatune.text.plan_tables import format_medium, format_speed, format_value, list_uses
 from hbatune.text.tables import EMPTY_CELL, Line, StyledText, load_columns, wrap_text
 from hbatune.text.terminal import format_mark, make_printable, print_note
 from hbatune.text.units import format_digits, format_percent
@@ -31,8 +31,8 @@ from hbatune.watch.watch import Alert, AlertEvent, WatchState
 
 StatePrinter = Callable[[WatchState, Sequence[AlertEvent]], None]
 _TITLES = ("TARGET", "IOPS", "MB/S", "MEAN MS", "P99", "P99.9", "GOAL", "IN FLIGHT", "KNEE", "BUSY")
-_WIDTHS = (12, 9, 8, 8, 8, 8, 6, 9, 5, 6)
-"""The titles and the widths of the columns of plain lines."""
+_LINE = "{:8}  {:12}  {:>9}  {:>8}  {:>8}  {:>8}  {:>8}  {:>6}  {:>9}  {:>5}  {:>6}"
+"""A plain line: the time, then a column below each title."""
 
 # The names stay the same, and their keys would take most of the time of a screen.
 _get_natural_key = lru_cache(maxsize=1 << 16)(natural_key)
@@ -109,12 +109,12 @@ def _add_up(disks: Sequence[Reading]) -> Totals:
 
 def make_plain_printer() -> StatePrinter:
     """Print the headings once, and return a function that prints each endpoint as a line."""
-    print(_format_line("TIME", _TITLES), flush=True)
+    print(_LINE.format("TIME", *_TITLES), flush=True)
 
     def show(state: WatchState, events: Sequence[AlertEvent]) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(state.time))
         for reading in sort_readings(state.disks, "name"):
-            print(_format_line(clock, format_reading(reading)))
+            print(_LINE.format(clock, *map(make_printable, format_reading(reading))))
         sys.stdout.flush()
         for event in events:
             print_note(format_event(event))
@@ -228,15 +228,8 @@ def select_rows(picture: Picture, view: View) -> list[Reading]:
     return rows
 
 
-class Screen(Struct, frozen=True):
-    """The lines of a screen, and the number of rows above its first row."""
-
-    lines: list[Line]
-    top: int
-
-
-def format_screen(picture: Picture, view: View, width: int, height: int) -> Screen:
-    """Return the screen that starts at ``view.top``, or earlier to fill it; count hidden rows."""
+def format_screen(picture: Picture, view: View, width: int, height: int) -> tuple[list[Line], int]:
+    """Return the lines from row ``view.top`` on, or earlier to fill the screen, and that row."""
     state, rows = picture.state, select_rows(picture, view)
     alerts = list[str]()
     for alert in state.alerts:
@@ -255,7 +248,7 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> Scre
     if view.shows_help:
         for key, effect in load_texts("messages.toml")["watch_keys"].items():
             above += map(_make_line, wrap_text(f"{key:<8}{effect}", width, 8))
-        return _fill_screen(above, below, view.top, height)
+        return _fill_screen(above, below, height), view.top
     if height >= _ROOMY:
         above += [*_format_adapters(picture, width), ()]
     # Two more lines: the heading, and the number of hidden rows.
@@ -263,25 +256,20 @@ def format_screen(picture: Picture, view: View, width: int, height: int) -> Scre
     top = min(view.top, max(0, len(rows) - room))
     above += _format_rows(picture, rows[top : top + room], width)
     if hidden := rows[:top] + rows[top + room :]:
-        idle = sum(reading.is_idle for reading in hidden)
-        over = sum((reading.goal_ratio or 0.0) > 1 for reading in hidden)
+        idle, over = sum(reading.is_idle for reading in hidden), _add_up(hidden).over_goal
         count = format_count(len(hidden), "more disk")
         answer = f"{count}, {idle} idle, {over} over the goal; arrow keys scroll"
         above.append(_make_line(wrap_text(answer, width)[0]))
-    return _fill_screen(above, below, top, height)
+    return _fill_screen(above, below, height), top
 
 
-def _fill_screen(above: list[Line], below: list[Line], top: int, height: int) -> Screen:
+def _fill_screen(above: list[Line], below: list[Line], height: int) -> list[Line]:
     above = above[: max(0, height - len(below))]
-    lines = [*above, *[()] * (height - len(above) - len(below)), *below]
-    return Screen(lines[-height:], top)
+    return [*above, *[()] * (height - len(above) - len(below)), *below][-height:]
 
 
 def format_trend(values: Sequence[float | None], goal_ms: float | None, symbols: str) -> str:
-    """Return a chart of latencies in milliseconds: a blank without I/O, ``!`` for stalled I/O.
-
-    Its scale ends at the goal, or at the highest value beyond it.
-    """
+    """Return a chart up to the goal or the maximum: a blank without I/O, ``!`` for stalled I/O."""
     finite = [value for value in values if value is not None and value != math.inf]
     scale = max([*finite, goal_ms or 0.0]) or 1.0
     chart = ""
@@ -331,11 +319,7 @@ def read_keys(seconds: float) -> list[str]:
 def show_live(
     picture: Picture, sample: Callable[[], tuple[WatchState, str]], advance: Callable[[float], None]
 ) -> None:
-    """Show samples on the full screen until the key ``q`` or Ctrl-C ends it.
-
-    ``sample`` also returns how p99 is measured, or why not; the goals then limit the mean.
-    ``advance`` is called between samples.
-    """
+    """Show samples until ``q`` or Ctrl-C, and advance in between. ``sample`` also describes p99."""
     from rich.console import Group
     from rich.live import Live
 
@@ -346,10 +330,9 @@ def show_live(
     with read_single_keys(), Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             size = console.size
-            screen = format_screen(picture, view, *size)
-            live.update(Group(*map(terminal.style_line, screen.lines)), refresh=True)
-            view = replace(view, top=screen.top)
-            keys: list[str] = []
+            lines, top = format_screen(picture, view, *size)
+            live.update(Group(*map(terminal.style_line, lines)), refresh=True)
+            view, keys = replace(view, top=top), list[str]()
             while not keys and size == console.size and (wait := due - time.monotonic()) > 0:
                 keys = read_keys(min(wait, _RESIZE_S))
                 advance(time.monotonic())
@@ -384,8 +367,7 @@ def _format_head(picture: Picture, disks: Sequence[Reading], width: int) -> list
     read, written = totals.read_bytes_per_s / 1e9, totals.write_bytes_per_s / 1e9
     load = f"{totals.iops:,.0f} IOPS  {read:.2f} GB/s read  {written:.2f} written"
     lines = [_make_line(line, "bold") for line in _join_ends(host, load, width)]
-    active = [reading for reading in disks if not reading.is_idle]
-    over = totals.over_goal
+    active, over = [reading for reading in disks if not reading.is_idle], totals.over_goal
     answer = f"{over} of {format_count(len(disks), 'disk')} over the goal"
     if idle := len(disks) - len(active):
         answer += f", {idle} idle"
@@ -442,9 +424,8 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
     symbols = "▁▂▃▄▅▆▇█" if terminal.can_show_symbols() else "0123456789"
     rows = []
     for reading in readings:
-        disk, knee = picture.endpoints[reading.id], reading.knee
-        is_past_knee = knee is not None and reading.in_flight > knee
-        id = reading.id
+        id, knee = reading.id, reading.knee
+        disk, is_past_knee = picture.endpoints[id], knee is not None and reading.in_flight > knee
         trend = [latencies[id] for latencies in picture.trends if id in latencies][-cells:]
         row = [
             format_mark(_judge_reading(reading)),
@@ -459,7 +440,7 @@ def _format_rows(picture: Picture, readings: Sequence[Reading], width: int) -> l
             format_trend(trend, reading.objective_ms, symbols).rjust(cells),
             _format_number(reading.p999_ms),
             format_percent(reading.utilisation),
-            EMPTY_CELL if knee is None else str(knee),
+            format_value(knee),
             disk.model,
         ]
         rows.append(row)
@@ -520,7 +501,7 @@ def format_reading(reading: Reading) -> list[str]:
         _format_number(reading.p999_ms),
         _format_number(reading.objective_ms),
         f"{reading.in_flight:.1f}",
-        EMPTY_CELL if reading.knee is None else str(reading.knee),
+        format_value(reading.knee),
         format_percent(reading.utilisation),
     ]
 
@@ -568,9 +549,3 @@ def _format_number(value: float | None, unknown: str = EMPTY_CELL) -> str:
     if value is None:
         return unknown
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
-def _format_line(clock: str, words: Sequence[str]) -> str:
-    first, *figures = map(make_printable, words)
-    cells = map(str.rjust, figures, _WIDTHS[1:])
-    return "  ".join((clock.ljust(8), first.ljust(_WIDTHS[0]), *cells))

@@ -128,7 +128,7 @@ def make_picture(*readings: Reading, **overrides: Any) -> Picture:
 
 
 def draw(picture: Picture, width: int = 80, height: int = 24, **choices: Any) -> list[str]:
-    lines = format_screen(picture, View(**choices), width, height).lines
+    lines, _ = format_screen(picture, View(**choices), width, height)
     assert len(lines) == height
     return ["".join(piece.text for piece in line) for line in lines]
 
@@ -195,8 +195,8 @@ def test_scrolled_screen_shows_later_rows() -> None:
     assert shown[:2] == ["sd5", "sd6"]
     hidden = 30 - len(shown)
     assert any(line.startswith(f"{hidden} more disks") for line in draw(picture, top=5))
-    end = format_screen(picture, View(top=1000), 80, 24)
-    assert end.top == hidden, "the last row is at the end of the screen, and one key moves it"
+    _, top = format_screen(picture, View(top=1000), 80, 24)
+    assert top == hidden, "the last row is at the end of the screen, and one key moves it"
     assert [line for line in draw(picture, top=1000) if " sd29 " in line]
 
 

@@ -421,7 +421,7 @@ def test_watch_fits_any_screen(width: int) -> None:
     picture = Picture("db07", "oltp", 2.0, endpoints, products, state, state, rank, reason, trends)
     row = re.compile(rf"(✗ +)?(nvme\d+n1|sdz|sdaa|{MAP})( |$)")
     for height in (10, 24, 60, 400):
-        lines = format_screen(picture, View(), width, height).lines
+        lines, _ = format_screen(picture, View(), width, height)
         text = [plain(line) for line in lines]
         assert len(text) == height
         assert all(measure_width(line) <= width for line in text)
