@@ -68,8 +68,7 @@ def _list_facts(adapter: model.Adapter) -> Iterator[str]:
         yield f"link {plan_tables.format_link(adapter.link) or 'not readable'}"
     if isinstance(adapter.hw_queues, int):
         yield format_count(adapter.hw_queues, "hardware queue")
-    driver, firmware = model.get_fact(adapter.driver_version), model.get_fact(adapter.firmware)
-    yield from plan_tables.describe_adapter(None, driver, firmware)
+    yield from plan_tables.describe_adapter(None, adapter.driver_version, adapter.firmware)
 
 
 def _group_endpoints(endpoints: Sequence[model.Endpoint]) -> Iterator[Node]:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hbatune.facts import model
-from hbatune.facts.model import Endpoint, Machine, Medium, TargetKind, get_fact
+from hbatune.facts.model import Endpoint, Machine, Medium, Missing, TargetKind
 from hbatune.facts.names import group_items, natural_key, shorten_names
 from hbatune.plan.rows import Plan, Restored, Row, SkippedDisk, State, count_settings
 from hbatune.settings.table import SETTINGS
@@ -128,10 +128,7 @@ def show_unchanged(result: Differences | ApplyResult) -> None:
 
 
 def show_rows(rows: Sequence[Row], machine: Machine, *, unfold: bool) -> None:
-    """Print the rows by adapter; with ``unfold`` also each row that is OK or fixed.
-
-    Without it, equal rows of many LUNs share one line, and so do fixed rows of one reason.
-    """
+    """Print the rows by adapter: equal ones once, or with ``unfold`` each, even if OK or fixed."""
     remedies: dict[str, None] = {}
     for adapter, group in group_by_adapter(rows).items():
         shown_rows = group if unfold else list(filter(_is_worth_showing, group))
@@ -254,8 +251,7 @@ def format_adapter(target: str | None, machine: Machine) -> str:
     """Return one line that identifies an adapter."""
     for adapter in machine.adapters:
         if adapter.target == target:
-            driver, firmware = get_fact(adapter.driver_version), get_fact(adapter.firmware)
-            versions = describe_adapter(None, driver, firmware)
+            versions = describe_adapter(None, adapter.driver_version, adapter.firmware)
             parts = (adapter.target, adapter.controller, adapter.family, *versions)
             return "  ".join(filter(None, parts))
     return "several adapters, or none" if target is None else target
@@ -285,15 +281,13 @@ def format_selection(endpoint: Endpoint) -> str | None:
 
 
 def describe_adapter(
-    link: model.Link | None, driver: str | None, firmware: str | None
+    link: model.Link | None, driver: str | Missing | None, firmware: str | Missing | None
 ) -> Iterator[str]:
     """Yield the link of an adapter and the versions of its driver and firmware, if known."""
-    if link and (speed := format_link(link)):
-        yield f"link {speed}"
-    if driver:
-        yield f"driver {driver}"
-    if firmware:
-        yield f"firmware {firmware}"
+    texts = {"link": link and format_link(link), "driver": driver, "firmware": firmware}
+    for name, text in texts.items():
+        if text and not isinstance(text, Missing):
+            yield f"{name} {text}"
 
 
 def format_link(link: model.Link) -> str | None:
@@ -303,9 +297,9 @@ def format_link(link: model.Link) -> str | None:
     return f"{current} of {maximum}" if current and maximum not in (None, current) else current
 
 
-def format_speed(speed: float | model.Missing, width: int | model.Missing) -> str | None:
+def format_speed(speed: float | Missing, width: int | Missing) -> str | None:
     """Return the speed and width of a link, or None if one of them is unknown."""
-    is_unknown = isinstance(speed, model.Missing) or isinstance(width, model.Missing)
+    is_unknown = isinstance(speed, Missing) or isinstance(width, Missing)
     return None if is_unknown else f"{speed:g} GT/s x{width}"
 
 

@@ -207,8 +207,7 @@ def _yield_facts(adapter: model.Adapter) -> Iterator[str]:
         yield f"takes {format_count(max(takes), 'command')}"
     if adapter.numa_node is not None:
         yield f"NUMA node {adapter.numa_node}"
-    driver, firmware = model.get_fact(adapter.driver_version), model.get_fact(adapter.firmware)
-    yield from plan_tables.describe_adapter(adapter.link, driver, firmware)
+    yield from plan_tables.describe_adapter(adapter.link, adapter.driver_version, adapter.firmware)
 
 
 def _make_endpoint_row(endpoint: model.Endpoint) -> list[Cell]:
