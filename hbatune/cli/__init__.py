@@ -47,11 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end_process(code: int) -> None:
-    """End the process immediately after its output, unless it has other threads.
-
-    The interpreter would first free all imported modules. The kernel frees them in a tenth of the
-    time.
-    """
+    """End the process without freeing its modules, unless it has threads: the kernel is faster."""
     if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:
         return
     atexit._run_exitfuncs()

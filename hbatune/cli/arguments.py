@@ -31,11 +31,7 @@ def is_option(argument: str, *options: str) -> bool:
 
 
 def add_global_options(parser: "argparse.ArgumentParser", *, defaults: bool) -> None:
-    """Add the options of every command to the parser.
-
-    Without ``defaults``, an option that is not given does not change an earlier value. The parser
-    of a command needs this, since it runs after the main parser.
-    """
+    """Add the options of every command; without ``defaults``, a missing one keeps its value."""
     import argparse
 
     default = None if defaults else argparse.SUPPRESS
@@ -63,10 +59,7 @@ _FORMS: "dict[str, Mapping[str, Any]]" = {
 
 
 def add_options(parser: "argparse._ActionsContainer", *options: str) -> None:
-    """Add options, whose help is in templates/commands.toml. One without a form is a flag.
-
-    Without --no-pager, a pager shows the text.
-    """
+    """Add options, whose help is in templates/commands.toml. One without a form is a flag."""
     for option in options:
         parser.add_argument(option, **_FORMS.get(option, {"action": "store_true"}))
 
@@ -129,10 +122,7 @@ def _describe_stack(stack: "NamedStack") -> str:
 def make_type(
     convert: Callable[[str], Parsed], is_valid: Callable[[Parsed], bool], wanted: str
 ) -> Callable[[str], Parsed]:
-    """Return an argument type: a text that ``convert`` turns into a valid value.
-
-    ``convert`` raises ValueError for other texts, and ``wanted`` describes the valid ones.
-    """
+    """Return an argument type. ``convert`` raises ValueError for a text that is not ``wanted``."""
 
     def parse(text: str) -> Parsed:
         with suppress(ValueError):

@@ -34,10 +34,7 @@ def find_command_name(arguments: Sequence[str]) -> str | None:
 
 
 def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """Return the parser for these arguments, and the module of the command that they name.
-
-    Only that module is imported. UsageError for a command that does not exist.
-    """
+    """Return the parser, and the module of the named command, the only one that is imported."""
     name = find_command_name(arguments)
     if name is None:
         return _make_parser(dict.fromkeys(COMMANDS)), None
@@ -94,7 +91,7 @@ def _make_parser(modules: Mapping[str, ModuleType | None]) -> argparse.ArgumentP
         command_parser = commands.add_parser(name, help=summary)
         if module is not None:
             module.add_arguments(command_parser)
-        add_global_options(command_parser, defaults=False)
+        add_global_options(command_parser, defaults=False)  # it runs after the main parser
     return parser
 
 

@@ -258,10 +258,7 @@ def audit_fleet(results: Iterable[HostAudit | UnusableSnapshot]) -> Audit:
 
 
 def _name_hosts(hosts: Sequence[HostAudit]) -> dict[str, HostAudit]:
-    """Return the hosts by name: the hostname if it is unique, otherwise the file.
-
-    An anonymous snapshot is named after its file too, since its hostname is meaningless.
-    """
+    """Return the hosts by hostname, or by file if it is anonymous or not unique."""
     uses: Counter[str] = Counter()
     for host in hosts:
         uses.update({host.hostname, host.file})

@@ -105,10 +105,7 @@ class HostSummary(Struct, frozen=True, kw_only=True):
 
 
 class HostAudit(HostSummary, frozen=True, kw_only=True):
-    """The audited facts of a host.
-
-    ``not_understood`` lists settings of its rules that this version does not understand.
-    """
+    """The audited facts of a host; ``not_understood`` are ignored settings in its rules."""
 
     drift: tuple[HostDrift, ...]
     findings: tuple[HostFinding, ...]
@@ -250,10 +247,7 @@ class UnusableSnapshot(Struct, frozen=True):
 
 
 def list_snapshot_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the files to read, each once: named files, and snapshots below named directories.
-
-    Raise UsageError if a directory contains no snapshot or cannot be read.
-    """
+    """Return the named files, and those of named directories. UsageError if one has no snapshot."""
     files: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():

@@ -65,10 +65,7 @@ def _fit_axis(title: str, values: Iterable[float]) -> svg.Axis:
 
 
 class Curves(Struct, dict=True):
-    """A chart of at most ``MAX_SERIES`` series and highlights, laid out for its template.
-
-    ``band`` is a range on the x axis. ``upright`` is a guide on the x axis, ``level`` on the y.
-    """
+    """A chart of series. ``band`` and ``upright`` mark the x axis, ``level`` marks the y axis."""
 
     TEMPLATE: ClassVar[str] = "curves.html.j2"
     title: str
@@ -217,10 +214,7 @@ def make_spread_row(name: str, note: str, marks: Sequence[Mark]) -> ChartRow:
 
 
 class Rows(Struct, dict=True):
-    """A chart with rows, laid out for its template. ``pitch`` is their distance in pixels.
-
-    ``bands`` are ranges on the axis behind all rows. ``upright`` is a value to highlight.
-    """
+    """A chart of rows, ``pitch`` pixels apart. ``bands`` are ranges on the axis behind all rows."""
 
     TEMPLATE: ClassVar[str] = "rows.html.j2"
     title: str
@@ -266,10 +260,7 @@ class Rows(Struct, dict=True):
 
 
 def _read_texts(name: str, notes: Iterable[str], facts: Mapping[str, object]) -> dict[str, str]:
-    """Return the title, ``x``, ``y`` and caption of a picture, filled with the facts.
-
-    The ``notes`` follow its caption. The title of an axis that the chart makes itself is empty.
-    """
+    """Return the title, ``x``, ``y`` and caption of a picture with ``notes``, filled with facts."""
     shipped = load_texts("report.toml")
     facts = {**shipped["axes"], **facts}
     texts = {part: text.format(**facts) for part, text in shipped["pictures"][name].items()}
@@ -331,10 +322,7 @@ def draw_rows(
     notes: Iterable[str] = (),
     **facts: object,
 ) -> Figure:
-    """Return the figure of this ``name`` in templates/report.toml, with these rows.
-
-    Without ``axis``, it covers all bars and marks. The other values are as for ``draw_curves``.
-    """
+    """Return the figure of this ``name`` with rows; the other values are as for ``draw_curves``."""
     drawn, names, values = tuple(rows), list(notes), list[float]()
     for row in drawn:
         values += [mark.value for mark in row.marks]

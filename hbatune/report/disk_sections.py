@@ -212,10 +212,7 @@ class _Run(Struct, frozen=True):
 
 
 def make_adapter_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on all disks of an adapter in parallel, the latest adapter first.
-
-    Their rate is compared with the sum of single disks (D1-5, D4-9).
-    """
+    """Return the section on adapters: all disks in parallel, against single ones (D1-5, D4-9)."""
     adapters: dict[str, list[_Run]] = {}
     for record in reversed(data.ordered):
         if record.together is not None and record.together.targets:
@@ -314,10 +311,7 @@ def _draw_against_sum(
     *,
     kind: str,
 ) -> page.Figure:
-    """Draw the disks in parallel against the sum of single disks, over block size.
-
-    ``take`` computes a value from the size in bytes and the IOPS.
-    """
+    """Draw disks in parallel and the sum of single ones; ``take`` gets a size and the IOPS."""
     at_once, added = [], []
     for run in runs:
         size, value = run.block_size, take(run.block_size, run.found.figures.iops)
@@ -339,10 +333,7 @@ def _draw_side_by_side(runs: Sequence[_Run]) -> page.Figure:
 
 
 def _draw_scaling(last: _Run, runs: Sequence[_Run]) -> page.Figure | None:
-    """Draw the rate over the number of disks, from the latest run of the same load for each number.
-
-    The rate of one disk is the mean of single disks. Return None without other numbers of disks.
-    """
+    """Draw the rate over the number of disks, or return None if the load has only one number."""
     newest: dict[int, _Run] = {}
     for run in runs:
         if run.found.workload == last.found.workload:

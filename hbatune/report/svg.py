@@ -240,11 +240,7 @@ def place_label(
     obstacles: Iterable[Box],
     lines: Sequence[tuple[float, float]],
 ) -> Box | None:
-    """Return the box of a point's label, or None if it does not fit.
-
-    A label is inside ``frame`` and does not overlap a box in ``obstacles``. It uses the free
-    position that covers the fewest points of ``lines``.
-    """
+    """Return the free box in ``frame`` that covers the fewest points of ``lines``, or None."""
     across, high = estimate_width(text), _HEIGHT * TEXT_SIZE
     middles = [(0, -1), (1, 0), (-1, 0), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)]
     free = []

@@ -47,10 +47,7 @@ def _is_drawable(sweep: Sweep) -> bool:
 def _make_series(
     sweep: Sweep, name: str, take: _MetricGetter, take_x: _MetricGetter | None = None
 ) -> Series:
-    """Return one metric of every run as a curve over the swept value.
-
-    With ``take_x`` it is a curve over another metric, and each point has its swept value as label.
-    """
+    """Return a metric over the swept value, or over ``take_x`` with the swept values as labels."""
     dots = []
     for result in sweep.results:
         x: float = sweep.swept.of(result.workload)
@@ -163,10 +160,7 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 
 def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on depth, the latest sweep first, with its knee and CPU time.
-
-    Sweeps that also vary the LUN depth or the number of jobs share a block, with one curve each.
-    """
+    """Return the section on depth. Sweeps that also vary the LUN depth or jobs share a block."""
     sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
     pure = [sweep for sweep in sweeps if sweep not in elsewhere and not _is_mix(sweep)]
     job_groups = group_by_jobs(pure)
@@ -394,10 +388,7 @@ def _name_load(sweep: Sweep) -> str:
 
 
 def make_load_blocks(data: page.ReportData) -> list[page.Block]:
-    """Return the section on response time over IOPS, as in D4, the latest load first.
-
-    It has mixed loads, and loads with sweeps of several disks, with a curve for each disk.
-    """
+    """Return the section on response time over IOPS (D4): mixes, and loads of several disks."""
     sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
     plain = [s for s in sweeps if s.workload.queue_depth is None and s not in elsewhere]
     loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))

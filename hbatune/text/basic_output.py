@@ -46,10 +46,7 @@ _color: "ContextVar[Color | None]" = ContextVar("color", default=None)
 
 @contextmanager
 def set_output_options(*, quiet: bool, color: "Color | None") -> Iterator[None]:
-    """Set these options until the context ends; without ``color`` the environment decides.
-
-    With ``quiet``, standard output is discarded.
-    """
+    """Set these options until the context ends; with ``quiet``, standard output is discarded."""
     before = _quiet.set(quiet), _color.set(color)
     try:
         if not quiet:
@@ -73,11 +70,7 @@ def is_styled() -> bool:
 
 
 def make_console(*, stderr: bool = False) -> "Console":
-    """Return rich's console for standard output or standard error, with the requested colours.
-
-    ``--color`` overrides NO_COLOR, FORCE_COLOR and the type of the stream. Without it, rich uses
-    these.
-    """
+    """Return rich's console; ``--color`` overrides NO_COLOR, FORCE_COLOR and the stream's type."""
     from rich.console import Console
 
     options: dict[str, Any] = {}
@@ -108,10 +101,7 @@ class _Collected(io.TextIOWrapper):
 
 @contextmanager
 def page_output(is_wanted: bool) -> Iterator[None]:
-    """Show the output of the context in a pager, if it is wanted.
-
-    Output to a pipe is not paged. After an error the output is printed directly.
-    """
+    """Show the output of the context in a pager if it is wanted, or directly after an error."""
     command = find_pager(os.environ) if is_wanted and sys.stdout.isatty() else None
     if command is None:
         yield

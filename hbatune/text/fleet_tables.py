@@ -148,10 +148,7 @@ def summarise_audit(audit: audits.Audit) -> str:
 
 
 def list_remedies(audit: audits.Audit) -> tuple[Remedy, ...]:
-    """Return the remedies of an audit: faults first, then settings, then differences of peers.
-
-    A rollout mends no faulty link or disk. Of each kind, the remedies for the most hosts are first.
-    """
+    """Return the remedies: faults first, as no rollout mends them, then settings, then outliers."""
     remedies: list[Remedy] = []
     hosts = {host.name: host for host in audit.hosts}
     for entry in audit.findings:
@@ -184,10 +181,7 @@ def _get_situation(host: audits.AuditedHost) -> tuple[HostState, str | None, boo
 
 
 def find_command(audit: audits.Audit, hosts: Sequence[audits.AuditedHost]) -> str:
-    """Return the command for hosts in one state: a rollout to several, otherwise a comparison.
-
-    A host without a profile gets its peers' usual one, or the list of profiles to choose from.
-    """
+    """Return the command for hosts in one state: a rollout to several, otherwise a comparison."""
     first = hosts[0]
     usual = [host.profile for host in audit.hosts if host.group == first.group and host.profile]
     profile = first.profile or max(usual, key=usual.count, default=None)

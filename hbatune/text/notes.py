@@ -26,10 +26,7 @@ _get_content = attrgetter("setting", "current", "before", "outcome", "errno", "f
 def show_restored(
     rows: Sequence[Restored], machine: model.Machine, *, lost: bool = False, preview: bool = False
 ) -> None:
-    """Print by adapter the values that a rollback restored or would restore, and their number.
-
-    ``lost`` is whether the journal has lost other original values.
-    """
+    """Print by adapter the values that a rollback restored; ``lost`` if the journal lost others."""
     for adapter, group in plan_tables.group_by_adapter(rows).items():
         changed = [row for row in group if row.outcome is not Outcome.KEPT]
         if not changed:

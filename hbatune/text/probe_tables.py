@@ -90,10 +90,7 @@ def describe_standings(
 
 
 def describe_knee(knee: Knee, standing: comparison.Standing | None = None) -> str:
-    """Return the knee with its confidence interval and the gain of the next depth, as text.
-
-    The document's knee for such a medium follows, if ``standing`` has one (D0-12).
-    """
+    """Return the knee with its interval and the next depth's gain, and the document's (D0-12)."""
     if knee.past is None or knee.iops is None or knee.p99 is None:
         text = f"no knee up to depth {knee.depth}: more depth may still give more IOPS"
     else:

@@ -109,10 +109,7 @@ class Table(Struct):
 
 
 def format_table(table: Table, width: int | None) -> Iterator[Line]:
-    """Yield the lines of a table on a terminal of this width, or in a pipe (None).
-
-    Its text has to be printable.
-    """
+    """Yield the lines of a printable table on a terminal of this width, or in a pipe (None)."""
     if not table.rows:
         return
     columns = table.columns
@@ -192,10 +189,7 @@ def _join_cell(cell: _Parts, column: Column) -> _Parts:
 
 
 class _Layout:
-    """The rows of a table, and the widths of their cells: on one line, and the minimum.
-
-    ``width`` is the terminal's. A pipe needs none.
-    """
+    """The rows of a table for a terminal's width, with the full and minimum widths of cells."""
 
     def __init__(
         self, columns: Sequence[Column], rows: Sequence[Sequence[_Parts]], width: int

@@ -166,10 +166,7 @@ def _escape_cell(cell: Cell) -> Cell:
 
 
 def _escape_text(text: str) -> str:
-    """Return the text as it appears: escaped, and encoded for standard output.
-
-    This comes before the width is counted: `µ` may become six characters.
-    """
+    """Return the text as it appears: escaped and encoded, since `µ` may become six characters."""
     escaped = make_printable(text)
     encoding = getattr(sys.stdout, "encoding", None)
     if escaped.isascii() or not encoding:
@@ -182,10 +179,7 @@ def _escape_text(text: str) -> str:
 
 @contextmanager
 def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
-    """Yield a function to call after each of ``total`` steps, with the name of the step.
-
-    With a second number, it adds that many steps to the total instead.
-    """
+    """Yield a function to call after each step with its name, or with a number of further steps."""
     is_shown = sys.stderr.isatty() and total and not is_quiet()
     screen = make_console(stderr=True) if is_shown else None
     # On a dumb terminal rich cannot draw, but would wrap every message at 80 columns.
@@ -216,10 +210,7 @@ Field = str | float | None
 
 
 def show_csv(name: str, rows: Iterable[Sequence[Field]]) -> None:
-    """Print a table with the head of this ``name``, as in RFC 4180 except for the line endings.
-
-    Standard output must contain no other text.
-    """
+    """Print a table with the head of this ``name``, as in RFC 4180 except for the line endings."""
     import csv  # few commands write it
 
     text = io.StringIO()

@@ -109,10 +109,7 @@ def _draw_interval(change: MetricChange, tolerated: float, limit: float) -> str:
 
 
 def format_verdict(verdict: Verdict, *, thorough: bool = True) -> str:
-    """Return a short text for a verdict with the intervals of the metrics that decide it.
-
-    `cannot tell` also has the time that a decision needs, if so much is allowed.
-    """
+    """Return a verdict with the intervals that decide it, or the time that a decision needs."""
     if not verdict.runs:
         return f"{verdict.word}: nothing was compared"
     parts = []

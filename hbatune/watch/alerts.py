@@ -97,10 +97,7 @@ class Alarm(Struct, frozen=True, gc=False):
 def list_disk_signals(
     disk: WatchedDisk, reading: Reading, config: WatchConfig, *, has_alarm: bool
 ) -> Iterator[Signal]:
-    """Yield one signal for each limit of an endpoint.
-
-    If the endpoint has no alarm, only a value over its limit changes anything. Others are omitted.
-    """
+    """Yield one signal for each limit of an endpoint; without an alarm, only if it is exceeded."""
     for condition, value, limit, detail in _list_disk_values(disk, reading, config):
         stand = find_level(value, limit, config.hysteresis)
         if condition is AlertCondition.QUEUE_FULL and value is not None:
@@ -153,10 +150,7 @@ def list_adapter_signals(
 def list_counter_signals(
     id: str, target: str, adapter: str | None, risen: Mapping[str, int], config: WatchConfig
 ) -> Iterator[Signal]:
-    """Yield one signal for each counter; ``risen`` has their rise within the window.
-
-    A counter that is not evidence of failures is always calm.
-    """
+    """Yield one signal for each counter's rise within the window; calm if it is no evidence."""
     for counter, rise in risen.items():
         limit = 1 if counter in SERIOUS_COUNTERS else config.errors
         stand = Level.OVER if rise >= limit else Level.BETWEEN if rise else Level.CALM

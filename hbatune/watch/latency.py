@@ -54,10 +54,7 @@ def load_latencies(path: Path) -> Latencies:
 def select_intervals(
     intervals: Sequence[Interval], first: float, last: float
 ) -> tuple[Interval, ...]:
-    """Return the intervals that ended after ``first`` and by ``last``.
-
-    If none did, since they are longer than that span, return the latest, unless it is too old.
-    """
+    """Return the intervals that ended in this span, or the latest one unless it is too old."""
     ended = tuple(interval for interval in intervals if first < interval.ended <= last)
     if ended:
         return ended
@@ -140,10 +137,7 @@ class LatencySampler:
 
 
 class LatencyReader(LatencySampler):
-    """Reads the daemon's samples in the file ``daemon``, or samples itself without recent ones.
-
-    Mutable. ``is_daemon`` is whether the last samples are the daemon's.
-    """
+    """Reads the daemon's samples (``is_daemon``), or samples itself if they are old. Mutable."""
 
     def __init__(self, trace: BlockTrace, daemon: Path) -> None:
         super().__init__(trace)

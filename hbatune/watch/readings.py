@@ -1,7 +1,4 @@
-"""Watched endpoints and adapters with their limits, and their readings between two samples. Pure.
-
-All values are frozen. A reading is the load and latency between two samples.
-"""
+"""Watched endpoints and adapters with their limits, and readings between two samples. Pure."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum

@@ -1,7 +1,4 @@
-"""The watch: turn a series of samples into readings, alerts and their changes. Pure.
-
-``Watcher`` holds the state. It reads no clock, since the samples contain all times.
-"""
+"""The watch: turn samples into readings, alerts and their changes. Pure: it reads no clock."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""`hbatune check`: findings on this machine, with evidence and advice.
-
-It writes nothing. The daemon stores the error counters, and this reports increases since then.
-"""
+"""`hbatune check`: findings with evidence. It compares with the counters that the daemon stores."""
 
 import argparse
 from collections import Counter

@@ -1,7 +1,4 @@
-"""`hbatune history`: the results and the drift of this machine, the latest first.
-
-Stale results are marked.
-"""
+"""`hbatune history`: the results and the drift of this machine, the latest first."""
 
 import argparse
 from collections.abc import Iterator, Sequence

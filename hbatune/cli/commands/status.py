@@ -40,10 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_unset(status: "Status | None") -> tuple[UnsetSetting, ...]:
-    """Return the settings that udev's rules could not set, and that the daemon has not set since.
-
-    Without hbatune's rules, udev's library is not loaded.
-    """
+    """Return the settings that neither udev's rules nor, since then, the daemon could set."""
     if not Paths.udev_rules.exists() or (status is not None and not status.open):
         return ()
     unset = read_unset_settings()
