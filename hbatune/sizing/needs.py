@@ -1,9 +1,8 @@
 """Calculate the hardware that a load needs: drives, paths, links and pairs of adapters.
 
-The load is given by the user, or it is the busiest moment that `watch` saw. The figures are from
-``rules/sizing.toml`` and from the yardsticks. Each is the minimum that its document gives, and each
-answer names its source. A need is None if no document has a figure for such a load. The functions
-are pure, except ``load_sizing`` and ``read_moments``.
+The figures are from ``rules/sizing.toml`` and from the yardsticks. Each is the minimum that its
+document gives, and each answer names its source. A need is None if no document has a figure for
+such a load. The functions are pure, except ``read_moments``.
 """
 
 import itertools
@@ -18,7 +17,7 @@ from hbatune import loader
 from hbatune.errors import UsageError
 from hbatune.facts.model import GENERATIONS, Link, Protocol
 from hbatune.loader import Figure, ShortText
-from hbatune.policy import library, profile
+from hbatune.policy import profile
 from hbatune.policy.library import Count, MediumFigures, Positive, RaidFigures, Yardsticks
 from hbatune.probe.comparison import compute_link_ceiling
 
@@ -113,12 +112,6 @@ class SizingFigures(Struct, frozen=True, forbid_unknown_fields=True):
     saturation: tuple[Saturation, ...]
 
 
-def load_sizing(shipped: Path) -> SizingFigures:
-    """Return the figures. Raises ``PolicyError``."""
-    figures: SizingFigures = library.load_cited(shipped / library.SIZING, SizingFigures)
-    return figures
-
-
 DEFAULT_BLOCK_SIZE = 4096
 """The default block size in bytes. The documents' figures use it."""
 
@@ -194,11 +187,7 @@ def make_load(
 
 
 def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
-    """Return the load of the moment with the most I/Os of all disks, without a wanted p99.
-
-    A map's I/O is counted at its paths: readings without an adapter do not count, unless there are
-    no others. UsageError if there is no I/O at all.
-    """
+    """Return the load of the moment with the most I/Os. UsageError if no moment has any."""
     best = max(map(_sum_load, moments), key=lambda load: load.iops, default=None)
     if best is None or not best.iops:
         raise UsageError("the output of watch has no I/O", hint="watch while it works")
@@ -206,11 +195,7 @@ def find_busiest_load(moments: Iterable[WatchedMoment]) -> WantedLoad:
 
 
 def find_running_depth(moments: Iterable[WatchedMoment], disk: str, id: str = "") -> int:
-    """Return the mean number of I/Os in flight on a disk while it had any (D2-8).
-
-    The disk is given by target or id. If its ``id`` is also given, only the id identifies it. The
-    result is from 1 to the maximum depth of a workload. UsageError if there is no I/O.
-    """
+    """Return the mean I/Os in flight on a disk while it had any (D2-8). UsageError without I/O."""
     depths = []
     for moment in moments:
         for reading in moment.readings:
@@ -223,6 +208,7 @@ def find_running_depth(moments: Iterable[WatchedMoment], disk: str, id: str = ""
 
 
 def _sum_load(moment: WatchedMoment) -> WantedLoad:
+    # A map has no adapter: its I/O is counted at its paths.
     with_adapter = [reading for reading in moment.readings if reading.adapter is not None]
     counted = with_adapter or moment.readings
     iops = sum(max(reading.iops, 0.0) for reading in counted)

@@ -14,7 +14,7 @@ from hbatune.errors import ExitCode, UsageError
 from hbatune.facts.machine import gather_machine
 from hbatune.facts.model import Machine
 from hbatune.policy.config import load_configuration
-from hbatune.policy.library import ArrayModel, installed_library
+from hbatune.policy.library import SIZING, ArrayModel, installed_library, load_cited
 from hbatune.shipped import find_shipped
 from hbatune.sizing import needs, shortfall
 from hbatune.snapshot.file import load_snapshot
@@ -31,11 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, metavar, parse, default in (
         ("--iops", "N", _parse_rate, None),
         ("--gb-per-s", "N", _parse_amount, None),
-        ("--block", "SIZE", _parse_block, None),
-        ("--reads", "P", _parse_percent, 100),
+        ("--block", "SIZE", arguments.make_size_type(1 << 30), None),
+        ("--reads", "P", _make_percent_type(100), 100),
         ("--p99", "MS", _parse_amount, None),
         ("--hdd-iops", "N", _parse_rate, None),
-        ("--headroom", "P", _parse_headroom, DEFAULT_HEADROOM),
+        # At 100 % free, no capacity would remain.
+        ("--headroom", "P", _make_percent_type(99), DEFAULT_HEADROOM),
     ):
         load.add_argument(option, metavar=metavar, type=parse, default=default)
     arguments.add_options(load, "--watch", "--all")
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the requirements of the load; exit 1 if the host cannot carry it."""
-    figures = needs.load_sizing(find_shipped("rules"))
+    figures: needs.SizingFigures = load_cited(find_shipped("rules") / SIZING, needs.SizingFigures)
     load = _make_load(args)
     if load is None and args.hosts is None:
         hint = "--iops, --gb-per-s or --watch for a load, --hosts for an array"
@@ -152,6 +153,3 @@ def _make_percent_type(limit: int) -> Callable[[str], int]:
 _RATE = "a number above 0, such as 200000, 200k or 1.1M,"
 _parse_rate = arguments.make_type(_convert_rate, _is_amount, _RATE)
 _parse_amount = arguments.make_type(float, _is_amount, "a number above 0")
-_parse_block = arguments.make_size_type(1 << 30)
-_parse_percent = _make_percent_type(100)
-_parse_headroom = _make_percent_type(99)  # at 100 % free, no capacity would remain

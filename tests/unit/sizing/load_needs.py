@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from hbatune.policy.library import SIZING, load_cited
 from hbatune.shipped import find_shipped
-from hbatune.sizing.needs import Needs, WantedLoad, load_sizing, make_load
+from hbatune.sizing.needs import Needs, SizingFigures, WantedLoad, make_load
 
 Find = Callable[..., Needs]
 
 
-FIGURES = load_sizing(find_shipped("rules"))
+FIGURES: SizingFigures = load_cited(find_shipped("rules") / SIZING, SizingFigures)
 
 
 def random(

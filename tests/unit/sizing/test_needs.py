@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from hbatune.policy.library import SIZING, load_cited
 from hbatune.policy.toml_files import PolicyError
 from hbatune.shipped import find_shipped
 from hbatune.sizing.needs import (
     MediumNeed,
     Needs,
     RaidNeed,
+    SizingFigures,
     WantedLoad,
-    load_sizing,
     make_load,
 )
 from tests.unit.sizing.load_needs import Find, random
@@ -43,7 +44,7 @@ def test_unknown_source_is_refused(table: str, tmp_path: Path) -> None:
     with pytest.raises(
         PolicyError, match=r"sizing\.toml: line .*: cites X.*, which is not a source"
     ):
-        load_sizing(tmp_path)
+        load_cited(tmp_path / SIZING, SizingFigures)
 
 
 def test_gen1_slots_double_pairs(needs: Find) -> None:
