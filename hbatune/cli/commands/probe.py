@@ -1,11 +1,8 @@
-"""`hbatune probe`: run a workload on endpoints, one run at a time.
-
-It only reads. Workloads that write require --destructive and the name of an empty disk.
-"""
+"""`hbatune probe`: run a workload on endpoints. To write, it requires --destructive or --file."""
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,27 +16,19 @@ from hbatune.facts.model import Medium
 from hbatune.operations.probe import Measured, ProbeRequest, ProbeRuns, run_workload
 from hbatune.operations.verify import find_mount_point
 from hbatune.policy.library import installed_library
-from hbatune.probe import comparison
+from hbatune.probe import comparison, workloads
 from hbatune.probe.guard import MIN_SCRATCH_SIZE
 from hbatune.probe.knee import Knee
 from hbatune.probe.replay import make_replay
-from hbatune.probe.result import Failed, Pattern, ProbeResult, Skipped, Workload
+from hbatune.probe.result import Pattern, ProbeResult, Skipped, Workload
 from hbatune.probe.together import TogetherResult
-from hbatune.probe.workloads import (
-    DEFAULT_MAX_WAITING,
-    MAX_BLOCK_SIZE,
-    NamedWorkload,
-    find_workload,
-    load_workloads,
-)
+from hbatune.probe.workloads import NamedWorkload, load_workloads
 from hbatune.shipped import fill_message, load_texts
 from hbatune.text import probe_tables
 from hbatune.text.tables import EMPTY_CELL, Table, load_columns
 from hbatune.text.terminal import print_line, print_note, show_json, show_line, show_table
 from hbatune.text.units import format_digits
 
-CUSTOM_WORKLOAD = "custom"
-"""The name of a workload from the options, in the history and in JSON."""
 MAX_RUNTIME_S = 600.0
 """The longest --runtime in seconds, the same as in the files of workloads."""
 
@@ -86,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="SIZE", type=size)
     group = parser.add_argument_group("your own workload, instead of WORKLOAD")
     group.add_argument("--depth", metavar="N", type=arguments.make_number_type(1, 4096))
-    size = arguments.make_size_type(MAX_BLOCK_SIZE)
+    size = arguments.make_size_type(workloads.MAX_BLOCK_SIZE)
     group.add_argument("--block", metavar="SIZE", type=size)
     group.add_argument("--mix", metavar="PERCENT", type=arguments.make_number_type(0, 100))
     group.add_argument("--jobs", metavar="N", type=arguments.make_number_type(1, 256))
@@ -104,13 +93,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--runtime must be above 0 and at most {MAX_RUNTIME_S:.0f} seconds")
     own_workload = _make_own_workload(args)
     if own_workload is None and args.workload is None:
-        _list_workloads(load_workloads(installed_library()).values(), as_json=args.json)
+        _list_workloads(as_json=args.json)
         return 0
     if own_workload is not None and args.workload is not None:
         # There is no workload's name, so every argument is a target.
         first = arguments.resolve_targets([args.workload], args, shows_uses=True)
         args.targets = [*first, *args.targets]
-    chosen = own_workload or find_workload(args.workload, installed_library())
+    chosen = own_workload or workloads.find_workload(args.workload, installed_library())
     if args.file is not None:
         _check_file_request(args, chosen)
     else:
@@ -138,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(_make_document(chosen, probed))
     else:
         probe_tables.show_curves(probed.sweeps, probed.standings)
-        _show_runs(probed.runs)
+        _show_runs(probed)
         _print_conclusions(probed)
     return 0 if probed.complete else 1
 
@@ -169,12 +158,12 @@ def _make_own_workload(args: argparse.Namespace) -> NamedWorkload | None:
     workload = Workload(
         pattern=pattern,
         block_size=args.block or usual.block_size,
-        depth=args.depth or (DEFAULT_MAX_WAITING if args.rate else usual.depth),
+        depth=args.depth or (workloads.DEFAULT_MAX_WAITING if args.rate else usual.depth),
         jobs=args.jobs or usual.jobs,
         reads=reads,
         rate=args.rate,
     )
-    return NamedWorkload(CUSTOM_WORKLOAD, probe_tables.format_load(workload), (), (workload,))
+    return NamedWorkload("custom", probe_tables.format_load(workload), (), (workload,))
 
 
 def _check_request(args: argparse.Namespace, chosen: NamedWorkload) -> None:
@@ -219,9 +208,8 @@ def _check_export(args: argparse.Namespace, chosen: NamedWorkload) -> None:
 
 def _show_exports(program: str, probed: ProbeRuns) -> None:
     """Print the results as configuration of a program; HbatuneError for a target without it."""
-    for run in probed.runs:
-        if not isinstance(run.outcome, ProbeResult):
-            print_note(f"{run.outcome.target}: {_explain_missing(run.outcome)}")
+    for text in _explain_missing(probed):
+        print_note(text)
     for target in dict.fromkeys(result.target for result in probed.results):
         results = [result for result in probed.results if result.target == target]
         mount = find_mount_point(Path(target)) if target.startswith("/") else target
@@ -259,35 +247,35 @@ def _print_conclusions(probed: ProbeRuns) -> None:
     probe_tables.show_document_tables(probed.results, probed.machine)
 
 
-def _list_workloads(workloads: Iterable[NamedWorkload], *, as_json: bool) -> None:
+def _list_workloads(*, as_json: bool) -> None:
+    named = load_workloads(installed_library()).values()
     if as_json:
-        show_json(WorkloadsDocument(tuple(workloads)))
+        show_json(WorkloadsDocument(tuple(named)))
         return
     table = Table(load_columns("workloads"))
-    for workload in workloads:
+    for workload in named:
         runs, sources = str(len(workload.runs)), ", ".join(workload.sources)
         table.rows.append([workload.name, runs, workload.title, sources])
     show_table(table)
 
 
-def _show_runs(runs: Sequence[Measured]) -> None:
-    table = Table(load_columns("probe"))
-    for run in runs:
+def _show_runs(probed: ProbeRuns) -> None:
+    show_table(Table(load_columns("probe"), list(map(_make_cells, probed.results))))
+    for text in _explain_missing(probed):
+        print_line(text, hang=2)
+
+
+def _explain_missing(probed: ProbeRuns) -> Iterator[str]:
+    """Yield a line for each run without a result."""
+    for run in probed.runs:
         outcome = run.outcome
-        if isinstance(outcome, ProbeResult):
-            table.rows.append(_make_cells(run.workload, outcome))
-    show_table(table)
-    for run in runs:
-        if not isinstance(run.outcome, ProbeResult):
-            print_line(f"{run.outcome.target}: {_explain_missing(run.outcome)}", hang=2)
+        if not isinstance(outcome, ProbeResult):
+            prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
+            yield f"{outcome.target}: {prefix}: {probe_tables.explain_missing_result(outcome)}"
 
 
-def _explain_missing(outcome: Skipped | Failed) -> str:
-    prefix = "not probed" if isinstance(outcome, Skipped) else "failed"
-    return f"{prefix}: {probe_tables.explain_missing_result(outcome)}"
-
-
-def _make_cells(workload: Workload, result: ProbeResult) -> list[str]:
+def _make_cells(result: ProbeResult) -> Sequence[str]:
+    workload = result.workload
     pattern, depth = "trace" if workload.trace else str(workload.pattern), str(workload.issued)
     if workload.pattern is Pattern.RANDOM_MIX:
         pattern += f" {workload.reads}/{100 - workload.reads}"

@@ -20,7 +20,7 @@ from hbatune.cli import main
 from hbatune.cli.commands import apply, check, probe
 from hbatune.facts.model import Kind, Machine, Protocol
 from hbatune.facts.sampler import LinkSample
-from hbatune.operations.probe import Measured, find_standings
+from hbatune.operations.probe import Measured, ProbeRuns, find_standings
 from hbatune.operations.verify import VerificationResult
 from hbatune.plan import make
 from hbatune.plan.rows import Outcome, Restored, Row, State
@@ -315,7 +315,8 @@ def test_probe_fits_any_width(show: Show) -> None:
     runs = [Measured(record.workload, record, None) for record in records]
     runs[1] = Measured(runs[1].workload, runs[1].outcome, Doubt.TOO_FEW)
     runs.append(Measured(records[0].workload, Skipped(MAP, Skip.BUSY, f"by {'x' * 30}"), None))
-    show(by=lambda: probe._show_runs(runs))
+    probed = ProbeRuns(machine=reported.host(), runs=tuple(runs))
+    show(by=lambda: probe._show_runs(probed))
     show(by=lambda: show_curves([Sweep(SweptParameter.DEPTH, tuple(records))], {}))
 
 
