@@ -13,12 +13,9 @@ from hbatune.report.page import Figure
 from hbatune.shipped import load_texts
 from hbatune.text.units import format_digits
 
-_Placer = Callable[[float], float]
-"""Returns the position of a value on an axis."""
 _PLOT = 200.0
 _STYLES = ("s0", "s1", "s2", "s3", "s4")
 MAX_SERIES = len(_STYLES)
-"""Maximum number of series in one chart."""
 _SHAPES = tuple(svg.Shape)
 _SAMPLES = 12
 """Points sampled on each line segment. A label should cover as few of them as possible."""
@@ -26,7 +23,6 @@ _DENSE = 48
 """Points sampled on a guide, which crosses the entire plot."""
 
 _MAX_NAMES_WIDTH = 190.0
-"""Maximum width of names in pixels."""
 _SIDE = 10.0
 _NEAR = 3.0
 """Maximum ratio of a link's ceiling to the highest measured value, if the ceiling is drawn."""
@@ -84,9 +80,8 @@ class Curves(Struct, dict=True):
         left = max(svg.estimate_width(tick.label) for tick in self.y.ticks) + 10
         right = svg.PICTURE_WIDTH - max(14.0, svg.estimate_width(self.x.ticks[-1].label) / 2)
         self.plot = svg.Box(left, top, right, top + _PLOT)
-        self.upright_ticks = _place_upright_ticks(self.x, self.place_x)
-        heights = [svg.LINE_HEIGHT] * len(self.y.ticks)
-        self.level_ticks = _place_ticks(self.y, self.place_y, heights)
+        self.upright_ticks = _place_ticks(self.x, self.place_x)
+        self.level_ticks = _place_ticks(self.y, self.place_y, svg.LINE_HEIGHT)
         if self.upright is not None:
             x = self.place_x(self.upright.value)
             self.upright_label = _place_upright_label(self.upright, x, left)
@@ -166,15 +161,12 @@ def _place_upright_label(guide: Guide, x: float, left: float) -> tuple[str, floa
     return name, min(max(x, left + half), svg.PICTURE_WIDTH - half)
 
 
-def _place_upright_ticks(axis: svg.Axis, place: _Placer) -> list[tuple[float, str]]:
-    """Return the places of the ticks below a plot, with the labels that fit."""
-    widths = [svg.estimate_width(f"{tick.label} ") for tick in axis.ticks]
-    return _place_ticks(axis, place, widths)
-
-
-def _place_ticks(axis: svg.Axis, place: _Placer, sizes: Sequence[float]) -> list[tuple[float, str]]:
-    """Return the places of an axis's ticks, with the labels that fit if they have these sizes."""
+def _place_ticks(
+    axis: svg.Axis, place: Callable[[float], float], size: float | None = None
+) -> list[tuple[float, str]]:
+    """Return the places of ticks, and the labels that fit, each with this size or its width."""
     places = [place(tick.value) for tick in axis.ticks]
+    sizes = [size or svg.estimate_width(f"{tick.label} ") for tick in axis.ticks]
     visible = svg.select_apart(places, sizes)
     labels = [tick.label if number in visible else "" for number, tick in enumerate(axis.ticks)]
     return list(zip(places, labels, strict=True))
@@ -235,7 +227,7 @@ class Rows(Struct, dict=True):
         left = max(self._names + 12, svg.estimate_width(first) / 2)
         right = svg.PICTURE_WIDTH - max(_SIDE, svg.estimate_width(last) / 2)
         self.plot = svg.Box(left, top, right, top + self.pitch * len(self.rows) + 6)
-        self.upright_ticks = _place_upright_ticks(self.axis, self.place_x)
+        self.upright_ticks = _place_ticks(self.axis, self.place_x)
         if self.upright is not None:
             x = self.place_x(self.upright.value)
             self.upright_label = _place_upright_label(self.upright, x, 0)

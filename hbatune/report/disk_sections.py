@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hbatune.facts.names import NaturalKey, group_items, natural_key
 from hbatune.probe import comparison
 from hbatune.probe.history import KeptTogether, Record
-from hbatune.probe.result import Figures, ProbeResult
+from hbatune.probe.result import ProbeResult
 from hbatune.probe.sweeps import Interference, SweptParameter, find_interference, list_lone_results
 from hbatune.report import charts, page, svg, sweep_sections
 from hbatune.report.charts import Dot, Series
@@ -22,6 +22,7 @@ _MAX_ROWS = 24
 """Maximum number of disks or pairs drawn. The table has all of them."""
 
 _KEYS = charts.load_keys("percentiles")
+_get_quantiles = attrgetter("p50_us", "p95_us", "p99_us", "p999_us")
 
 
 def make_latency_blocks(data: page.ReportData) -> list[page.Block]:
@@ -68,7 +69,7 @@ def _order_target(record: Record) -> NaturalKey:
 def _make_latency_block(data: page.ReportData, records: list[Record]) -> page.Block:
     results = [record.result for record in records if record.result is not None]
     # A logarithmic axis cannot show zero.
-    drawn = [result for result in results if min(_list_quantiles(result.figures)) > 0]
+    drawn = [result for result in results if min(_get_quantiles(result.figures)) > 0]
     rows = list(map(_make_latency_row, drawn[:_MAX_ROWS]))
     latest = _make_latency_table(records, "The latest result of each disk")
     tables = [latest, _make_standings_table(data, results)]
@@ -104,13 +105,9 @@ def _describe_link(link: comparison.LinkShare) -> str:
     return f"{units.format_percent(link.used)} of {units.format_digits(link.ceiling)} GB/s"
 
 
-def _list_quantiles(figures: Figures) -> tuple[float, ...]:
-    return figures.p50_us, figures.p95_us, figures.p99_us, figures.p999_us
-
-
 def _make_latency_row(result: ProbeResult) -> charts.ChartRow:
     marks = []
-    for us, key in zip(_list_quantiles(result.figures), _KEYS, strict=True):
+    for us, key in zip(_get_quantiles(result.figures), _KEYS, strict=True):
         marks.append(charts.Mark(us / 1000, key))
     load = units.format_short_workload(result.workload)
     return charts.make_spread_row(result.target, load, marks)
@@ -122,7 +119,7 @@ def _make_latency_table(records: list[Record], caption: str) -> page.PageTable:
         if record.result is not None:
             figures = record.result.figures
             load = units.format_workload(record.result.workload)
-            times = map(units.format_latency, (figures.mean_us, *_list_quantiles(figures)))
+            times = map(units.format_latency, (figures.mean_us, *_get_quantiles(figures)))
             cells = [record.target, load, units.format_time(record.time)]
             cells += [units.format_rate(figures.iops), *times]
             rows.append((*cells, f"{units.format_digits(figures.cost_us_per_io)} µs"))

@@ -34,17 +34,6 @@ class ReportData(MeasuredHost, frozen=True, kw_only=True):
         """The latest sweeps of random and sequential I/Os by one command."""
         return find_corners(self.sweeps)
 
-    @property
-    def corner_sweeps(self) -> list[Sweep]:
-        """All sweeps of ``corners``."""
-        return [sweep for corners in self.corners for sweep in corners]
-
-    @property
-    def disk(self) -> str:
-        """The disk in the commands that the page suggests."""
-        disks = (endpoint.target for endpoint in self.machine.endpoints if not endpoint.map)
-        return next(disks, "sda")
-
     def standing(self, result: ProbeResult) -> comparison.Standing | None:
         """Compare a result on this machine, or return None if its disk is missing."""
         return comparison.compare_on_machine(result, self.machine, self.profile, self.yardsticks)
@@ -128,7 +117,3 @@ class PageSection(Struct, frozen=True):
     id: str
     name: str
     blocks: tuple[Block, ...]
-
-
-Tile = tuple[str, str, str, str]
-"""A number at the top of the page, its meaning, its class (or nothing), and the section's id."""

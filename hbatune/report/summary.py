@@ -11,7 +11,7 @@ from hbatune.policy.profile import ProbeSpec
 from hbatune.probe import sweeps, verdict, workloads
 from hbatune.render import render_template
 from hbatune.report import disk_sections, evidence_sections, sweep_sections, topology
-from hbatune.report.page import Block, PageSection, ReportData, Tile
+from hbatune.report.page import Block, PageSection, ReportData
 from hbatune.shipped import find_message
 from hbatune.text.basic_output import format_count
 from hbatune.text.verdict_tables import MARKS, format_verdict
@@ -46,6 +46,7 @@ def make_sections(data: ReportData) -> list[PageSection]:
 
 def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:
     """Return the complete report with these sections as HTML."""
+    disks = (endpoint.target for endpoint in data.machine.endpoints if not endpoint.map)
     return render_template(
         "templates",
         "report.html.j2",
@@ -56,7 +57,7 @@ def render_page(data: ReportData, sections: Sequence[PageSection]) -> str:
         answers=list(list_answers(data)),
         tiles=list(_list_tiles(data)),
         sections=sections,
-        disk=data.disk,
+        disk=next(disks, "sda"),  # in the commands that the page suggests
         unchanged=evidence_sections.explain_no_changes(data),
     )
 
@@ -91,7 +92,8 @@ def list_answers(data: ReportData) -> Iterator[str]:
         yield "Every setting has the value of the profile, or is left alone."
 
 
-def _list_tiles(data: ReportData) -> Iterator[Tile]:
+def _list_tiles(data: ReportData) -> Iterator[tuple[str, str, str, str]]:
+    """Yield numbers for the top of the page with meaning, class (or nothing) and section's id."""
     yield str(len(list(evidence_sections.find_changed(data)))), "changed since boot", "", "changes"
     if data.plan is not None:
         drift = len(data.plan.drift)

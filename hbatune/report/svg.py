@@ -104,10 +104,7 @@ class Axis(Struct, frozen=True):
 def make_linear_axis(
     title: str, values: Iterable[float], *, count: int = 5, integral: bool = False
 ) -> Axis:
-    """Return an axis from zero, or the lowest negative value, to just beyond the highest value.
-
-    It has about ``count`` ticks. With ``integral`` their distance is at least one.
-    """
+    """Return an axis from zero, or below, to just beyond the values, with about ``count`` ticks."""
     all_values = [0.0, *values]
     low, high = min(all_values), max(all_values)
     if low == high:

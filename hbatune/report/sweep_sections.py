@@ -161,7 +161,8 @@ def _list_cells(result: ProbeResult) -> list[str]:
 
 def make_depth_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on depth. Sweeps that also vary the LUN depth or jobs share a block."""
-    sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
+    sweeps = _choose_sweeps(data, SweptParameter.DEPTH)
+    elsewhere = list(chain.from_iterable(data.corners))
     pure = [sweep for sweep in sweeps if sweep not in elsewhere and not _is_mix(sweep)]
     job_groups = group_by_jobs(pure)
     lun_sweeps = [sweep for sweep in sweeps if sweep.workload.queue_depth is not None]
@@ -389,7 +390,8 @@ def _name_load(sweep: Sweep) -> str:
 
 def make_load_blocks(data: page.ReportData) -> list[page.Block]:
     """Return the section on response time over IOPS (D4): mixes, and loads of several disks."""
-    sweeps, elsewhere = _choose_sweeps(data, SweptParameter.DEPTH), data.corner_sweeps
+    sweeps = _choose_sweeps(data, SweptParameter.DEPTH)
+    elsewhere = list(chain.from_iterable(data.corners))
     plain = [s for s in sweeps if s.workload.queue_depth is None and s not in elsewhere]
     loads = group_items(plain, lambda sweep: SweptParameter.DEPTH.without(sweep.workload))
     groups = [group for group in loads.values() if _is_mix(group[0]) or len(group) > 1]
