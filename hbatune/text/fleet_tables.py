@@ -23,10 +23,6 @@ from hbatune.text.terminal import Field, print_line, show_line, show_section
 UNKNOWN_TEXT = "not known"
 """The text for a value that a host could not read."""
 
-VARIOUS_TEXT = "each its own"
-"""The text for drift with different values for each target: the CPUs of interrupts."""
-
-
 MAX_REMEDIES = 10
 """Maximum number of remedies that a screen or a page shows first."""
 
@@ -248,7 +244,7 @@ def describe_nearest(lone: audits.LoneHost) -> str:
 def _format_drift(drift: audits.FleetDrift) -> tuple[str, str]:
     """Return the current and the wanted value of drift."""
     if drift.current is None and drift.value is None:
-        return VARIOUS_TEXT, VARIOUS_TEXT
+        return "each its own", "each its own"  # such as the CPUs of interrupts
     return plan_tables.format_value(drift.current), plan_tables.format_value(drift.value)
 
 
@@ -317,9 +313,8 @@ def show_comparison(comparison: HostComparison, files: tuple[str, str]) -> None:
         else:
             names = files
         compared = f"{first.name} on {names[0]} and on {names[1]}"
-    if comparison.differences:
-        table = _make_difference_table(comparison.differences, names)
-        show_section("Differences, most important first", table)
+    table = _make_difference_table(comparison.differences, names)
+    show_section("Differences, most important first", table)
     differences = format_count(len(comparison.differences), "difference")
     text = f"{compared}: {differences}, {format_count(comparison.same, 'equal fact')}"
     kinds = {difference.kind for difference in comparison.differences}

@@ -2,9 +2,6 @@
 
 On a terminal, text wraps to its width, rich adds colours, and long work has a progress bar. In a
 pipe, text is plain and there is no progress. JSON has no colours and does not wrap.
-
-In comma-separated values, a cell that begins like a formula gets an apostrophe before it. OWASP
-recommends this against CSV injection: names come from devices and other hosts.
 """
 
 import codecs
@@ -87,10 +84,11 @@ def print_heading(text: str) -> None:
 
 
 def show_section(title: str, table: Table) -> None:
-    """Print a heading, a table and an empty line."""
-    print_heading(title)
-    show_table(table)
-    print_line()
+    """Print a heading, a table and an empty line, or nothing if the table has no rows."""
+    if table.rows:
+        print_heading(title)
+        show_table(table)
+        print_line()
 
 
 def make_printable(text: str) -> str:
@@ -204,7 +202,7 @@ def show_progress(title: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 _OBEYED = tuple("=+-@\t\r'\uff1d\uff0b\uff0d\uff20")
-"""First characters of cells that spreadsheets calculate, also in full width, and the apostrophe."""
+"""First characters of cells that spreadsheets calculate. An apostrophe prevents it (OWASP)."""
 
 Field = str | float | None
 

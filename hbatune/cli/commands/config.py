@@ -190,13 +190,11 @@ def _show(document: ConfigDocument, *, all_keys: bool) -> None:
         if all_keys or key.file is not None:
             values = map(_format_value, (key.value, key.default))
             table.rows.append([key.name, *values, key.place])
-    if table.rows:
-        show_section("Values", table)
+    show_section("Values", table)
     table = Table(make_columns("id RULE | id SETTING | value VALUE | id FROM"))
     for rule in document.rules:
         table.rows.append([rule.name, rule.setting, rule.value, rule.place])
-    if table.rows:
-        show_section("Local rules", table)
+    show_section("Local rules", table)
     if document.files:
         print_heading("Files in order: the last matching rule decides")
     for path in document.files:

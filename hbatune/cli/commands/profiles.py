@@ -107,12 +107,11 @@ def show_profile(profile: Profile, *, as_json: bool) -> int:
         f"{format_percent(allowed.mean)} of mean latency or {format_percent(allowed.p99)} of p99."
     )
     print_line()
-    if profile.options:
-        table = Table(load_columns("profile-options"))
-        for option in profile.options:
-            cells = [option.name, option.setting, format_effect(option)]
-            table.rows.append([*cells, option.because, option.source])
-        show_section("Options of drivers' modules, with --module-options only", table)
+    table = Table(load_columns("profile-options"))
+    for option in profile.options:
+        cells = [option.name, option.setting, format_effect(option)]
+        table.rows.append([*cells, option.because, option.source])
+    show_section("Options of drivers' modules, with --module-options only", table)
     print_sources(sources)
     return 0
 
