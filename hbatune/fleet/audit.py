@@ -4,9 +4,7 @@ Peers are hosts with the same types of adapters, by driver and PCI ids. All othe
 compared, including the number of adapters. If nearly all hosts of a group agree, the others are
 outliers. A split group, for example during a rollout, has no outliers.
 
-The metrics are for node_exporter's textfile collector. The daemon's metrics (``watch.metrics``)
-show the current state of one host. These describe each host's components, so Prometheus can count
-and compare them across hosts.
+The metrics, for node_exporter's textfile collector, describe the components of each host.
 """
 
 from collections import Counter, defaultdict
@@ -32,8 +30,6 @@ MIN_AGREEMENT = 2 / 3
 """Minimum fraction of hosts with the usual values: of two hosts, either could be the outlier."""
 
 MIN_PEERS = 3
-"""Minimum number of peers for an outlier among them."""
-
 MAX_OUTLIERS = 0.1
 """Maximum fraction of hosts that can be outliers with the same values. One host always can."""
 
@@ -103,12 +99,9 @@ def _name_adapters(hosts: Iterable[HostAudit]) -> dict[str, str]:
 
 def find_outliers(groups: Iterable[PeerGroup], hosts: NamedHosts) -> tuple[Outlier, ...]:
     """Return the outliers, most important facts first, then in the order of hosts."""
-    outliers: list[Outlier] = []
-    for group in groups:
-        outliers += _find_group_outliers(group, hosts)
+    outliers = chain.from_iterable(_find_group_outliers(group, hosts) for group in groups)
     position = {label: number for number, label in enumerate(hosts)}
-    outliers.sort(key=lambda outlier: (FACT_RANKS[outlier.kind], position[outlier.host]))
-    return tuple(outliers)
+    return tuple(sorted(outliers, key=lambda row: (FACT_RANKS[row.kind], position[row.host])))
 
 
 def _find_group_outliers(group: PeerGroup, hosts: NamedHosts) -> Iterator[Outlier]:
@@ -272,9 +265,7 @@ def _name_hosts(hosts: Sequence[HostAudit]) -> dict[str, HostAudit]:
 def _summarise_hosts(
     hosts: NamedHosts, groups: Iterable[PeerGroup], outliers: Iterable[Outlier]
 ) -> Iterator[AuditedHost]:
-    group_numbers: dict[str, int] = {}
-    for group in groups:
-        group_numbers.update(dict.fromkeys(group.hosts, group.number))
+    group_numbers = {name: group.number for group in groups for name in group.hosts}
     outlier_counts = Counter(outlier.host for outlier in outliers)
     for name, host in hosts.items():
         findings: Counter[Severity] = Counter()
@@ -315,8 +306,7 @@ def _group_findings(hosts: NamedHosts) -> list[FleetFinding]:
     for key, counts in counted.items():
         example = examples[key]
         texts = (example.evidence.describe(), example.evidence.advise(example.target))
-        entry = FleetFinding(*key, example.source, counts.total(), tuple(counts), *texts)
-        entries.append(entry)
+        entries.append(FleetFinding(*key, example.source, counts.total(), tuple(counts), *texts))
     severities = list(reversed(Severity))
     return sorted(entries, key=lambda entry: (severities.index(entry.severity), -len(entry.hosts)))
 
@@ -332,11 +322,10 @@ def _count_inventory(hosts: NamedHosts) -> list[Stock]:
             counted[Stocked.DRIVER, adapter.name, adapter.driver][name] += 1
             if adapter.link is not None:
                 counted[Stocked.LINK, adapter.name, adapter.link][name] += 1
-    order = list(Stocked)
+    rank = {what: number for number, what in enumerate(Stocked)}
     stocks = [Stock(*key, counts.total(), tuple(counts)) for key, counts in counted.items()]
-    return sorted(
-        stocks, key=lambda row: (order.index(row.what), row.of or "", -row.count, row.value or "")
-    )
+    stocks.sort(key=lambda row: (rank[row.what], row.of or "", -row.count, row.value or ""))
+    return stocks
 
 
 def collect_metrics(audit: Audit, timestamp: float) -> "Iterator[GaugeMetricFamily]":

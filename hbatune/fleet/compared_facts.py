@@ -4,8 +4,7 @@ Facts ignore positions that differ between hosts by chance, such as PCI addresse
 interrupt numbers. Their subjects are all adapters of one product, and all disks of one model behind
 these.
 
-Two hosts, or one host at two times, are compared in more facts than peers. Errors are compared by
-their sums: since boot, or since the first of two snapshots of one boot.
+Two hosts, or one host at two times, are compared in more facts than peers.
 """
 
 from collections import Counter, defaultdict
@@ -271,10 +270,7 @@ _HARMLESS = (f"{LOG_COUNTER_PREFIX}{ErrorKind.RESET}", f"{LOG_COUNTER_PREFIX}{Er
 
 
 def _match_models(first: Machine, second: Machine) -> Mapping[str, str]:
-    """Map disk models of the second host to the first host's models that they replace.
-
-    If each host has one model behind the same adapter that the other lacks, both are one subject.
-    """
+    """Map a model of the second host to the first host's if only these two differ on an adapter."""
     first_disks, second_disks = _group_subjects(first), _group_subjects(second)
     aliases = {}
     for key in first_disks.keys() & second_disks.keys():

@@ -1,8 +1,7 @@
 """Read many snapshots in parallel, and summarise each host for an audit.
 
 A host's summary is small: the drift or findings of many disks are one entry, with a count and a few
-names. Each snapshot is read in a separate process with a deadline. A problem with one file is one
-result and does not end the audit: an invalid snapshot, a hung file system or a crashed process.
+names. A separate process with a deadline reads each snapshot, so a problem with one is one result.
 """
 
 import os
@@ -35,7 +34,6 @@ MAX_NAMES = 4
 
 MAX_ENTRIES = 4000
 """Maximum number of entries of a host. A host with thousands of LUNs has a few hundred."""
-
 
 THIS_HOST = "this host"
 """The name instead of a file, for the host that makes the audit."""
@@ -87,10 +85,7 @@ class HostAdapter(Struct, frozen=True):
 
 
 class HostSummary(Struct, frozen=True, kw_only=True):
-    """A host in one line. ``profile`` is the profile it was compared with, or None.
-
-    ``taken`` is in seconds since the epoch.
-    """
+    """A host and the profile it was compared with; ``taken`` is in seconds since the epoch."""
 
     file: str
     hostname: str
@@ -119,11 +114,7 @@ class HostAudit(HostSummary, frozen=True, kw_only=True):
 
 
 def audit_host(snapshot: Snapshot, file: str, profile: str | None) -> HostAudit:
-    """Compare a host with ``profile`` or its own active profile, and return its audited facts.
-
-    Raise UsageError if neither the host nor this machine has the profile, or if the snapshot
-    contains more than any real host.
-    """
+    """Compare a host with ``profile`` or its own profile. UsageError if the profile is unknown."""
     situation = None
     if profile or snapshot.policy.active:
         situation = read_situation(SituationRequest(profile=profile, snapshot=snapshot))
@@ -218,7 +209,6 @@ def _shorten_value(value: Value | None) -> Value | None:
 
 
 SNAPSHOT_SUFFIXES = (".snap", ".snapshot")
-"""Endings of the files that are read in a directory."""
 
 SNAPSHOT_TIMEOUT_S = 60.0
 """Seconds allowed for one snapshot. The largest takes a few seconds."""
