@@ -26,11 +26,7 @@ NO_OPTIONS = {"host": None, "quiet": False, "color": None}
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command that the arguments name and return its exit code.
-
-    Every exception becomes a message and an exit code, except SystemExit, which argparse raises
-    after help.
-    """
+    """Run the named command, and return the exit code of its result or of its exception."""
     # Both end a command like Ctrl-C: it cleans up and returns an exit code.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

@@ -24,17 +24,11 @@ from hbatune.text.basic_output import format_count
 from hbatune.workers import find_this_process
 
 MAX_TRACEBACKS = 20
-"""The number of tracebacks that are kept."""
-
 _NAME = "fault-*.txt"
 
 
 def describe_crash(error: BaseException, arguments: Sequence[str]) -> list[str]:
-    """Return the lines of a message on an internal error, and write its traceback to a file.
-
-    The first line has the error, the others the state of the machine and how to report it. If no
-    file can be written, the lines contain the traceback.
-    """
+    """Return a message on an internal error, with its traceback or the file that contains it."""
     trace = format_traceback(error)
     file = _save_traceback(arguments, trace)
     location = f"the traceback is in {file}" if file else "the traceback:"

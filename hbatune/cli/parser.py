@@ -274,8 +274,7 @@ def list_exit_codes() -> list[tuple[str, str]]:
 
 
 def _make_epilog() -> str:
-    width = max(len(number) for number, _ in list_exit_codes())
-    codes = [f"  {number:>{width}}  {meaning}" for number, meaning in list_exit_codes()]
+    codes = [f"  {number:>3}  {meaning}" for number, meaning in list_exit_codes()]
     return "\n".join((_format_examples(load_help()["main"]["examples"]), "", "exit codes:", *codes))
 
 
@@ -286,7 +285,6 @@ _PLAIN = (
     (r"argument (\S+): (.+)", r"\1: \2"),
 )
 """Patterns of argparse's messages, and their replacements."""
-
 
 _CHOICE = r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)"
 

@@ -35,11 +35,9 @@ _GAUGES: dict[str, Callable[[Reading], float | None]] = {
     "queue_depth": lambda disk: disk.depth,
     "utilisation_ratio": lambda disk: disk.utilisation,
 }
-"""The gauges of each endpoint."""
 
 _LABELS = {"endpoint": ("device", "endpoint", "adapter"), "adapter": ("adapter",)}
 """The labels of metrics of endpoints and adapters, unless they have others."""
-_GIGA = 1e9
 
 
 def _to_seconds(value_ms: float | None) -> float | None:
@@ -139,7 +137,7 @@ def _collect_servers(state: WatchState) -> "Iterator[Metric]":
     busy, errors = list[_Sample](), list[_Sample]()
     for server in state.servers:
         if server.link is not None:
-            speeds.append(((server.target,), server.link.speed * _GIGA))
+            speeds.append(((server.target,), server.link.speed * 1e9))
             lanes.append(((server.target,), server.link.width))
         busy.append(((server.target,), server.cpu_busy))
         for severity, count in server.counted.items():

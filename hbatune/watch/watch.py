@@ -64,10 +64,6 @@ class WatchState(Struct, frozen=True):
     raised: dict[str, int] = {}
 
 
-_Rises = list[tuple[float, int]]
-"""The rises of a counter within the window, each with its time, the latest last."""
-
-
 class Watcher:
     """Takes samples, and returns the state and the changes of alerts. Mutable.
 
@@ -84,7 +80,8 @@ class Watcher:
         self._raised = {alert.key: alert for alert in standing}
         self._alarms = {key: Alarm(raised=True) for key in self._raised}
         self._links: dict[str, LinkSample] = {}
-        self._rises: dict[str, dict[str, _Rises]] = {}
+        # By target and counter, the rises within the window with their times, the latest last.
+        self._rises: dict[str, dict[str, list[tuple[float, int]]]] = {}
         for key in self._raised:
             if key.counter is not None:
                 self._rises.setdefault(key.id, {})[key.counter] = []

@@ -69,10 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    probing = {"--verify": args.verify, "--keep-worse": args.keep_worse, "--file": args.file}
-    probing |= {"--destructive": args.destructive, "--watch": args.watch, "--trace": args.trace}
-    for option, value in probing.items():
-        if value and args.no_probe:
+    for option in ("--verify", "--keep-worse", "--file", "--destructive", "--watch", "--trace"):
+        if args.no_probe and getattr(args, option[2:].replace("-", "_")):
             raise UsageError(f"{option} is about probing, which --no-probe forbids")
     if args.trace is not None and (args.watch is not None or not args.verify):
         raise UsageError("--trace is the load of --verify", hint="add --verify, and omit --watch")

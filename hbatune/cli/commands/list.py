@@ -36,7 +36,6 @@ _ENDPOINT = make_columns(
     "id TARGET | value ADDRESS | value WHAT | value IN USE | number SIZE | number DEPTH | "
     "value VENDOR | value MODEL"
 )
-_IDS = make_columns("id TARGET | id ID")
 _DEPTH = SETTINGS["queue_depth"]
 _GroupKey = tuple[str, str, str, tuple[str, ...]]
 _GIB = 1 << 30
@@ -45,7 +44,6 @@ _TIB = 1 << 40
 # the firmware as disks (drivers/mtd/mtd_blkdevs.c: add_mtd_blktrans_dev).
 _FLASH = "mtdblock"
 _USB_DRIVERS = ("usb-storage", "uas")
-_INTERRUPTS = make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,13 +69,16 @@ def run(args: argparse.Namespace) -> int:
     endpoints = machine.endpoints if args.ids else model.fold_heads(machine.endpoints)
     disks = sorted(endpoints, key=lambda endpoint: natural_key(endpoint.target))
     if args.ids:
-        show_table(Table(_IDS, [(disk.target, disk.id) for disk in disks]))
+        columns = make_columns("id TARGET | id ID")
+        show_table(Table(columns, [(disk.target, disk.id) for disk in disks]))
     elif args.all or args.targets:
         _show_adapters(machine, disks, unfold=True)
     else:
         hidden = {disk.target: nouns for disk in disks if (nouns := _name_hidden_type(disk))}
         disks = [disk for disk in disks if disk.target not in hidden]
-        machine = _without_media(machine, disks)
+        serving = {disk.adapter for disk in disks}
+        shown = [a for a in machine.adapters if a.target in serving or a.driver not in _USB_DRIVERS]
+        machine = replace(machine, adapters=tuple(shown))
         counts = Counter(disk.kind for disk in disks)
         parts = [format_count(counts[kind], str(kind)) for kind in model.Kind if counts[kind]]
         adapters = format_count(len(machine.adapters), "adapter")
@@ -100,13 +101,6 @@ def _name_hidden_type(disk: model.Endpoint) -> tuple[str, ...]:
         return "removable or flash medium", "removable or flash media"
     is_empty = disk.size == 0 and disk.kind is model.Kind.DISK
     return ("disk without capacity", "disks without capacity") if is_empty else ()
-
-
-def _without_media(machine: model.Machine, disks: Collection[model.Endpoint]) -> model.Machine:
-    """Return the machine without USB adapters that serve none of the disks."""
-    serving = {disk.adapter for disk in disks}
-    adapters = (a for a in machine.adapters if a.driver not in _USB_DRIVERS or a.target in serving)
-    return replace(machine, adapters=tuple(adapters))
 
 
 def _gather_facts(names: Collection[str]) -> model.Machine:
@@ -164,7 +158,7 @@ def _show_heading(adapter: model.Adapter | None, target: str | None) -> None:
 
 
 def _show_vectors(vectors: Sequence[model.Vector]) -> None:
-    table = Table(_INTERRUPTS)
+    table = Table(make_columns("id INTERRUPTS | value FOR | value PLACED BY | value ON CPUS"))
     groups = group_items(vectors, lambda vector: (str(vector.role), _find_placer(vector)))
     for (role, placer), members in groups.items():
         targets, cpus = plan_tables.fold_names([vector.target for vector in members]), set[int]()

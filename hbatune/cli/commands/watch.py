@@ -36,7 +36,6 @@ from hbatune.watch.watch import AlertEvent, Watcher, WatchState
 DEFAULT_INTERVAL_S = 2.0
 _INSTANCE = "hbatune-watch-"
 MIN_INTERVAL_S = 0.1
-"""The shortest --interval in seconds."""
 SCREEN_COUNTERS_S = 10.0
 """The shortest time in seconds between two reads of depths, links and counters for a screen."""
 
